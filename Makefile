@@ -1,0 +1,51 @@
+# Two commands for newcomers: `make demo` and `make test`. `make help` lists the rest.
+SHELL := bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Spark looks formats up with this interpreter, and runs its workers with it.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help install java demo test lint unit broker lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed  ## a virtual environment with everything pinned by requirements.lock
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "keyedwm needs Python 3.10 or newer; found %s: install it, or name one with make PYTHON=..." % sys.version.split()[0])'
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+java: install
+	@$(BIN)/python -m keyedwm.testing.java
+
+demo: java  ## the main job on real flights and a real Kafka, side by side with Spark's own watermark
+	@$(BIN)/keyedwm demo
+
+test: java lint unit  ## linters and every test; what CI runs
+
+lint: install
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+unit: install
+	@$(BIN)/pytest
+
+broker: java  ## keep a real Kafka running and print its address
+	@$(BIN)/keyedwm broker
+
+lock: install  ## pin the dependencies anew
+	@$(BIN)/pip install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
+
+clean:  ## remove what make made
+	rm -rf $(VENV) build

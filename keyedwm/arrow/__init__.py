@@ -1,0 +1,1 @@
+"""Row schema and vectorised twins of the core, over Arrow and numpy."""

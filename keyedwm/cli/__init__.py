@@ -1,0 +1,1 @@
+"""Commands: demo, broker, vectors, watch, inspect, plot."""

@@ -1,0 +1,1 @@
+"""The event-time algebra: values in, values out; standard library only, time is an argument."""

@@ -1,0 +1,66 @@
+"""The few kinds of error, chosen by what the caller does next.
+
+Rule: every error raised on purpose is one of these, its message is one sentence (what was found, where, what would be
+right), it survives pickling, and it never holds a secret.
+"""
+
+from __future__ import annotations
+
+
+class KeyedwmError(Exception):
+    """Base of every error raised on purpose; `advice` says what the caller does next."""
+
+    advice = "this is a bug in keyedwm: please report it"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.advice}]"
+
+
+class OptionError(KeyedwmError):
+    """An option is missing, unknown or wrong."""
+
+    advice = "fix your options"
+
+
+class InputError(KeyedwmError):
+    """The rows or the table are not what the options promise."""
+
+    advice = "fix the input"
+
+
+class UnavailableError(KeyedwmError):
+    """A broker, a table or a disk did not answer in time; nothing was lost."""
+
+    advice = "retry: nothing was lost"
+
+
+class DataLossError(KeyedwmError):
+    """Records that were promised are gone (Spark's KAFKA_DATA_LOSS)."""
+
+    advice = "set failOnDataLoss=false to go on without the lost records"
+
+
+class RegressionError(KeyedwmError):
+    """A watermark of one channel and key did not increase (DESIGN rule 1)."""
+
+    advice = "fix the upstream writer, or use guarantee=at-least-once"
+
+
+class FencedError(KeyedwmError):
+    """Another writer took over; this one must stop."""
+
+    advice = "stop: you were fenced by another writer"
+
+
+class FormatError(KeyedwmError):
+    """Durable data was written by a newer or foreign version; nothing was touched."""
+
+    advice = "upgrade keyedwm, or start from a new checkpoint"
+
+
+class OutOfTurnError(KeyedwmError):
+    """A step that the state does not allow."""

@@ -1,0 +1,37 @@
+"""The in-band row format, version 1 (DESIGN sections 4 and 12): names only, so that every room can speak of it.
+
+Rule: a row is an event (control null) or a control row; the order inside a channel is (offset, ORDER of the kind).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+ROW_FORMAT_VERSION = 1
+
+
+class Kind(str, Enum):
+    """What a control row says."""
+
+    WATERMARK = "watermark"
+    IDLE = "idle"
+    ACTIVE = "active"
+    BARRIER = "barrier"
+
+
+# Where a row stands among rows of its channel with the same offset: active, watermark before the event, the event,
+# then the watermark that ends the batch, idle, barrier (these three carry the next offset, so no event shares it).
+EVENT_ORDER = 2
+ORDER = {Kind.ACTIVE: 0, Kind.WATERMARK: 1, Kind.IDLE: 4, Kind.BARRIER: 5}
+
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+EVENT_TIME = "event_time"
+WATERMARK = "watermark"
+CONTROL = "control"
+CONTROL_FIELDS = ("kind", "key", "watermark", "channel", "snapshot", "channels")
+
+
+def channel_name(topic: str, partition: int) -> str:
+    """The channel of a topic-partition, as Kafka writes it: `TOPIC-PARTITION`."""
+    return f"{topic}-{partition}"

@@ -1,0 +1,1 @@
+"""The wire: connections, fetch, record batches to and from Arrow, offsets, transactions."""

@@ -1,0 +1,1 @@
+"""DataFrame functions: native Spark operators driven by the coalesced watermark."""

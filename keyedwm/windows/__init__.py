@@ -1,0 +1,1 @@
+"""Windows over frames, vectorised; no Spark here."""
