@@ -1,0 +1,48 @@
+"""The one class behind `format("keyedwm")`.
+
+Rule: Spark's discovery keeps a single class per format name, whichever package it met last, so both plugin packages export
+this same object. It imports next to nothing when loaded and finds each half only when it is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+FORMAT = "keyedwm"
+
+
+class DefaultSource(DataSource):
+    """Kafka with keyed watermarks, idle markers and barriers as in-band rows; and its paired sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Return the source's row schema; every option is checked here, so that `load()` fails cleanly."""
+        return _half("pyspark_wm_source.reader").row_schema(self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the streaming source."""
+        return _half("pyspark_wm_source.reader").stream_reader(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature
+        """Return the streaming sink."""
+        return _half("pyspark_wm_sink.writer").stream_writer(self.options, schema, overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """Return the batch sink."""
+        return _half("pyspark_wm_sink.writer").batch_writer(self.options, schema, overwrite)
+
+
+def _half(module: str) -> Any:
+    """Import one half late: a worker that only reads never loads the writer."""
+    return import_module(module)
