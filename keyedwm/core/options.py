@@ -43,9 +43,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], *, side: str) -> 
         if name.lower() in lower or name.lower().startswith("kafka."):
             continue
         hint = nearest(name, names)
-        advice = (
-            f"did you mean {hint}?" if hint else "it is neither keyedwm's, nor of Spark's Kafka connector, nor kafka.*"
-        )
+        advice = f"did you mean {hint}?" if hint else "it is neither keyedwm's, Spark's, nor a kafka.* one"
         raise OptionError(f"option {name} is unknown to the keyedwm {side}: {advice}")
 
 

@@ -1,0 +1,156 @@
+"""The vectorised twin of `keyedwm.core.axis`: one channel on one time axis over whole record batches.
+
+Rule: the same watermarks at the same rows as the scalar `Axis` at one clock reading. At a fixed clock every policy is
+`max(base, highest event - lag)`, capped at the event's own time, so one compiled loop serves all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
+from keyedwm.core.watermark import MIN_MS
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_NONE: Final = MIN_MS  # inside the loop: no watermark yet, or none sent yet, where the flag beside it says so
+_EVERY: Final = 0
+_FRAME: Final = 1
+_STEP: Final = 2
+_NEVER: Final = 3
+
+_NOWHERE: Final = np.empty(0, np.int64)
+
+
+class AxisRun:
+    """One channel and key through one batch, planned at `now_ms`; call `rows` for each run of rows, then `end`."""
+
+    def __init__(self, config: AxisConfig, state: AxisState, now_ms: int) -> None:
+        self._config = config
+        self._now_ms = now_ms
+        self._policy = config.policy.build(state.policy)
+        self._throttle = config.throttle.build(() if state.emitted_ms is None else (state.emitted_ms,))
+        self._loop = _loop_settings(config)
+
+    def rows(self, event_ms: Int64s, valid: Bools | None) -> tuple[Int64s, Int64s]:
+        """Run event times in row order.
+
+        event_ms: int64, one per row. valid: false where a row has no event time; None when every row has one.
+        Returns the positions (a watermark row stands before that row) and the watermarks, both int64.
+        """
+        base_ms = self._policy.current(self._now_ms)
+        lag_ms = self._config.policy.event_lag_ms
+        top, seen = _top(event_ms, valid) if valid is not None else _top_of_all(event_ms)
+        if not seen:
+            return _NOWHERE, _NOWHERE
+        self._policy.observe(int(top), self._now_ms)
+        kind, size_ms, offset_ms = self._loop
+        if kind == _NEVER or (base_ms is None and lag_ms is None):
+            return _NOWHERE, _NOWHERE
+        sent = self._throttle.snapshot()
+        positions, watermarks = _admitted(
+            event_ms,
+            valid if valid is not None else np.empty(0, np.bool_),
+            (_NONE if base_ms is None else base_ms, base_ms is not None),
+            (lag_ms or 0, lag_ms is not None),
+            (kind, size_ms, offset_ms),
+            (sent[0] if sent else _NONE, bool(sent)),
+        )
+        if len(watermarks):
+            self._throttle = self._config.throttle.build((int(watermarks[-1]),))
+        return positions, watermarks
+
+    def end(self) -> int | None:
+        """The batch ends: the watermark to send after its last row, or None."""
+        watermark_ms = self._policy.current(self._now_ms)
+        return None if watermark_ms is None else self._throttle.settle(watermark_ms)
+
+    def state(self) -> AxisState:
+        """Everything the next batch depends on."""
+        sent = self._throttle.snapshot()
+        return AxisState(policy=self._policy.snapshot(), emitted_ms=sent[0] if sent else None)
+
+
+def late(event_ms: Int64s, valid: Bools | None, watermark_ms: int | None) -> Bools:
+    """Which events stand below the watermark: none without a watermark, no row without an event time."""
+    if watermark_ms is None:
+        return np.zeros(len(event_ms), np.bool_)
+    below = event_ms < watermark_ms
+    return below if valid is None else below & valid
+
+
+def _loop_settings(config: AxisConfig) -> tuple[int, int, int]:
+    throttle = config.throttle
+    if isinstance(throttle, ThrottleByBatch):
+        return _NEVER, 0, 0
+    if isinstance(throttle, ThrottleByFrame):
+        return (_FRAME, throttle.size_ms, throttle.offset_ms) if throttle.size_ms else (_NEVER, 0, 0)
+    if isinstance(throttle, ThrottleByStep):
+        return _STEP, throttle.step_ms, 0
+    if isinstance(throttle, NoThrottle):
+        return _EVERY, 0, 0
+    raise TypeError(f"throttle {throttle!r} has no vectorised form")
+
+
+def _top_of_all(event_ms: Int64s) -> tuple[int, bool]:
+    return (int(event_ms.max()), True) if len(event_ms) else (_NONE, False)
+
+
+@numba.njit(cache=True)
+def _top(event_ms: Int64s, valid: Bools) -> tuple[int, bool]:
+    top = _NONE
+    seen = False
+    for row in range(len(event_ms)):
+        if valid[row]:
+            seen = True
+            top = max(top, event_ms[row])
+    return top, seen
+
+
+@numba.njit(cache=True)
+def _admitted(  # noqa: PLR0917  compiled code takes no keywords
+    event_ms: Int64s,
+    valid: Bools,
+    base: tuple[int, bool],
+    lag: tuple[int, bool],
+    throttle: tuple[int, int, int],
+    sent: tuple[int, bool],
+) -> tuple[Int64s, Int64s]:
+    base_ms, has_base = base
+    lag_ms, moved_by_events = lag
+    kind, size_ms, offset_ms = throttle
+    sent_ms, has_sent = sent
+    positions = np.empty(len(event_ms), np.int64)
+    watermarks = np.empty(len(event_ms), np.int64)
+    count = 0
+    watermark_ms = base_ms
+    has_watermark = has_base
+    for row in range(len(event_ms)):
+        if len(valid) and not valid[row]:
+            continue
+        event = event_ms[row]
+        if moved_by_events and event >= _NONE + lag_ms and (not has_watermark or event - lag_ms > watermark_ms):
+            watermark_ms = event - lag_ms
+            has_watermark = True
+        if not has_watermark:
+            continue
+        candidate = min(watermark_ms, event)
+        if kind == _FRAME:
+            rest = (candidate - offset_ms) % size_ms
+            candidate = candidate - rest if candidate >= _NONE + rest else _NONE
+        if has_sent and candidate <= sent_ms:
+            continue
+        if kind == _STEP and has_sent and candidate - size_ms < sent_ms:
+            continue
+        sent_ms = candidate
+        has_sent = True
+        positions[count] = row
+        watermarks[count] = candidate
+        count += 1
+    return positions[:count].copy(), watermarks[:count].copy()

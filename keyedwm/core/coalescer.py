@@ -1,0 +1,358 @@
+"""Many channels' watermarks become one per key (DESIGN rules 1 to 6).
+
+Rule: every step answers with what became true, in order: watermarks by key, then the idle marker. The output never
+goes back. A channel without a watermark blocks its key; idle and done channels hold nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from keyedwm.core.errors import InputError, OutOfTurnError, RegressionError
+from keyedwm.core.retention import History
+from keyedwm.core.watermark import Guarantee, IdleMarker, Status, Watermark, check_key, check_time
+
+Output = Watermark | IdleMarker
+ChannelState = tuple[Status, Mapping[int, int]]
+_NOTHING: Mapping = MappingProxyType({})
+
+
+class Added(NamedTuple):
+    """A new channel: active and without a watermark, so it blocks (rule 5)."""
+
+    channel: str
+
+
+class Removed(NamedTuple):
+    """A channel stops counting at once; its top watermark still counts in a flush (rule 5)."""
+
+    channel: str
+
+
+class Advanced(NamedTuple):
+    """A watermark arrived: it wakes the channel (rules 1 and 3)."""
+
+    channel: str
+    key: int
+    time_ms: int
+
+
+class Woken(NamedTuple):
+    """An event arrived: it wakes the channel for every key (rule 3); on a done channel it has no effect."""
+
+    channel: str
+
+
+class WentIdle(NamedTuple):
+    """The channel is left out for every key until it wakes (rule 3)."""
+
+    channel: str
+
+
+class Finished(NamedTuple):
+    """The channel is done: it counts as infinity from now on (rule 2)."""
+
+    channel: str
+
+
+Change = Added | Removed | Advanced | Woken | WentIdle | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class CommonState:
+    """What a coalescer knows beyond its channels: per key emitted and top, the idle spell, the retention history."""
+
+    emitted: Mapping[int, int] = field(default_factory=dict)
+    top: Mapping[int, int] = field(default_factory=dict)
+    idle_spell: bool = False
+    history: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    swallowed: int = 0
+
+    def as_json(self) -> dict:
+        """Plain lists and numbers, the same for equal states."""
+        return {
+            "emitted": [[key, self.emitted[key]] for key in sorted(self.emitted)],
+            "top": [[key, self.top[key]] for key in sorted(self.top)],
+            "idleSpell": self.idle_spell,
+            "history": [[key, [list(point) for point in self.history[key]]] for key in sorted(self.history)],
+            "swallowed": self.swallowed,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping) -> CommonState:
+        """The inverse of `as_json`."""
+        return cls(
+            emitted=dict(value["emitted"]),
+            top=dict(value["top"]),
+            idle_spell=value["idleSpell"],
+            history={key: tuple((at, top) for at, top in points) for key, points in value["history"]},
+            swallowed=value["swallowed"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CoalescerState:
+    """A coalescer at rest: its channels (status and watermark per key) and the common part."""
+
+    channels: Mapping[str, ChannelState] = field(default_factory=dict)
+    common: CommonState = field(default_factory=CommonState)
+
+
+class Coalescer:
+    """The coalesced watermark of each key over a changing set of channels.
+
+    After an error the coalescer is left as it was by the single steps; a `step` of many changes may have applied
+    those before the refused one. Raises RegressionError for a watermark that does not increase (exactly-once only),
+    OutOfTurnError for a change that the channel's status does not allow.
+    """
+
+    def __init__(self, *, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, retention_ms: int | None = None) -> None:
+        if retention_ms is not None and retention_ms < 0:
+            raise InputError(f"the maximum watermark retention is {retention_ms} ms, it must be 0 or more")
+        self._guarantee = guarantee
+        self._retention_ms = retention_ms
+        self._status: dict[str, Status] = {}
+        self._inactive = 0
+        self._watermarks: dict[int, dict[str, int]] = {}
+        self._emitted: dict[int, int] = {}
+        self._top: dict[int, int] = {}
+        self._idle_spell = False
+        self._history: dict[int, History] = {}
+        self._swallowed = 0
+
+    # -- single steps
+
+    def add(self, channel: str, now_ms: int = 0) -> list[Output]:
+        """Add a channel; it never moves the output."""
+        return self.step((Added(channel),), now_ms)
+
+    def remove(self, channel: str, now_ms: int = 0) -> list[Output]:
+        """Remove a channel, whatever its status."""
+        return self.step((Removed(channel),), now_ms)
+
+    def watermark(self, channel: str, key: int, time_ms: int, now_ms: int = 0) -> list[Output]:
+        """Take a watermark of one channel and key."""
+        return self.step((Advanced(channel, key, time_ms),), now_ms)
+
+    def event(self, channel: str, now_ms: int = 0) -> list[Output]:
+        """Take an event: it wakes an idle channel."""
+        return self.step((Woken(channel),), now_ms)
+
+    def idle(self, channel: str, now_ms: int = 0) -> list[Output]:
+        """Take an idle marker of one channel."""
+        return self.step((WentIdle(channel),), now_ms)
+
+    def done(self, channel: str, now_ms: int = 0) -> list[Output]:
+        """Take the end of one channel."""
+        return self.step((Finished(channel),), now_ms)
+
+    def check(self, now_ms: int) -> list[Output]:
+        """Ask what became true by the clock alone (retention), or because there are no channels."""
+        return self.step((), now_ms)
+
+    # -- many changes, evaluated once
+
+    def step(self, changes: Iterable[Change], now_ms: int) -> list[Output]:
+        """Apply the changes in order, then evaluate once."""
+        apply = self._apply
+        for change in changes:
+            apply[type(change)](self, *change)
+        return self._evaluate(now_ms)
+
+    def _added(self, channel: str) -> None:
+        if channel in self._status:
+            raise OutOfTurnError(f"channel {channel} was added twice")
+        self._status[channel] = Status.ACTIVE
+        self._idle_spell = False
+
+    def _removed(self, channel: str) -> None:
+        if self._known(channel) is not Status.ACTIVE:
+            self._inactive -= 1
+        del self._status[channel]
+        for of_key in self._watermarks.values():
+            of_key.pop(channel, None)
+
+    def _advanced(self, channel: str, key: int, time_ms: int) -> None:
+        status = self._known(channel)
+        if status is Status.DONE:
+            raise OutOfTurnError(f"channel {channel} is done, but a watermark of key {key} came: {time_ms} ms")
+        of_key = self._watermarks.get(key)
+        if of_key is None:
+            check_key(key)
+            of_key = self._watermarks[key] = {}
+        before = of_key.get(channel)
+        if before is not None and time_ms <= before:
+            if self._guarantee is Guarantee.EXACTLY_ONCE:
+                raise RegressionError(
+                    f"the watermark of channel {channel}, key {key} went from {before} ms to {time_ms} ms, "
+                    f"it must increase"
+                )
+            self._swallowed += 1
+        else:
+            check_time(time_ms)
+            of_key[channel] = time_ms
+            if time_ms > self._top.get(key, time_ms - 1):
+                self._top[key] = time_ms
+        if status is Status.IDLE:
+            self._wake(channel)
+        self._idle_spell = False
+
+    def _woken(self, channel: str) -> None:
+        status = self._known(channel)
+        if status is Status.DONE:
+            return
+        if status is Status.IDLE:
+            self._wake(channel)
+        self._idle_spell = False
+
+    def _went_idle(self, channel: str) -> None:
+        status = self._known(channel)
+        if status is Status.DONE:
+            raise OutOfTurnError(f"channel {channel} is done, but an idle marker came")
+        if status is Status.ACTIVE:
+            self._status[channel] = Status.IDLE
+            self._inactive += 1
+
+    def _finished(self, channel: str) -> None:
+        status = self._known(channel)
+        if status is Status.DONE:
+            raise OutOfTurnError(f"channel {channel} is done, but its end came again")
+        if status is Status.ACTIVE:
+            self._inactive += 1
+        self._status[channel] = Status.DONE
+
+    _apply: Mapping[type, Callable[..., None]] = MappingProxyType(
+        {
+            Added: _added,
+            Removed: _removed,
+            Advanced: _advanced,
+            Woken: _woken,
+            WentIdle: _went_idle,
+            Finished: _finished,
+        }
+    )
+
+    def _known(self, channel: str) -> Status:
+        status = self._status.get(channel)
+        if status is None:
+            raise OutOfTurnError(f"channel {channel} is not known, it must be added first")
+        return status
+
+    def _wake(self, channel: str) -> None:
+        self._status[channel] = Status.ACTIVE
+        self._inactive -= 1
+
+    # -- evaluation
+
+    def _evaluate(self, now_ms: int) -> list[Output]:
+        if self._inactive == len(self._status):
+            return self._flush(now_ms)
+        output: list[Output] = []
+        for key in sorted(self._top):
+            candidates = (self._lowest_active(key), self._retained(key, now_ms))
+            best = max((time_ms for time_ms in candidates if time_ms is not None), default=None)
+            if best is not None:
+                self._emit(key, best, output)
+        return output
+
+    def _flush(self, now_ms: int) -> list[Output]:
+        """No channel is active: the highest watermark seen, once, then one idle marker (rules 4 and 5)."""
+        output: list[Output] = []
+        if self._idle_spell:
+            return output
+        self._idle_spell = True
+        for key in sorted(self._top):
+            self._retained(key, now_ms)
+            self._emit(key, self._top[key], output)
+        statuses = self._status.values()
+        if not statuses or Status.IDLE in statuses:
+            output.append(IdleMarker())
+        return output
+
+    def _emit(self, key: int, time_ms: int, output: list[Output]) -> None:
+        before = self._emitted.get(key)
+        if before is None or time_ms > before:
+            self._emitted[key] = time_ms
+            output.append(Watermark(key, time_ms))
+
+    def _lowest_active(self, key: int) -> int | None:
+        """The minimum over active channels, None while one of them has no watermark."""
+        of_key = self._watermarks.get(key, _NOTHING)
+        if not self._inactive:
+            return min(of_key.values()) if len(of_key) == len(self._status) else None
+        lowest = None
+        for channel, status in self._status.items():
+            if status is Status.ACTIVE:
+                time_ms = of_key.get(channel)
+                if time_ms is None:
+                    return None
+                if lowest is None or time_ms < lowest:
+                    lowest = time_ms
+        return lowest
+
+    def _retained(self, key: int, now_ms: int) -> int | None:
+        """What was the top watermark `retention` ago (rule 6)."""
+        if self._retention_ms is None:
+            return None
+        history = self._history.setdefault(key, History())
+        history.note(now_ms, self._top[key])
+        return history.known_at(now_ms - self._retention_ms)
+
+    # -- what there is to see
+
+    def emitted_ms(self, key: int = 0) -> int | None:
+        """The coalesced watermark of a key, None if there is none yet."""
+        return self._emitted.get(key)
+
+    def status(self, channel: str) -> Status:
+        """The status of a channel."""
+        return self._known(channel)
+
+    @property
+    def swallowed(self) -> int:
+        """How many regressions were swallowed (at-least-once only)."""
+        return self._swallowed
+
+    def snapshot(self) -> CoalescerState:
+        """Everything the next step depends on."""
+        of_channel: dict[str, dict[int, int]] = {channel: {} for channel in self._status}
+        for key in sorted(self._watermarks):
+            for channel, time_ms in self._watermarks[key].items():
+                of_channel[channel][key] = time_ms
+        return CoalescerState(
+            channels={channel: (status, of_channel[channel]) for channel, status in self._status.items()},
+            common=CommonState(
+                emitted=dict(self._emitted),
+                top=dict(self._top),
+                idle_spell=self._idle_spell,
+                history={key: self._history[key].points() for key in sorted(self._history)},
+                swallowed=self._swallowed,
+            ),
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        state: CoalescerState,
+        *,
+        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
+        retention_ms: int | None = None,
+    ) -> Coalescer:
+        """A coalescer that goes on from a snapshot; nothing is emitted again."""
+        it = cls(guarantee=guarantee, retention_ms=retention_ms)
+        for channel, (status, watermarks) in state.channels.items():
+            it._status[channel] = status
+            if status is not Status.ACTIVE:
+                it._inactive += 1
+            for key, time_ms in watermarks.items():
+                it._watermarks.setdefault(key, {})[channel] = time_ms
+        common = state.common
+        it._emitted.update(common.emitted)
+        it._top.update(common.top)
+        it._idle_spell = common.idle_spell
+        it._history.update((key, History(points)) for key, points in common.history.items())
+        it._swallowed = common.swallowed
+        return it

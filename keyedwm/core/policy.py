@@ -1,0 +1,306 @@
+"""How one channel and key turn event times (and a clock given as an argument) into a watermark (DESIGN rule 7).
+
+Rule: a policy is frozen configuration; `build(resume_from)` makes the object that holds state. Its watermark never goes
+back, its snapshot is a tuple of integers, and observing the highest event time of a run at one clock reading leaves the
+same state as observing every event of the run, which is what lets a whole batch be run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.retention import History
+from keyedwm.core.watermark import MAX_MS, MIN_MS, clamp_ms
+
+
+class PolicyRun(Protocol):
+    """A policy with its state."""
+
+    def observe(self, event_ms: int, now_ms: int, /) -> None:
+        """Take one event time at a clock reading."""
+
+    def current(self, now_ms: int, /) -> int | None:
+        """The watermark at a clock reading, before any cap; None if there is none yet."""
+
+    def snapshot(self) -> tuple[int, ...]:
+        """Everything the next answer depends on."""
+
+
+class Policy(Protocol):
+    """The configuration of a policy."""
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """How far the watermark trails an event the moment it is observed; None if events do not move it."""
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """The policy at its start, or going on from a snapshot."""
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """The state after a range of rows and the one behind it, each run on its own (`then` from the start)."""
+
+
+def _check_span(name: str, span_ms: int) -> None:
+    if not 0 <= span_ms <= MAX_MS:
+        raise OptionError(f"{name} is {span_ms} ms, it must be 0 or more and fit into 64 bits")
+
+
+def _check_state(policy: str, state: Sequence[int], fits: bool) -> None:
+    if not fits:
+        raise FormatError(f"the saved state of policy {policy} is {list(state)}, which it never writes")
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def _minus_lag(event_ms: int, lag_ms: int) -> int | None:
+    """An event time less the lag; None where that leaves 64 bits (such an event says nothing)."""
+    return event_ms - lag_ms if event_ms >= MIN_MS + lag_ms else None
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLag:
+    """The highest event time less a lag."""
+
+    lag_ms: int
+
+    def __post_init__(self) -> None:
+        _check_span("watermarkLag", self.lag_ms)
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """The lag."""
+        return self.lag_ms
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """State: (watermark,) or ()."""
+        return _FixedLagRun(self, resume_from or ())
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """The higher watermark."""
+        return max(tuple(first), tuple(then))
+
+
+class _FixedLagRun:
+    def __init__(self, config: FixedLag, state: Sequence[int]) -> None:
+        _check_state("fixedLag", state, fits=len(state) <= 1)
+        self._lag_ms = config.lag_ms
+        self._watermark_ms = state[0] if state else None
+
+    def observe(self, event_ms: int, _now_ms: int) -> None:
+        self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._lag_ms))
+
+    def current(self, _now_ms: int) -> int | None:
+        return self._watermark_ms
+
+    def snapshot(self) -> tuple[int, ...]:
+        return () if self._watermark_ms is None else (self._watermark_ms,)
+
+
+@dataclass(frozen=True, slots=True)
+class LagAndDelay:
+    """The highest event time less a lag, or the highest event time known a delay ago, whichever is higher."""
+
+    lag_ms: int
+    delay_ms: int
+
+    def __post_init__(self) -> None:
+        _check_span("watermarkLag", self.lag_ms)
+        _check_span("watermarkDelay", self.delay_ms)
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """The lag; without a delay an event is known at once."""
+        return self.lag_ms if self.delay_ms else 0
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """State: (watermark, clock, top, clock, top, ...), oldest first, or ()."""
+        return _LagAndDelayRun(self, resume_from or ())
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """The higher watermark, and one history."""
+        if not first or not then:
+            return tuple(first or then)
+        history = History(zip(first[1::2], first[2::2], strict=True))
+        for at_ms, top_ms in zip(then[1::2], then[2::2], strict=True):
+            history.note(at_ms, top_ms)
+        return (max(first[0], then[0]), *(number for point in history.points() for number in point))
+
+
+class _LagAndDelayRun:
+    def __init__(self, config: LagAndDelay, state: Sequence[int]) -> None:
+        _check_state("lagAndDelay", state, fits=not state or len(state) % 2 == 1)
+        self._lag_ms = config.lag_ms
+        self._delay_ms = config.delay_ms
+        self._watermark_ms = state[0] if state else None
+        self._history = History(zip(state[1::2], state[2::2], strict=True))
+
+    def observe(self, event_ms: int, now_ms: int) -> None:
+        lagged_ms = _minus_lag(event_ms, self._lag_ms)
+        if lagged_ms is not None:
+            self._watermark_ms = _higher(self._watermark_ms, lagged_ms)
+            self._history.note(now_ms, event_ms)
+
+    def current(self, now_ms: int) -> int | None:
+        self._watermark_ms = _higher(self._watermark_ms, self._history.known_at(now_ms - self._delay_ms))
+        return self._watermark_ms
+
+    def snapshot(self) -> tuple[int, ...]:
+        if self._watermark_ms is None:
+            return ()
+        return (self._watermark_ms, *(number for point in self._history.points() for number in point))
+
+
+@dataclass(frozen=True, slots=True)
+class LagAndLull:
+    """The highest event time less a lag; after a lull without events it grows with the clock."""
+
+    lag_ms: int
+    lull_ms: int
+
+    def __post_init__(self) -> None:
+        _check_span("watermarkLag", self.lag_ms)
+        _check_span("watermarkLull", self.lull_ms)
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """The lag."""
+        return self.lag_ms
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """State: (watermark, clock from which it grows) or ()."""
+        return _LagAndLullRun(self, resume_from or ())
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """What the first grew to until the last event of the second, or the second."""
+        if not first or not then:
+            return tuple(first or then)
+        grown_ms = self.build(first).current(then[1] - self.lull_ms)
+        return (max(then[0], then[0] if grown_ms is None else grown_ms), then[1])
+
+
+class _LagAndLullRun:
+    def __init__(self, config: LagAndLull, state: Sequence[int]) -> None:
+        _check_state("lagAndLull", state, fits=len(state) in (0, 2))
+        self._lag_ms = config.lag_ms
+        self._lull_ms = config.lull_ms
+        self._watermark_ms = state[0] if state else None
+        self._grows_from_ms = state[1] if state else 0
+
+    def observe(self, event_ms: int, now_ms: int) -> None:
+        lagged_ms = _minus_lag(event_ms, self._lag_ms)
+        if lagged_ms is not None:
+            self._watermark_ms = _higher(self.current(now_ms), lagged_ms)
+            self._grows_from_ms = now_ms + self._lull_ms
+
+    def current(self, now_ms: int) -> int | None:
+        if self._watermark_ms is not None and now_ms > self._grows_from_ms:
+            self._watermark_ms = clamp_ms(self._watermark_ms + now_ms - self._grows_from_ms)
+            self._grows_from_ms = now_ms
+        return self._watermark_ms
+
+    def snapshot(self) -> tuple[int, ...]:
+        return () if self._watermark_ms is None else (self._watermark_ms, self._grows_from_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampAndWallClockLag:
+    """The highest event time less a lag, or the wall clock less a lag of its own, whichever is higher."""
+
+    lag_ms: int
+    wall_clock_lag_ms: int
+
+    def __post_init__(self) -> None:
+        _check_span("watermarkLag", self.lag_ms)
+        _check_span("wallClockLag", self.wall_clock_lag_ms)
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """The lag behind events."""
+        return self.lag_ms
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """State: (watermark,) or ()."""
+        return _WallClockRun("timestampAndWallClockLag", self.lag_ms, self.wall_clock_lag_ms, resume_from or ())
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """The higher watermark."""
+        return max(tuple(first), tuple(then))
+
+
+@dataclass(frozen=True, slots=True)
+class RealTimeLag:
+    """The wall clock less a lag, whatever the events say; held where it is while the clock goes back."""
+
+    lag_ms: int
+
+    def __post_init__(self) -> None:
+        _check_span("wallClockLag", self.lag_ms)
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """None: events do not move it."""
+        return None
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """State: (watermark,) or ()."""
+        return _WallClockRun("realTimeLag", None, self.lag_ms, resume_from or ())
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """The higher watermark."""
+        return max(tuple(first), tuple(then))
+
+
+class _WallClockRun:
+    def __init__(self, name: str, lag_ms: int | None, wall_clock_lag_ms: int, state: Sequence[int]) -> None:
+        _check_state(name, state, fits=len(state) <= 1)
+        self._lag_ms = lag_ms
+        self._wall_clock_lag_ms = wall_clock_lag_ms
+        self._watermark_ms = state[0] if state else None
+
+    def observe(self, event_ms: int, _now_ms: int) -> None:
+        if self._lag_ms is not None:
+            self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._lag_ms))
+
+    def current(self, now_ms: int) -> int | None:
+        self._watermark_ms = _higher(self._watermark_ms, clamp_ms(now_ms - self._wall_clock_lag_ms))
+        return self._watermark_ms
+
+    def snapshot(self) -> tuple[int, ...]:
+        return () if self._watermark_ms is None else (self._watermark_ms,)
+
+
+@dataclass(frozen=True, slots=True)
+class NoWatermarks:
+    """Never a watermark."""
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """None: events do not move it."""
+        return None
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """State: ()."""
+        _check_state("none", resume_from or (), fits=not resume_from)
+        return _NoWatermarksRun()
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """Nothing."""
+        return (*first, *then)
+
+
+class _NoWatermarksRun:
+    def observe(self, _event_ms: int, _now_ms: int) -> None:
+        pass
+
+    def current(self, _now_ms: int) -> int | None:
+        return None
+
+    def snapshot(self) -> tuple[int, ...]:
+        return ()
