@@ -1,0 +1,109 @@
+"""A real Kafka for tests, the demo and `keyedwm broker`.
+
+Rule: the first of three ways that this machine offers (DESIGN section 10): the cluster named by KEYEDWM_BOOTSTRAP, a
+container where Docker answers, else a process on the local Java. Never a mock. What was started here is stopped here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.testing.container import container_broker, why_no_container
+from keyedwm.testing.local import local_broker
+
+VARIABLE = "KEYEDWM_BOOTSTRAP"
+ANSWER_LIMIT_S = 10.0
+Way = Literal["given", "container", "local"]
+
+
+class Broker(Protocol):
+    """A running Kafka: `bootstrap` is its host:port, `way` how it was found."""
+
+    bootstrap: str
+    way: str
+
+    def describe(self) -> str:
+        """One line for people."""
+
+
+class GivenBroker:
+    """Somebody else's cluster: nothing is started and nothing is stopped."""
+
+    way = "given"
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"the Kafka at {self.bootstrap}, given by {VARIABLE}"
+
+
+def choose_way() -> Way:
+    """The first way that this machine offers."""
+    if os.environ.get(VARIABLE):
+        return "given"
+    return "local" if why_no_container() else "container"
+
+
+@contextmanager
+def broker(
+    way: Way | None = None, *, port: int | None = None, extra: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
+    """A running Kafka for the time of the `with`; `way` forces one, `extra` adds server properties.
+
+    Raises OptionError if the way is not to be had here, UnavailableError if the broker does not come up.
+    """
+    way = way or choose_way()
+    if way == "given":
+        yield _given(port, extra)
+    elif way == "container":
+        reason = why_no_container()
+        if reason:
+            raise OptionError(f"way=container: {reason}; start Docker or use way=local")
+        with container_broker(port=port, extra=extra) as started:
+            yield started
+    elif way == "local":
+        with local_broker(port=port, extra=extra) as process:
+            yield process
+    else:
+        raise OptionError(f"way={way} is not one of given, container, local")
+
+
+def _given(port: int | None, extra: Mapping[str, str] | None) -> GivenBroker:
+    bootstrap = os.environ.get(VARIABLE, "")
+    if not bootstrap:
+        raise OptionError(f"way=given, but {VARIABLE} is not set: set it to host:port of a running Kafka")
+    if port or extra:
+        raise OptionError(
+            f"the Kafka given by {VARIABLE} cannot be given a port or server properties: unset {VARIABLE}"
+        )
+    if not answers(bootstrap):
+        raise UnavailableError(f"no Kafka answers at {bootstrap}, given by {VARIABLE}")
+    return GivenBroker(bootstrap)
+
+
+def answers(bootstrap: str) -> bool:
+    """Whether a Kafka answers an ApiVersions request at one of these comma-separated addresses."""
+    return any(_answers(address.strip()) for address in bootstrap.split(","))
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise OptionError(f"{VARIABLE}={address} is not host:port")
+    correlation_id = 1
+    request = struct.pack(">hhih", 18, 0, correlation_id, -1)  # ApiVersions, version 0, no client id
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_LIMIT_S) as wire:
+            wire.sendall(struct.pack(">i", len(request)) + request)
+            head = wire.recv(8, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(head) == 8 and struct.unpack(">i", head[4:])[0] == correlation_id

@@ -1,0 +1,93 @@
+"""Kafka in a container, through testcontainers, where Docker answers.
+
+Rule: the container has a name before it exists, so its guard stands before it starts.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+from keyedwm.testing.guard import Guard
+from keyedwm.testing.local import free_ports
+from keyedwm.testing.settings import IMAGE, SERVER, START_LIMIT_S, STARTED, as_variables, listeners
+
+INSIDE_PORT = 9092
+CONTROLLER_PORT = 9093
+
+
+class ContainerBroker:
+    """A broker in a container."""
+
+    way = "container"
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"Kafka at {self.bootstrap}, container {self.name} of {IMAGE}"
+
+
+@functools.cache
+def why_no_container() -> str | None:
+    """Why the container way cannot be used here, in one sentence; None when it can (then the image is here too)."""
+    with warnings.catch_warnings():
+        # Where nothing answers, Docker's own client leaves its socket to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            return _ask_docker()
+        finally:
+            gc.collect()
+
+
+def _ask_docker() -> str | None:
+    try:
+        from docker.errors import DockerException, ImageNotFound
+        from testcontainers.core.docker_client import DockerClient
+    except ImportError:
+        return "testcontainers is not installed"
+    try:
+        with closing(DockerClient().client) as client:
+            client.ping()
+            try:
+                client.images.get(IMAGE)
+            except ImageNotFound:
+                client.images.pull(IMAGE)
+    except (DockerException, OSError) as error:
+        return f"Docker does not answer or has no {IMAGE} ({str(error).splitlines()[0]})"
+    return None
+
+
+@contextmanager
+def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None = None) -> Iterator[ContainerBroker]:
+    """A running broker in a container; `extra` adds or replaces server properties."""
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+    port = port or free_ports(1)[0]
+    name = f"keyedwm-kafka-{uuid.uuid4().hex[:12]}"
+    container = DockerContainer(IMAGE).with_name(name).with_bind_ports(INSIDE_PORT, port)
+    # Clients are told this address, so it must be known before the container starts. By number: a published port need
+    # not be there on ::1. TESTCONTAINERS_HOST_OVERRIDE names another one.
+    host = container.get_docker_client().host().replace("localhost", "127.0.0.1")
+    for variable, value in container_variables(host, port, extra or {}).items():
+        container.with_env(variable, value)
+    container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(int(START_LIMIT_S)))
+    with Guard("container", name):
+        try:
+            container.start()
+            yield ContainerBroker(f"{host}:{port}", name)
+        finally:
+            container.stop()
+
+
+def container_variables(host: str, port: int, extra: Mapping[str, str]) -> dict[str, str]:
+    """Environment of the container whose clients reach it at host:port."""
+    address = listeners(host, port, inside="0.0.0.0", inside_port=INSIDE_PORT, controller_port=CONTROLLER_PORT)  # noqa: S104
+    return as_variables({**SERVER, **address, **extra})

@@ -1,0 +1,68 @@
+"""A small process that cleans up after one that could not do it itself (killed with SIGKILL, say).
+
+Rule: it waits on a pipe whose other end only the guarded process holds. A byte means "no longer needed"; the end of the
+pipe without one means that the process is gone, and then it removes what is named on its command line. It runs in a
+session of its own, so Ctrl-C does not reach it. Standard library only: it must start fast.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+START_LIMIT_S = 30
+
+
+class Guard:
+    """Kills a process and removes its directory, or removes a container, once this process is gone."""
+
+    def __init__(self, kind: str, *names: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", Path(__file__), kind, *names], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.dismiss()
+
+    def dismiss(self) -> None:
+        """What was guarded is gone; the guard goes too. May be called again."""
+        with suppress(BrokenPipeError):
+            self._process.communicate(b".", timeout=START_LIMIT_S)
+
+
+def _remove_process(pid: str, directory: str) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(int(pid), signal.SIGKILL)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove_container(name: str) -> None:
+    import docker
+
+    with suppress(docker.errors.NotFound):
+        docker.from_env().containers.get(name).remove(force=True, v=True)
+
+
+def main(kind: str, *names: str) -> None:
+    """Waits for the byte or for the end of the pipe, then acts."""
+    if sys.stdin.buffer.read(1):
+        return
+    if kind == "process":
+        _remove_process(*names)
+    else:
+        _remove_container(*names)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,145 @@
+"""Jars from a Maven registry, fetched once and kept, with the Apache Ivy that PySpark carries.
+
+Rule: a directory of jars is complete or absent. It is filled aside and renamed into place under a lock, so processes
+may ask for the same jars at once and one that dies half way leaves nothing behind that counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.testing.java import find_java
+
+QUIET_S = 2.0
+REPORT_S = 10.0
+STALLED_S = 120.0
+
+
+def cache_dir() -> Path:
+    """KEYEDWM_CACHE, or `keyedwm` under XDG_CACHE_HOME or ~/.cache."""
+    own = os.environ.get("KEYEDWM_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "keyedwm"
+
+
+def fetch_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True) -> list[Path]:
+    """The jars of these `group:artifact:version` coordinates, sorted by name; `name` is what people see of them.
+
+    With `transitive=False` exactly the artifacts named, without what they depend on. Raises UnavailableError when the
+    registry cannot be reached or lacks one of them.
+    """
+    key = hashlib.sha256("\n".join([*sorted(coordinates), str(transitive)]).encode()).hexdigest()[:8]
+    root = cache_dir() / "jars"
+    home = root / f"{name}-{key}"
+    if not home.is_dir():
+        with _lock(root / f"{home.name}.lock"):
+            if not home.is_dir():
+                _fill(home, name, coordinates, transitive=transitive)
+    return sorted(home.glob("*.jar"))
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = path.open("w")
+    except OSError as error:
+        raise OptionError(
+            f"cannot write the jar cache {path.parent} ({error.strerror}): set KEYEDWM_CACHE to a directory of yours"
+        ) from error
+    with held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _fill(home: Path, name: str, coordinates: Sequence[str], *, transitive: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=home.parent) as work_dir:
+        work = Path(work_dir)
+        (work / "ivy.xml").write_text(_ivy_module(coordinates, transitive=transitive))
+        _run_ivy(work, name)
+        if not any((work / "jars").glob("*.jar")):
+            raise UnavailableError(f"the Maven registry gave no jar for {', '.join(coordinates)}")
+        (work / "jars").rename(home)
+
+
+def _ivy_module(coordinates: Sequence[str], *, transitive: bool) -> str:
+    lines = []
+    for coordinate in coordinates:
+        parts = coordinate.split(":")
+        if len(parts) != 3:
+            raise OptionError(f"coordinate {coordinate!r} is not group:artifact:version")
+        group, artifact, version = parts
+        lines.append(
+            f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default" '
+            f'transitive="{str(transitive).lower()}"/>'
+        )
+    return (
+        '<ivy-module version="2.0"><info organisation="keyedwm" module="jars"/><dependencies>'
+        + "".join(lines)
+        + "</dependencies></ivy-module>"
+    )
+
+
+def _run_ivy(work: Path, name: str) -> None:
+    log = work / "log"
+    command: list[str | Path] = [
+        find_java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-cache", work / "cache", "-ivy", work / "ivy.xml",
+        "-confs", "default", "-types", "jar", "bundle", "-retrieve", work / "jars" / "[artifact]-[revision].[ext]",
+    ]  # fmt: skip
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=work) as ivy:
+        try:
+            code = _watch(ivy, log, name)
+        finally:
+            ivy.kill()
+    if code != 0:
+        raise UnavailableError(
+            f"could not fetch the jars of {name}: the Maven registry did not answer or lacks one ({_reason(log)})"
+        )
+
+
+def _watch(ivy: subprocess.Popen, log: Path, name: str) -> int | None:
+    """Ivy's exit code, None if it made no progress for STALLED_S; tells stderr after QUIET_S what is going on."""
+    size, since, patience_s = 0, time.monotonic(), QUIET_S
+    while True:
+        try:
+            return ivy.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            said = log.read_text(errors="replace")
+            print(
+                f"fetching {name}: {said.count(chr(9) + 'found ')} jars found, {said.count('[SUCCESSFUL ]')} fetched "
+                f"(once; kept in {cache_dir()})",
+                file=sys.stderr,
+            )
+            patience_s = REPORT_S
+        if log.stat().st_size != size:
+            size, since = log.stat().st_size, time.monotonic()
+        elif time.monotonic() - since > STALLED_S:
+            return None
+
+
+def _reason(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    wanted = [line for line in lines if "exception" in line.lower() or "not found" in line.lower()]
+    return (wanted or lines or ["no output"])[0]
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not found:
+        raise UnavailableError(
+            "found no jars/ivy-*.jar in the installed PySpark: install pyspark 4.2 or newer from PyPI"
+        )
+    return found[-1]

@@ -1,0 +1,61 @@
+"""Finds the Java that Spark and the local Kafka need.
+
+Rule: JAVA_HOME wins over PATH, as it does for Spark itself; what is missing or wrong is said in one sentence that names
+what to install. `python -m keyedwm.testing.java` says so and exits 1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from keyedwm.core.errors import KeyedwmError
+
+WANTED = (17, 21)
+_INSTALL = "install a Java 17 or 21 runtime (for example openjdk-17-jre-headless) and point JAVA_HOME or PATH at it"
+
+
+class JavaError(KeyedwmError):
+    """Java is missing or has a version that Spark does not run on."""
+
+    advice = "install Java 17 or 21"
+
+
+def find_java() -> Path:
+    """The `java` program to use; raises JavaError if there is none of a wanted version."""
+    home = os.environ.get("JAVA_HOME")
+    found = Path(home) / "bin" / "java" if home else shutil.which("java")
+    if found is None:
+        raise JavaError(f"found no java on PATH and JAVA_HOME is not set: {_INSTALL}")
+    java = Path(found)
+    if not os.access(java, os.X_OK):
+        raise JavaError(f"JAVA_HOME={home} holds no bin/java: {_INSTALL}")
+    version = java_version(java)
+    if version not in WANTED:
+        raise JavaError(f"found Java {version or 'of an unknown version'} at {java}: {_INSTALL}")
+    return java
+
+
+def java_version(java: Path) -> int | None:
+    """The feature version that this program reports (8 for `1.8.0_372`), None if it reports none."""
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else None
+
+
+def main() -> int:
+    """Exit code 0 and silence, or 1 and the sentence."""
+    try:
+        find_java()
+    except JavaError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Kafka on this machine's Java, from its Maven artifacts.
+
+Rule: everything lives in one temporary directory and two free ports that stay the same over stop, kill and start; when
+the context ends, process and directory are gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from keyedwm.core.errors import OutOfTurnError, UnavailableError
+from keyedwm.testing.guard import Guard
+from keyedwm.testing.ivy import fetch_jars
+from keyedwm.testing.java import find_java
+from keyedwm.testing.settings import KAFKA_VERSION, SERVER, START_LIMIT_S, STARTED, listeners
+
+# The broker names a logger but brings none; without one its log would be lost.
+ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")
+STOP_LIMIT_S = 20.0
+_LOG4J = """
+Configuration:
+  Appenders:
+    Console: {name: STDOUT, PatternLayout: {Pattern: "[%d] %p %m (%c)%n"}}
+  Loggers:
+    Root: {level: INFO, AppenderRef: {ref: STDOUT}}
+"""
+
+
+class LocalBroker:
+    """A broker process; `stop` and `kill` keep data and ports, `start` brings it back on them."""
+
+    way = "local"
+
+    def __init__(self, home: Path, port: int | None, extra: Mapping[str, str]) -> None:
+        self._home = home
+        self._java = find_java()
+        self._jars = fetch_jars(f"kafka-{KAFKA_VERSION}", ARTIFACTS)[0].parent
+        broker_port, controller_port = free_ports(2)
+        broker_port = port or broker_port
+        self.bootstrap = f"127.0.0.1:{broker_port}"
+        self._process: subprocess.Popen | None = None
+        self._guard: Guard | None = None
+        self._format(broker_port, controller_port, extra)
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"Kafka {KAFKA_VERSION} at {self.bootstrap}, a process of its own on the local Java (pid {self.pid})"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None while stopped."""
+        return self._process.pid if self._process else None
+
+    @property
+    def log(self) -> str:
+        """All that the broker logged so far, over all its starts."""
+        return (self._home / "log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Starts the process and returns when it serves; UnavailableError with the end of its log if it does not."""
+        if self._process:
+            raise OutOfTurnError(f"the broker at {self.bootstrap} runs already")
+        log = self._home / "log"
+        seen = log.stat().st_size if log.exists() else 0
+        with log.open("a") as out:
+            self._process = subprocess.Popen(
+                self._command("-Xmx512m", "kafka.Kafka", self._home / "server.properties"),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self._home, start_new_session=True,
+            )  # fmt: skip
+        self._guard = Guard("process", str(self._process.pid), str(self._home))
+        limit = time.monotonic() + START_LIMIT_S
+        while STARTED not in log.read_text(errors="replace")[seen:]:
+            if self._process.poll() is not None or time.monotonic() > limit:
+                self.kill()
+                raise UnavailableError(f"the local Kafka did not start at {self.bootstrap}: {_last_lines(self.log)}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Lets the broker finish (SIGTERM), then makes sure."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        if not self._process:
+            return
+        self._process.send_signal(with_signal)
+        try:
+            self._process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        if self._guard:
+            self._guard.dismiss()
+
+    def _format(self, broker_port: int, controller_port: int, extra: Mapping[str, str]) -> None:
+        address = listeners("127.0.0.1", broker_port, inside="127.0.0.1", inside_port=broker_port,
+                            controller_port=controller_port)  # fmt: skip
+        properties = {**SERVER, **address, "log.dirs": str(self._home / "data"), **extra}
+        path = self._home / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        (self._home / "log4j2.yaml").write_text(_LOG4J)
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        told = subprocess.run(
+            self._command("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", "-t", cluster, "-c", path),
+            capture_output=True, text=True, check=False, timeout=START_LIMIT_S,
+        )  # fmt: skip
+        if told.returncode != 0:
+            raise UnavailableError(f"Kafka could not format its directory: {_last_lines(told.stdout + told.stderr)}")
+
+    def _command(self, *arguments: str | Path) -> list[str | Path]:
+        flag, *rest = arguments
+        log4j = f"-Dlog4j2.configurationFile={self._home / 'log4j2.yaml'}"
+        return [self._java, flag, log4j, "-cp", f"{self._jars}/*", *rest]
+
+
+@contextmanager
+def local_broker(*, port: int | None = None, extra: Mapping[str, str] | None = None) -> Iterator[LocalBroker]:
+    """A running local broker; `extra` adds or replaces server properties."""
+    home = Path(tempfile.mkdtemp(prefix="keyedwm-kafka-"))
+    try:
+        broker = LocalBroker(home, port, extra or {})
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listened on a moment ago, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [held.getsockname()[1] for held in sockets]
+    finally:
+        for held in sockets:
+            held.close()
+
+
+def _last_lines(text: str, count: int = 5) -> str:
+    return " | ".join(line.strip() for line in text.splitlines()[-count:]) or "it said nothing"

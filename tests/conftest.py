@@ -1,0 +1,90 @@
+"""What every test can ask for.
+
+`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `spark`: a real Spark · `seed`: the base of all chance.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keyedwm.testing.broker import Broker, broker, choose_way
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_SEED = 20240229
+USED = pytest.StashKey[str]()
+
+# Set before anything imports pyspark: Spark's workers run the interpreter that runs the tests.
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def base_seed() -> int:
+    """KEYEDWM_SEED, or a fixed one: a failing random test is run again with the seed it printed."""
+    return int(os.environ.get("KEYEDWM_SEED") or DEFAULT_SEED)
+
+
+def pytest_report_header() -> str:
+    return f"keyedwm: Kafka way {choose_way()}, seed base {base_seed()} (KEYEDWM_SEED)"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    used = config.stash.get(USED, "no broker was needed")
+    terminalreporter.write_line(f"keyedwm: {used}; seed base {base_seed()}")
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """One running Kafka for the whole session; topics are not created by themselves."""
+    with broker() as running:
+        request.config.stash[USED] = running.describe()
+        yield running
+
+
+@pytest.fixture
+def topic(new_topic: Callable[[], str]) -> str:
+    """A topic name that nobody used before (the topic is not created)."""
+    return new_topic()
+
+
+@pytest.fixture
+def new_topic() -> Callable[[], str]:
+    """A maker of such names, for tests that need several."""
+    return lambda: f"t-{uuid.uuid4().hex[:16]}"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed base of this run; derive every random choice from it and print what a failing case used."""
+    return base_seed()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One real Spark for the whole session: two cores, UTC, no UI."""
+    from pyspark.sql import SparkSession
+
+    home: Path = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("keyedwm tests")
+        .config("spark.driver.memory", "2g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
