@@ -1,6 +1,6 @@
 """What every test can ask for.
 
-`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `spark`: a real Spark · `seed`: the base of all chance.
+`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `spark`: a real Spark · `seed`: where chance begins.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 def base_seed() -> int:
     """KEYEDWM_SEED, or a fixed one: a failing random test is run again with the seed it printed."""
     return int(os.environ.get("KEYEDWM_SEED") or DEFAULT_SEED)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python 3.0 reads its own schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
+    config.addinivalue_line("filterwarnings", "ignore:read_text is deprecated:DeprecationWarning")
 
 
 def pytest_report_header() -> str:
