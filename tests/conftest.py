@@ -33,8 +33,8 @@ def base_seed() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python 3.0 reads its own schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
-    config.addinivalue_line("filterwarnings", "ignore:read_text is deprecated:DeprecationWarning")
+    # kafka-python 3.0 reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
 def pytest_report_header() -> str:
