@@ -1,7 +1,7 @@
 """The one class behind `format("keyedwm")`.
 
-Rule: Spark's discovery keeps a single class per format name, whichever package it met last, so both plugin packages export
-this same object. It imports next to nothing when loaded and finds each half only when it is asked for.
+Rule: Spark's discovery keeps a single class per format name, whichever package it met last, so both plugin packages
+export this same object. It imports next to nothing when loaded and finds each half only when it is asked for.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class DefaultSource(DataSource):
         """Return the streaming source."""
         return _half("pyspark_wm_source.reader").stream_reader(self.options, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the streaming sink."""
         return _half("pyspark_wm_sink.writer").stream_writer(self.options, schema, overwrite)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch sink."""
         return _half("pyspark_wm_sink.writer").batch_writer(self.options, schema, overwrite)
 

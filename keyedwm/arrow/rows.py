@@ -1,0 +1,150 @@
+"""Record batches of in-band rows: events by whole columns, control rows one by one (they are rare).
+
+Rule: nothing here decides anything; it only lays out rows that others decided, in the schema they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from keyedwm.arrow.schema import TIMESTAMP, axis_column
+from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, WATERMARK, Kind
+
+US_PER_MS = 1_000
+_SMALL_ROWS = 4_096
+_FULL_ROWS = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """Decoded records of one channel, column by column; a column that nobody wants is None.
+
+    offset: int64; timestamp_ms: int64; timestamp_type: int32 (array or one number); event_ms: axis name → (int64 ms,
+    validity or None). All of the same length `count`.
+    """
+
+    topic: str
+    partition: int
+    count: int
+    key: pa.Array | None
+    value: pa.Array | None
+    headers: pa.Array | None
+    offset: NDArray[np.int64]
+    timestamp_ms: NDArray[np.int64]
+    timestamp_type: NDArray[np.int32] | int
+    event_ms: Mapping[str, tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlRow:
+    """One control row; fields that do not apply are None. Times in ms."""
+
+    kind: Kind
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    key: int | None = None
+    watermark_ms: int | None = None
+    channel: str | None = None
+    snapshot: int | None = None
+    channels: int | None = None
+
+
+class RowBuilder:
+    """Lays out rows of one batch; `watermarks` maps each axis to the coalesced watermark stamped on every row (ms)."""
+
+    def __init__(self, schema: pa.Schema, watermarks: Mapping[str, int | None]) -> None:
+        self.schema = schema
+        self._watermarks = dict(watermarks)
+        self._event: dict[str, Callable[[Events], pa.Array]] = {
+            "key": lambda e: e.key,
+            "value": lambda e: e.value,
+            "topic": lambda e: pa.repeat(pa.scalar(e.topic, pa.string()), e.count),
+            "partition": lambda e: _constant(e.partition, np.int32, e.count),
+            "offset": lambda e: pa.array(e.offset),
+            "timestamp": lambda e: timestamps(e.timestamp_ms, None),
+            "timestampType": lambda e: _constant(e.timestamp_type, np.int32, e.count),
+            HEADERS: lambda e: e.headers,
+            CONTROL: lambda e: pa.nulls(e.count, self.schema.field(CONTROL).type),
+        }
+        for axis in watermarks:
+            self._event[axis_column(EVENT_TIME, axis)] = lambda e, axis=axis: timestamps(*e.event_ms[axis])  # type: ignore[misc]
+            self._event[axis_column(WATERMARK, axis)] = lambda e, axis=axis: self._stamp(axis, e.count)  # type: ignore[misc]
+
+    def events(self, events: Events) -> pa.RecordBatch:
+        """Lay out one run of event rows."""
+        return pa.RecordBatch.from_arrays([self._event[f.name](events) for f in self.schema], schema=self.schema)
+
+    def control(self, control_rows: Sequence[ControlRow]) -> pa.RecordBatch:
+        """Lay out control rows, in the order given."""
+        columns = {
+            "topic": [r.topic for r in control_rows],
+            "partition": [r.partition for r in control_rows],
+            "offset": [r.offset for r in control_rows],
+            CONTROL: [_struct(r) for r in control_rows],
+        }
+        count = len(control_rows)
+        arrays = []
+        for field in self.schema:
+            axis = next((a for a in self._watermarks if field.name == axis_column(WATERMARK, a)), None)
+            if axis is not None:
+                arrays.append(self._stamp(axis, count))
+            elif field.name in columns:
+                arrays.append(pa.array(columns[field.name], field.type))
+            else:
+                arrays.append(pa.nulls(count, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _stamp(self, axis: str, count: int) -> pa.Array:
+        ms = self._watermarks[axis]
+        if ms is None:
+            return pa.nulls(count, TIMESTAMP)
+        return pa.array(np.full(count, ms * US_PER_MS, np.int64)).view(TIMESTAMP)
+
+
+def timestamps(ms: NDArray[np.int64], valid: NDArray[np.bool_] | None) -> pa.Array:
+    """Turn milliseconds into Spark timestamps; rows that are not valid become null."""
+    us = ms * US_PER_MS
+    return pa.array(us, mask=None if valid is None else ~valid).view(TIMESTAMP)
+
+
+def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join runs of small batches (many small channels, control rows) so that Spark is handed few; order is kept."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        held.append(batch)
+        count += batch.num_rows
+        if batch.num_rows >= _SMALL_ROWS or count >= _FULL_ROWS:
+            yield _joined(held)
+            held, count = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _constant(value: NDArray[np.int32] | int, dtype: type, count: int) -> pa.Array:
+    return pa.array(np.full(count, value, dtype) if np.ndim(value) == 0 else value)
+
+
+def _struct(row: ControlRow) -> dict[str, object]:
+    return {
+        "kind": row.kind.value,
+        "key": row.key,
+        "watermark": None if row.watermark_ms is None else row.watermark_ms * US_PER_MS,
+        "channel": row.channel,
+        "snapshot": row.snapshot,
+        "channels": row.channels,
+    }

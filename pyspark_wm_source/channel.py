@@ -1,0 +1,99 @@
+"""One channel's run over its range of one batch: event times, watermarks, counts; no rows are built here.
+
+Rule: executors and the planner's recovery read run this same code, so a lost commit can change no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyedwm.arrow.axis import AxisRun
+from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.errors import InputError
+from keyedwm.kafka.cluster import TopicPartition
+from keyedwm.kafka.records import Records
+
+EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """What one task reads of one channel, and the channel's state at its start. `woken`: it was idle until this batch."""
+
+    channel: TopicPartition
+    start: int
+    end: int
+    bad: int
+    axes: Mapping[int, AxisState]
+    woken: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class After:
+    """A channel's state once its range was read."""
+
+    next_offset: int
+    bad: int
+    axes: Mapping[int, AxisState]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """What a run of records showed: event times per axis, and in-band watermarks as (row it stands before, key, ms)."""
+
+    event_ms: Mapping[str, EventTimes]
+    watermarks: tuple[tuple[int, int, int], ...]
+
+
+class ChannelRun:
+    """The policies of all axes over one channel's range."""
+
+    def __init__(
+        self, task: Range, axes: Mapping[str, AxisConfig], *, now_ms: int, fail_on_bad_event_time: bool
+    ) -> None:
+        self.task = task
+        self._fail = fail_on_bad_event_time
+        self._bad = task.bad
+        self._runs = {
+            name: AxisRun(config, task.axes.get(config.key, AxisState()), now_ms) for name, config in axes.items()
+        }
+        self._keys = {name: config.key for name, config in axes.items()}
+
+    def observe(self, records: Records) -> Observed:
+        """Run the policies over `records` (in offset order)."""
+        times: dict[str, EventTimes] = {}
+        marks: list[tuple[int, int, int]] = []
+        for name, run in self._runs.items():
+            ms, valid = self._event_times(records)
+            times[name] = (ms, valid)
+            positions, watermarks = run.rows(ms, valid)
+            marks += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
+        return Observed(event_ms=times, watermarks=tuple(sorted(marks)))
+
+    def end(self) -> tuple[tuple[int, int], ...]:
+        """Return the watermarks (key, ms) that stand after the range's last event."""
+        ends = ((self._keys[name], run.end()) for name, run in self._runs.items())
+        return tuple(sorted((key, ms) for key, ms in ends if ms is not None))
+
+    def after(self) -> After:
+        """Return the state at the range's end."""
+        axes = {self._keys[name]: run.state() for name, run in self._runs.items()}
+        return After(next_offset=self.task.end, bad=self._bad, axes=axes)
+
+    def _event_times(self, records: Records) -> EventTimes:
+        """Event times from the records' own timestamps; Kafka writes -1 for a record without one."""
+        valid = records.timestamp_ms >= 0
+        if valid.all():
+            return records.timestamp_ms, None
+        self._bad += int(np.count_nonzero(~valid))
+        if self._fail:
+            at = int(np.argmin(valid))
+            raise InputError(
+                f"{self.task.channel}: the record at offset {int(records.offset[at])} has no usable event time "
+                "(eventTime=timestamp, and it carries none); onBadEventTime=null would keep it with a null event time"
+            )
+        return records.timestamp_ms, valid

@@ -1,0 +1,103 @@
+"""The offset that stands in Spark's offset log: everything that decided a batch (DESIGN section 5.1), as JSON, version 1.
+
+Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset);
+an entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, axes ...], where an
+axis is [policy state, last emitted watermark] as of the batch's START. One canonical form: Spark compares strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from keyedwm.core.axis import AxisState
+from keyedwm.core.coalescer import CoalescedState
+from keyedwm.core.errors import FormatError
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.cluster import TopicPartition
+
+OFFSET_VERSION = 1
+NOT_STARTED = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Channel:
+    """A channel in one batch: its range is [next_offset - read, next_offset); axes: key → state at the range's start."""
+
+    next_offset: int
+    read: int
+    status: Status
+    since_ms: int
+    bad: int
+    axes: Mapping[int, AxisState]
+
+    @property
+    def start(self) -> int:
+        """First offset of the batch's range."""
+        return self.next_offset - self.read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueryOffset:
+    """One planned batch. `batch` counts from 0 and is the snapshot id of its barriers; NOT_STARTED before the first."""
+
+    batch: int
+    group: str
+    token: str
+    now_ms: int
+    coalesced: CoalescedState
+    channels: Mapping[TopicPartition, Channel] = field(default_factory=dict)
+
+    def moved(self) -> Iterator[tuple[TopicPartition, Channel]]:
+        """Channels that have something to read in this batch, in order."""
+        return ((tp, c) for tp, c in self.channels.items() if c.read)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the canonical form: same content, same string."""
+        offsets: dict[str, dict[str, int]] = {}
+        channels: dict[str, dict[str, list[Any]]] = {}
+        for tp in sorted(self.channels, key=lambda tp: (tp.topic, tp.partition)):
+            c = self.channels[tp]
+            offsets.setdefault(tp.topic, {})[str(tp.partition)] = c.next_offset
+            axes = [[key, *state.as_list()] for key, state in sorted(c.axes.items())]
+            channels.setdefault(tp.topic, {})[str(tp.partition)] = [c.read, c.status.code, c.since_ms, c.bad, *axes]
+        return {
+            "batch": self.batch,
+            "channels": channels,
+            "coalesced": self.coalesced.as_list(),
+            "group": self.group,
+            "now_ms": self.now_ms,
+            "offsets": offsets,
+            "token": self.token,
+            "version": OFFSET_VERSION,
+        }
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> QueryOffset:
+        """Read an offset back; a version that is not ours is refused and nothing is touched."""
+        version = found.get("version")
+        if version != OFFSET_VERSION:
+            raise FormatError(
+                f"the checkpoint's offset has version {version!r}; this keyedwm reads version {OFFSET_VERSION} only"
+            )
+        channels = {}
+        for topic, partitions in found["offsets"].items():
+            for partition, next_offset in partitions.items():
+                read, status, since_ms, bad, *axes = found["channels"][topic][partition]
+                channels[TopicPartition(topic, int(partition))] = Channel(
+                    next_offset=next_offset,
+                    read=read,
+                    status=Status.from_code(status),
+                    since_ms=since_ms,
+                    bad=bad,
+                    axes={axis[0]: AxisState.from_list(axis[1:]) for axis in axes},
+                )
+        return QueryOffset(
+            batch=found["batch"],
+            group=found["group"],
+            token=found["token"],
+            now_ms=found["now_ms"],
+            coalesced=CoalescedState.from_list(found["coalesced"]),
+            channels=channels,
+        )

@@ -1,0 +1,162 @@
+"""The source's options, checked once at load (DESIGN section 11).
+
+Rule: an option that exists here is honoured or refused; none is ignored in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keyedwm.arrow.schema import row_schema
+from keyedwm.core.axis import AxisConfig
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole
+from keyedwm.core.policy import FixedLag
+from keyedwm.core.throttle import ThrottleByBatch
+from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.config import ClientConfig
+from pyspark_wm_source.start import Start, Topics, start_of, topics_of
+
+# Options of Spark's own Kafka source that have no effect here: requests are retried by time, not by count.
+_NO_EFFECT = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs")
+_SPARK = ("checkpointLocation", "queryName")
+_OURS = (
+    "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
+    "eventTime", "eventTimeUnit", "onBadEventTime", "watermarkPolicy", "watermarkLag", "idleTimeout",
+    "watermarkThrottle", "emitControl", "barriers", "guarantee", "columns",
+)  # fmt: skip
+# Known names that this version cannot honour yet: refusing them by name beats reading other rows than were asked for.
+_ABSENT = (
+    "minPartitions", "maxRecordsPerPartition", "watermarkDelay", "watermarkLull", "wallClockLag", "frameSize",
+    "frameOffset", "watermarkStep", "maxWatermarkRetention", "watermarks", "propagate",
+)  # fmt: skip
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_FORBIDDEN_KAFKA = (
+    "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
+)  # fmt: skip
+
+DEFAULT_GROUP_PREFIX = "keyedwm"
+_MAX_TRIGGER_DELAY = "15 minutes"
+_IDLE_TIMEOUT = "60 seconds"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceOptions:
+    """Everything that the user decided. Times in ms; `idle_timeout_ms` None: nobody is ever idle."""
+
+    client: ClientConfig
+    topics: Topics
+    start: Start
+    axes: Mapping[str, AxisConfig]
+    idle_timeout_ms: int | None
+    max_offsets: int | None
+    min_offsets: int | None
+    max_trigger_delay_ms: int
+    fail_on_data_loss: bool
+    fail_on_bad_event_time: bool
+    include_headers: bool
+    group_prefix: str
+    group_id: str | None
+    emit_control: bool
+    barriers: bool
+    columns: tuple[str, ...] | None
+    guarantee: Guarantee
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> SourceOptions:
+        """Check every option; raises OptionError with one sentence about the first that is wrong."""
+        given = {name.lower(): value for name, value in options.items()}
+        _refuse(options, given)
+        topics = topics_of(given)
+        smallest, largest = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
+        kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
+        _refuse_kafka(kafka)
+        if smallest is not None and largest is not None and smallest > largest:
+            raise OptionError(f"option minOffsetsPerTrigger: {smallest} is above maxOffsetsPerTrigger ({largest})")
+        columns = _columns(given)
+        emit_control = boolean("emitControl", given.get("emitcontrol", "true"))
+        return SourceOptions(
+            client=ClientConfig.from_options(kafka),
+            topics=topics,
+            start=start_of(given),
+            axes={"": _axis(given)},
+            idle_timeout_ms=_idle_timeout(given),
+            max_offsets=largest,
+            min_offsets=smallest,
+            max_trigger_delay_ms=duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
+            fail_on_data_loss=boolean("failOnDataLoss", given.get("failondataloss", "true")),
+            fail_on_bad_event_time=_word(given, "onBadEventTime", "null", ("null", "fail")) == "fail",
+            include_headers=boolean("includeHeaders", given.get("includeheaders", "false")),
+            group_prefix=given.get("groupidprefix", DEFAULT_GROUP_PREFIX),
+            group_id=kafka.get("group.id"),
+            emit_control=emit_control and (columns is None or "control" in columns),
+            barriers=boolean("barriers", given.get("barriers", "true")),
+            columns=columns,
+            guarantee=choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee),
+        )
+
+
+def _refuse(options: Mapping[str, str], given: Mapping[str, str]) -> None:
+    for name in _BATCH_ONLY:
+        if name.lower() in given:
+            raise OptionError(f"option {name} is for batch reads; a stream has no end: leave it out")
+    for name in _ABSENT:
+        if name.lower() in given:
+            raise OptionError(f"option {name} is not available in this version of keyedwm: leave it out")
+    refuse_unknown(options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY, *_ABSENT), side="source")
+
+
+def _refuse_kafka(kafka: Mapping[str, str]) -> None:
+    for name in _FORBIDDEN_KAFKA:
+        if name in kafka:
+            raise OptionError(f"option kafka.{name} is set by the source itself: leave it out (Spark refuses it too)")
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise OptionError("option kafka.bootstrap.servers is missing: a comma list of host:port is wanted")
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    return None if value is None else whole(name, value)
+
+
+def _word(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = given.get(name.lower(), default).strip()
+    for word in allowed:
+        if value.lower() == word.lower():
+            return word
+    hint = nearest(value, allowed)
+    found = f"option {name}: {value!r} is wrong; {' or '.join(allowed)} is wanted"
+    raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
+
+
+def _axis(given: Mapping[str, str]) -> AxisConfig:
+    _word(given, "eventTime", "timestamp", ("timestamp",))
+    _word(given, "eventTimeUnit", "ms", ("ms",))
+    _word(given, "watermarkPolicy", "fixedLag", ("fixedLag",))
+    _word(given, "watermarkThrottle", "batch", ("batch",))
+    lag_ms = duration_ms("watermarkLag", given.get("watermarklag", "0 seconds"))
+    return AxisConfig(key=0, policy=FixedLag(lag_ms=lag_ms), throttle=ThrottleByBatch())
+
+
+def _idle_timeout(given: Mapping[str, str]) -> int | None:
+    value = given.get("idletimeout", _IDLE_TIMEOUT)
+    return None if value.strip().lower() == "none" else duration_ms("idleTimeout", value)
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    value = given.get("columns")
+    if value is None:
+        return None
+    wanted = tuple(sorted({c.strip().lower() for c in value.split(",")} - {""}))
+    known = row_schema([""], headers=True, control=True).names
+    for column in wanted:
+        if column not in {k.lower() for k in known}:
+            hint = nearest(column, known)
+            found = f"option columns: {column!r} is not a column of the source ({', '.join(known)})"
+            raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
+    if not wanted:
+        raise OptionError("option columns: it is empty; name at least one column")
+    return wanted

@@ -1,0 +1,114 @@
+"""Where to begin: the `subscribe` trio and the `starting*` options, as values.
+
+Rule: consulted once per checkpoint; from then on the offset log decides (Spark's rule).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, whole, wrong
+
+EARLIEST, LATEST = -2, -1
+
+
+class NoMatch(Enum):
+    """What to do when a partition has no record at or after the starting timestamp."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topics:
+    """Which topics (and partitions) to read: exactly one of the three is set."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+
+    def select(self, known: Iterable[str]) -> tuple[str, ...]:
+        """Return the topics to ask the broker about, in name order; a pattern is matched against `known`."""
+        if self.pattern is not None:
+            return tuple(t for t in sorted(known) if re.fullmatch(self.pattern, t))
+        return tuple(sorted(self.names or self.assigned or ()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """Where each partition begins: by timestamp if given, else by offset; `word` stands for partitions not listed."""
+
+    word: int = LATEST
+    offsets: Mapping[str, Mapping[int, int]] | None = None
+    timestamp_ms: int | None = None
+    timestamps_ms: Mapping[str, Mapping[int, int]] | None = None
+    no_match: NoMatch = NoMatch.ERROR
+
+
+def topics_of(options: Mapping[str, str]) -> Topics:
+    """Read `subscribe`, `subscribePattern` or `assign`; exactly one must be given."""
+    given = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
+    if len(given) != 1:
+        found = "none of them is given" if not given else f"{' and '.join(given)} are given"
+        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign is wanted; {found}")
+    value = options[given[0].lower()]
+    if given[0] == "subscribe":
+        names = tuple(sorted({t.strip() for t in value.split(",")} - {""}))
+        if not names:
+            raise wrong("subscribe", value, "a comma list of topics is wanted")
+        return Topics(names=names)
+    if given[0] == "subscribePattern":
+        if not value.strip():
+            raise wrong("subscribePattern", value, "a regular expression is wanted")
+        try:
+            re.compile(value)
+        except re.error as e:
+            raise wrong("subscribePattern", value, f"it is no regular expression: {e}") from None
+        return Topics(pattern=value)
+    parsed = _json("assign", value)
+    if not parsed or not all(isinstance(ps, list) and all(isinstance(p, int) for p in ps) for ps in parsed.values()):
+        raise wrong("assign", value, 'JSON such as {"topic": [0, 1]} is wanted')
+    return Topics(assigned={t: tuple(sorted(set(ps))) for t, ps in sorted(parsed.items())})
+
+
+def start_of(options: Mapping[str, str]) -> Start:
+    """Read the `starting*` options: startingTimestamp, then startingOffsetsByTimestamp, then startingOffsets."""
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error")
+    no_match = choice("startingOffsetsByTimestampStrategy", strategy, NoMatch)
+    if (stamp := options.get("startingtimestamp")) is not None:
+        return Start(timestamp_ms=whole("startingTimestamp", stamp, at_least=0), no_match=no_match)
+    if (stamps := options.get("startingoffsetsbytimestamp")) is not None:
+        return Start(timestamps_ms=_partition_map("startingOffsetsByTimestamp", stamps), no_match=no_match)
+    value = options.get("startingoffsets", "latest").strip()
+    if value.lower() in {"earliest", "latest"}:
+        return Start(word=EARLIEST if value.lower() == "earliest" else LATEST)
+    return Start(offsets=_partition_map("startingOffsets", value))
+
+
+def _partition_map(name: str, value: str) -> dict[str, dict[int, int]]:
+    parsed = _json(name, value)
+    right = 'JSON such as {"topic": {"0": 23, "1": -2}} is wanted'
+    out: dict[str, dict[int, int]] = {}
+    for topic, per_partition in sorted(parsed.items()):
+        if not isinstance(per_partition, dict):
+            raise wrong(name, value, right)
+        if not all(re.fullmatch(r"\d+", p) and isinstance(o, int) and o >= EARLIEST for p, o in per_partition.items()):
+            raise wrong(name, value, right)
+        out[topic] = {int(p): o for p, o in sorted(per_partition.items(), key=lambda item: int(item[0]))}
+    return out
+
+
+def _json(name: str, value: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        raise wrong(name, value, "it is neither one of the words allowed nor JSON") from None
+    if not isinstance(parsed, dict):
+        raise wrong(name, value, "a JSON object keyed by topic is wanted")
+    return parsed
