@@ -1,0 +1,160 @@
+"""The Delta table: open, compare, create, look back, append. All of deltalake's log calls stand here.
+
+Rule: one commit carries a batch's files, its application transaction and its record, so they become true together or
+not at all. deltalake refuses a commit when another one moved the same application id meanwhile: that is the fence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
+
+from keyedwm.core.errors import InputError, UnavailableError
+from pyspark_wm_sink.record import METADATA_KEY, Record
+from pyspark_wm_sink.stage import StagedFile
+
+# How far back the record is looked for, step by step: it is nearly always in the newest commit.
+_LOOK_BACK: tuple[int | None, ...] = (1, 32, 1_024, None)
+_NULLABILITY = ("nullable", "containsNull", "valueContainsNull", "metadata")
+
+
+def open_table(path: str, storage: Mapping[str, str]) -> DeltaTable | None:
+    """Return the table as it is now, None if there is none."""
+    try:
+        if not DeltaTable.is_deltatable(path, dict(storage)):
+            return None
+        return DeltaTable(path, storage_options=dict(storage))
+    except (DeltaError, OSError) as error:
+        raise UnavailableError(f"the Delta table {path} could not be opened: {first_line(error)}") from error
+
+
+def delta_schema(schema: pa.Schema) -> Schema:
+    """Return the table schema for these columns; raises InputError naming the first that Delta has no type for."""
+    for field in schema:
+        _check_holds(field)
+    return Schema.from_arrow(schema)
+
+
+def _check_holds(field: pa.Field) -> None:
+    try:
+        Schema.from_arrow(pa.schema([field]))
+    except Exception as error:  # deltalake raises a bare Exception here
+        raise InputError(
+            f"column {field.name} has type {field.type}, which a Delta table cannot hold ({first_line(error)})"
+        ) from error
+
+
+def check_table(table: DeltaTable, wanted: Schema) -> None:
+    """Refuse a table that these rows do not fit; raises InputError that names the columns which differ."""
+    where = f"the Delta table {table.table_uri}"
+    if table.metadata().partition_columns:
+        names = ", ".join(table.metadata().partition_columns)
+        raise InputError(f"{where} is partitioned by {names}, this version writes tables without partitions")
+    unkept = sorted(_unkept(table))
+    if unkept:
+        raise InputError(f"{where} asks its writers to keep {', '.join(unkept)}, which this version cannot")
+    here, there = _columns(wanted), _columns(table.schema())
+    differs = [f"{name}: {here[name]} in the rows, missing in the table" for name in here if name not in there]
+    differs += [f"{name}: {there[name]} in the table, missing in the rows" for name in there if name not in here]
+    differs += [
+        f"{name}: {here[name]} in the rows, {there[name]} in the table"
+        for name in here
+        if name in there and here[name] != there[name]
+    ]
+    differs += [f"{field.name}: not null in the table" for field in table.schema().fields if not field.nullable]
+    if differs:
+        raise InputError(f"{where} has another schema than the rows ({'; '.join(differs)}); nothing was written")
+
+
+def _unkept(table: DeltaTable) -> Iterator[str]:
+    """Name what appending files behind the table's back would break."""
+    configuration = table.metadata().configuration
+    for name, value in configuration.items():
+        if name.startswith("delta.constraints.") or (name == "delta.columnMapping.mode" and value != "none"):
+            yield name
+    for field in table.schema().fields:
+        for name in field.metadata:
+            if name in {"delta.invariants", "delta.generationExpression"} or name.startswith("delta.identity."):
+                yield f"{name} of column {field.name}"
+
+
+def _columns(schema: Schema) -> dict[str, str]:
+    """Each column's type as text, without nullability, which rows and tables may word differently."""
+    return {field["name"]: _plain(field["type"]) for field in json.loads(schema.to_json())["fields"]}
+
+
+def _plain(kind: object) -> str:
+    if isinstance(kind, str):
+        return kind
+    return json.dumps(_stripped(kind), separators=(",", ":"))
+
+
+def _stripped(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _stripped(part) for name, part in value.items() if name not in _NULLABILITY}
+    return [_stripped(part) for part in value] if isinstance(value, list) else value
+
+
+def create(path: str, storage: Mapping[str, str], schema: Schema) -> None:
+    """Create the table empty; raises DeltaError when someone else was faster.
+
+    Its own commit, so that two creators cannot both have rows in a table whose schema the second one replaced.
+    """
+    DeltaTable.create(path, schema, mode="error", storage_options=dict(storage))
+
+
+def published_batch(table: DeltaTable, query: str) -> int | None:
+    """Return the newest batch of this query that is in the table."""
+    return table.transaction_version(query)
+
+
+def newest_record(table: DeltaTable, query: str, batch: int | None = None) -> Record | None:
+    """Return this query's newest record, or the one of `batch`; None if the history no longer reaches it."""
+    for limit in _LOOK_BACK:
+        commits = table.history(limit)
+        for record in _records(commits):
+            if record.query == query and (batch is None or record.batch == batch):
+                return record
+        if limit is None or len(commits) < limit:
+            return None
+    return None
+
+
+def _records(commits: Sequence[Mapping]) -> Iterator[Record]:
+    return (Record.from_json(commit[METADATA_KEY]) for commit in commits if METADATA_KEY in commit)
+
+
+def append(table: DeltaTable, files: Iterable[StagedFile], record: Record, *, overwrite: bool) -> None:
+    """Publish: files, application transaction and record in one commit; raises deltalake's own errors."""
+    actions = [
+        AddAction(
+            path=file.name,
+            size=file.size,
+            partition_values={},
+            modification_time=file.modified_ms,
+            data_change=True,
+            stats=file.stats,
+        )
+        for file in files
+    ]
+    fence = []
+    if record.query is not None and record.batch is not None:
+        fence = [Transaction(record.query, record.batch)]
+    table.create_write_transaction(
+        actions,
+        "overwrite" if overwrite else "append",
+        table.schema(),
+        commit_properties=CommitProperties(
+            custom_metadata={METADATA_KEY: record.to_json()}, app_transactions=fence or None
+        ),
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of a foreign error: the rest is its own stack."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

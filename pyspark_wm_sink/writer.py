@@ -1,0 +1,168 @@
+"""Spark's two writer interfaces over stage and publish.
+
+Rule: a writer holds what the user decided and nothing else. Spark pickles it to the executors for `write`, and makes a
+new one in a fresh process for each `commit` or `abort`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+from keyedwm.core.errors import InputError, OptionError, OutOfTurnError
+from keyedwm.core.rows import CONTROL, CONTROL_FIELDS
+from pyspark_wm_sink.options import ControlRows, SinkOptions, SnapshotMode
+from pyspark_wm_sink.publish import Publication, publish
+from pyspark_wm_sink.stage import Staged, StagePlan, Task, stage
+from pyspark_wm_sink.storage import discard
+from pyspark_wm_sink.table import check_table, delta_schema, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_CUT_COLUMNS: Mapping[str, type[DataType]] = {"topic": StringType, "partition": IntegerType, "offset": LongType}
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    """Return the streaming sink; everything that can be refused before a row is written is refused here.
+
+    overwrite: Spark's complete mode, each batch replaces the table's rows.
+    """
+    chosen = SinkOptions.parse(options)
+    mode = chosen.snapshot or (SnapshotMode.BARRIER if _has_control(schema) else SnapshotMode.BATCH)
+    if mode is SnapshotMode.BARRIER and not _has_control(schema):
+        raise OptionError(
+            "option snapshot: 'barrier' needs the source's control column, which the rows lack; "
+            "keep the column, or set snapshot=batch"
+        )
+    return DeltaStreamWriter(_publication(chosen, mode, schema, overwrite=overwrite))
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    """Return the batch sink; a batch write is one snapshot."""
+    chosen = SinkOptions.parse(options)
+    if chosen.snapshot is SnapshotMode.BARRIER:
+        raise OptionError("option snapshot: 'barrier' is for streams; a batch write is one snapshot: leave it out")
+    return DeltaBatchWriter(_publication(chosen, SnapshotMode.BATCH, schema, overwrite=overwrite))
+
+
+class _Writer:
+    """What both interfaces share."""
+
+    def __init__(self, how: Publication) -> None:
+        self._how = how
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage one task's rows (executor)."""
+        return stage(self._how.stage, _task(), iterator)
+
+    def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what was staged, if no commit can have been asked for.
+
+        With every message present a commit may still be on its way in another process, when the query was stopped in
+        the middle of it; its files stay. Should it not have come through, they are invisible and VACUUM's business;
+        a commit that refuses its batch has removed them itself.
+        """
+        staged = [message for message in messages if message is not None]
+        if len(staged) == len(messages):
+            return
+        how = self._how.stage
+        discard(how.path, how.storage, [m.file.name for m in _ours(staged) if m.file is not None])
+
+
+class DeltaStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The streaming sink to Delta."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish the batch, or refuse it as a whole (driver)."""
+        publish(self._how, _ours(messages), batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
+        """Remove what the batch's successful tasks staged (driver)."""
+        self._clean(messages)
+
+
+class DeltaBatchWriter(_Writer, DataSourceArrowWriter):
+    """The batch sink to Delta."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the write, or refuse it as a whole (driver)."""
+        publish(self._how, _ours(messages), batch=None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the successful tasks staged (driver)."""
+        self._clean(messages)
+
+
+def _publication(chosen: SinkOptions, mode: SnapshotMode, schema: StructType, *, overwrite: bool) -> Publication:
+    inline = chosen.control_rows is ControlRows.INLINE
+    columns = _table_columns(schema, drop_control=_has_control(schema) and not inline)
+    table = open_table(chosen.path, chosen.storage)
+    wanted = delta_schema(columns)
+    if table is not None:
+        check_table(table, wanted)
+    return Publication(
+        stage=StagePlan(
+            path=chosen.path,
+            storage=chosen.storage,
+            schema=columns,
+            has_control=_has_control(schema),
+            inline=inline,
+            has_offsets=all(_is_type(schema, name, kind) for name, kind in _CUT_COLUMNS.items()),
+        ),
+        mode=mode,
+        guarantee=chosen.guarantee,
+        overwrite=overwrite,
+    )
+
+
+def _table_columns(schema: StructType, *, drop_control: bool) -> pa.Schema:
+    """Return the table's columns, all nullable; raises InputError for names that a table cannot tell apart."""
+    doubled = [name for name, count in Counter(name.lower() for name in schema.fieldNames()).items() if count > 1]
+    if doubled:
+        raise InputError(f"the rows have several columns named {doubled[0]}, a table needs one of each name")
+    fields = [field for field in schema.fields if not (drop_control and field.name == CONTROL)]
+    if not fields:
+        raise InputError("the rows have no column besides control, a table needs at least one")
+    arrow = to_arrow_schema(StructType(fields), timezone="UTC")
+    return pa.schema([field.with_nullable(nullable=True).remove_metadata() for field in arrow])
+
+
+def _has_control(schema: StructType) -> bool:
+    """Whether the rows carry the source's control column; a column of that name but another type is the user's own."""
+    if CONTROL not in schema.fieldNames():
+        return False
+    kind = schema[CONTROL].dataType
+    return isinstance(kind, StructType) and tuple(kind.fieldNames()) == CONTROL_FIELDS
+
+
+def _is_type(schema: StructType, name: str, kind: type[DataType]) -> bool:
+    return name in schema.fieldNames() and isinstance(schema[name].dataType, kind)
+
+
+def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    ours = [message for message in messages if isinstance(message, Staged)]
+    if len(ours) != len(messages):
+        raise OutOfTurnError("a commit was asked for with messages missing, each task must have sent one")
+    return ours
+
+
+def _task() -> Task:
+    context = TaskContext.get()
+    if context is None:
+        raise OutOfTurnError("rows are written by a Spark task, there is none")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return Task(
+        query=context.getLocalProperty("sql.streaming.queryId"),
+        run=context.getLocalProperty("spark.jobGroup.id"),
+        batch=None if batch is None else int(batch),
+        partition=context.partitionId(),
+        attempt=context.attemptNumber(),
+    )
