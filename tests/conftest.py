@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyedwm.testing.broker import Broker, broker, choose_way
+from keyedwm.testing.broker import Broker, broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"keyedwm: Kafka way {choose_way()}, seed base {base_seed()} (KEYEDWM_SEED)"
+    return f"keyedwm: seed base {base_seed()} (KEYEDWM_SEED)"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.testing.container import container_broker, why_no_container
@@ -20,6 +20,7 @@ from keyedwm.testing.local import local_broker
 VARIABLE = "KEYEDWM_BOOTSTRAP"
 ANSWER_LIMIT_S = 10.0
 Way = Literal["given", "container", "local"]
+WAYS: tuple[str, ...] = get_args(Way)
 
 
 class Broker(Protocol):
@@ -73,7 +74,7 @@ def broker(
         with local_broker(port=port, extra=extra) as process:
             yield process
     else:
-        raise OptionError(f"way={way} is not one of given, container, local")
+        raise OptionError(f"way={way} is not one of {', '.join(WAYS)}")
 
 
 def _given(port: int | None, extra: Mapping[str, str] | None) -> GivenBroker:

@@ -5,8 +5,8 @@ Rule: the container has a name before it exists, so its guard stands before it s
 
 from __future__ import annotations
 
-import functools
 import gc
+import sys
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,6 @@ class ContainerBroker:
         return f"Kafka at {self.bootstrap}, container {self.name} of {IMAGE}"
 
 
-@functools.cache
 def why_no_container() -> str | None:
     """Why the container way cannot be used here, in one sentence; None when it can (then the image is here too)."""
     with warnings.catch_warnings():
@@ -58,6 +57,7 @@ def _ask_docker() -> str | None:
             try:
                 client.images.get(IMAGE)
             except ImageNotFound:
+                print(f"pulling {IMAGE} (once)", file=sys.stderr)
                 client.images.pull(IMAGE)
     except (DockerException, OSError) as error:
         return f"Docker does not answer or has no {IMAGE} ({str(error).splitlines()[0]})"

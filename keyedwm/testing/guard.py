@@ -36,7 +36,7 @@ class Guard:
         self.dismiss()
 
     def dismiss(self) -> None:
-        """What was guarded is gone; the guard goes too. May be called again."""
+        """What was guarded is gone; the guard goes too."""
         with suppress(BrokenPipeError):
             self._process.communicate(b".", timeout=START_LIMIT_S)
 

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.testing.java import find_java
+from keyedwm.testing.java import complaint, find_java
 
 QUIET_S = 2.0
 REPORT_S = 10.0
@@ -104,8 +104,9 @@ def _run_ivy(work: Path, name: str) -> None:
         finally:
             ivy.kill()
     if code != 0:
+        said = log.read_text(errors="replace")
         raise UnavailableError(
-            f"could not fetch the jars of {name}: the Maven registry did not answer or lacks one ({_reason(log)})"
+            f"could not fetch the jars of {name}: the Maven registry did not answer or lacks one ({complaint(said)})"
         )
 
 
@@ -127,12 +128,6 @@ def _watch(ivy: subprocess.Popen, log: Path, name: str) -> int | None:
             size, since = log.stat().st_size, time.monotonic()
         elif time.monotonic() - since > STALLED_S:
             return None
-
-
-def _reason(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    wanted = [line for line in lines if "exception" in line.lower() or "not found" in line.lower()]
-    return (wanted or lines or ["no output"])[0]
 
 
 def _ivy_jar() -> Path:

@@ -6,6 +6,7 @@ the context ends, process and directory are gone.
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import signal
 import socket
@@ -15,18 +16,19 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from keyedwm.core.errors import OutOfTurnError, UnavailableError
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.ivy import fetch_jars
-from keyedwm.testing.java import find_java
+from keyedwm.testing.java import complaint, find_java
 from keyedwm.testing.settings import KAFKA_VERSION, SERVER, START_LIMIT_S, STARTED, listeners
 
 # The broker names a logger but brings none; without one its log would be lost.
 ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")
 STOP_LIMIT_S = 20.0
+PORTS = range(20_000, 32_000)
 _LOG4J = """
 Configuration:
   Appenders:
@@ -37,7 +39,11 @@ Configuration:
 
 
 class LocalBroker:
-    """A broker process; `stop` and `kill` keep data and ports, `start` brings it back on them."""
+    """A broker process; `stop` and `kill` keep data and ports, `start` brings it back on them.
+
+    After `kill` Kafka itself waits for the dead broker's session, nine seconds, before it lets the new one in; the
+    server property `broker.session.timeout.ms` makes that shorter.
+    """
 
     way = "local"
 
@@ -82,7 +88,8 @@ class LocalBroker:
         while STARTED not in log.read_text(errors="replace")[seen:]:
             if self._process.poll() is not None or time.monotonic() > limit:
                 self.kill()
-                raise UnavailableError(f"the local Kafka did not start at {self.bootstrap}: {_last_lines(self.log)}")
+                said = log.read_text(errors="replace")[seen:]
+                raise UnavailableError(f"the local Kafka did not start at {self.bootstrap}: {complaint(said)}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -113,13 +120,13 @@ class LocalBroker:
         path = self._home / "server.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         (self._home / "log4j2.yaml").write_text(_LOG4J)
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = "--cluster-id=" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         told = subprocess.run(
-            self._command("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", "-t", cluster, "-c", path),
+            self._command("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", cluster, "-c", path),
             capture_output=True, text=True, check=False, timeout=START_LIMIT_S,
         )  # fmt: skip
         if told.returncode != 0:
-            raise UnavailableError(f"Kafka could not format its directory: {_last_lines(told.stdout + told.stderr)}")
+            raise UnavailableError(f"Kafka could not format its directory: {complaint(told.stdout + told.stderr)}")
 
     def _command(self, *arguments: str | Path) -> list[str | Path]:
         flag, *rest = arguments
@@ -143,14 +150,14 @@ def local_broker(*, port: int | None = None, extra: Mapping[str, str] | None = N
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listened on a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [held.getsockname()[1] for held in sockets]
-    finally:
-        for held in sockets:
-            held.close()
+    """Ports that nobody listened on a moment ago, all different.
 
-
-def _last_lines(text: str, count: int = 5) -> str:
-    return " | ".join(line.strip() for line in text.splitlines()[-count:]) or "it said nothing"
+    Not from the range that the kernel gives to outgoing connections: while the broker is down, a client that tries to
+    reach it would sooner or later be given that very port and hold it.
+    """
+    found: set[int] = set()
+    while len(found) < count:
+        port = secrets.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.add(port)
+    return list(found)

@@ -1,0 +1,47 @@
+"""The `keyedwm` command.
+
+Rule: a command is a module with HELP, add_arguments(parser) and run(args) -> int, imported only when it is asked for.
+Exit codes: what `run` returns (0, or 1 for findings), 2 for an error of ours or a wrong command line, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType, ModuleType
+
+from keyedwm.core.errors import KeyedwmError
+
+COMMANDS: Mapping[str, str] = MappingProxyType({
+    "broker": "keyedwm.cli.broker",
+})  # fmt: skip
+WRONG = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = _parser(words[0] if words else None).parse_args(words)
+        return args.run(args)
+    except KeyedwmError as error:
+        print(f"keyedwm: {error}", file=sys.stderr)
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _parser(wanted: str | None) -> argparse.ArgumentParser:
+    """Knows every command by its HELP, but the arguments of the wanted one only: the others stay unimported."""
+    parser = argparse.ArgumentParser(prog="keyedwm", description="Keyed watermarks for Spark on Kafka.")
+    names = [name for name in COMMANDS if name == wanted] or list(COMMANDS)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in names:
+        module: ModuleType = import_module(COMMANDS[name])
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser

@@ -1,0 +1,76 @@
+"""The `keyedwm` command: what is listed, what is imported, what is said and which code it ends with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from keyedwm.cli.main import COMMANDS, main
+from keyedwm.testing.broker import VARIABLE, answers
+from keyedwm.testing.local import free_ports
+
+KEYEDWM = Path(sys.executable).with_name("keyedwm")
+LIMIT_S = 60
+
+
+def test_every_command_is_a_module_with_help_arguments_and_run():
+    for name in COMMANDS.values():
+        module = import_module(name)
+        assert isinstance(module.HELP, str)
+        assert callable(module.add_arguments)
+        assert callable(module.run)
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    said = capsys.readouterr().out
+    for name, module in COMMANDS.items():
+        assert name in said
+        assert import_module(module).HELP.split()[0] in said
+
+
+@pytest.mark.parametrize("words", [[], ["brokr"], ["broker", "--colour"], ["broker", "--way", "cloud"]])
+def test_a_wrong_command_line_ends_with_2(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "usage: keyedwm" in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_one_sentence_and_2(capsys, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert main(["broker", "--way", "given"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"keyedwm: way=given, but {VARIABLE} is not set")
+    assert said.count("\n") == 1
+
+
+def test_a_command_imports_no_other_command():
+    program = "import sys; from keyedwm.cli.main import COMMANDS, main; main(['broker', '--way', 'given'])"
+    seen = f"{program}; print([name for name in COMMANDS.values() if name in sys.modules], 'pyspark' in sys.modules)"
+    clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    run = subprocess.run([sys.executable, "-c", seen], env=clean, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["['keyedwm.cli.broker']", "False"]
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGTERM])
+def test_broker_prints_its_address_and_ends_quietly(deadly):
+    (port,) = free_ports(1)
+    command = [KEYEDWM, "broker", "--way", "local", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        address = running.stdout.readline().strip()
+        assert address == f"127.0.0.1:{port}"
+        assert answers(address)
+        running.send_signal(deadly)
+        rest, said = running.communicate(timeout=LIMIT_S)
+    assert running.returncode == 130
+    assert rest == ""
+    assert said.startswith(f"Kafka 4.1.2 at {address}")
+    assert said.endswith("Ctrl-C stops it\n")
+    assert not answers(address)

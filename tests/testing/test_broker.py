@@ -1,0 +1,129 @@
+"""The three ways to a real Kafka, and their order."""
+
+from __future__ import annotations
+
+import pytest
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.testing.broker import VARIABLE, answers, broker, choose_way
+from keyedwm.testing.container import why_no_container
+from keyedwm.testing.local import PORTS, free_ports, local_broker
+
+
+@pytest.fixture(autouse=True)
+def nothing_given(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def server_settings(bootstrap: str) -> dict[str, str]:
+    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        told = client.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")], config_filter="all")
+    finally:
+        client.close()
+    (server,) = (configs for by_name in told.values() for configs in by_name.values())
+    return {name: config["value"] for name, config in server.items()}
+
+
+def test_every_way_that_starts_one_serves_with_the_same_settings(started_way):
+    with broker(started_way, extra={"message.max.bytes": "2000000"}) as running:
+        assert running.way == started_way
+        assert running.bootstrap in running.describe()
+        assert answers(running.bootstrap)
+        settings = server_settings(running.bootstrap)
+    assert not answers(running.bootstrap)
+    assert settings["log.retention.ms"] == "-1"
+    assert settings["auto.create.topics.enable"] == "false"
+    assert settings["offsets.topic.replication.factor"] == "1"
+    assert settings["transaction.max.timeout.ms"] == "900000"
+    assert settings["message.max.bytes"] == "2000000"
+
+
+def test_a_port_can_be_chosen(started_way):
+    (port,) = free_ports(1)
+    with broker(started_way, port=port) as running:
+        assert running.bootstrap == f"127.0.0.1:{port}"
+        assert answers(running.bootstrap)
+
+
+def test_a_given_cluster_is_used_and_left_running(monkeypatch):
+    with local_broker() as somebody_elses:
+        monkeypatch.setenv(VARIABLE, somebody_elses.bootstrap)
+        with broker() as running:
+            assert (running.way, running.bootstrap) == ("given", somebody_elses.bootstrap)
+            assert VARIABLE in running.describe()
+        assert answers(somebody_elses.bootstrap)
+
+
+def test_the_given_cluster_comes_first(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "somewhere:9092")
+    assert choose_way() == "given"
+
+
+def test_then_comes_the_container_where_docker_answers():
+    reason = why_no_container()
+    if reason:
+        pytest.skip(f"container way: {reason}")
+    assert choose_way() == "container"
+
+
+def test_without_docker_it_is_the_local_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    assert "Docker does not answer" in why_no_container()
+    assert choose_way() == "local"
+    with pytest.raises(OptionError, match=r"way=container: Docker does not answer.*way=local"):
+        broker("container").__enter__()
+
+
+def test_a_given_cluster_that_does_not_answer_is_named(monkeypatch):
+    (port,) = free_ports(1)
+    monkeypatch.setenv(VARIABLE, f"127.0.0.1:{port}")
+    with pytest.raises(UnavailableError, match=f"no Kafka answers at 127.0.0.1:{port}, given by {VARIABLE}"):
+        broker().__enter__()
+
+
+@pytest.mark.parametrize("wrong", ["localhost", "localhost:", ":9092", "localhost:kafka"])
+def test_a_given_address_must_be_host_and_port(monkeypatch, wrong):
+    monkeypatch.setenv(VARIABLE, wrong)
+    with pytest.raises(OptionError, match=f"{VARIABLE}={wrong} is not host:port"):
+        broker().__enter__()
+
+
+def test_a_given_cluster_takes_no_settings(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "localhost:9092")
+    with pytest.raises(OptionError, match="cannot be given a port or server properties"):
+        broker(extra={"num.partitions": "3"}).__enter__()
+
+
+def test_an_unknown_way_is_refused():
+    with pytest.raises(OptionError, match="way=cloud is not one of given, container, local"):
+        broker("cloud").__enter__()
+
+
+def test_something_that_is_not_kafka_does_not_answer():
+    import socket
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def speak() -> None:
+            wire, _ = server.accept()
+            with wire:
+                wire.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        assert not answers(f"127.0.0.1:{server.getsockname()[1]}")
+        speaker.join()
+
+
+def test_free_ports_are_free_different_and_not_for_outgoing_connections():
+    import socket
+
+    ports = free_ports(50)
+    assert len(set(ports)) == 50
+    assert set(ports) <= set(PORTS)
+    taken = ports[0]
+    with socket.create_server(("127.0.0.1", taken)):
+        assert taken not in free_ports(200)

@@ -1,0 +1,140 @@
+"""Whatever ends a broker's holder ends the broker, and a local broker comes back with its data."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from keyedwm.core.errors import OutOfTurnError, UnavailableError
+from keyedwm.testing.broker import answers
+from keyedwm.testing.local import local_broker
+
+HOLDER = Path(__file__).with_name("holder.py")
+LIMIT_S = 30
+
+
+def hold(way: str, *more: str) -> tuple[subprocess.Popen, dict]:
+    holder = subprocess.Popen(
+        [sys.executable, HOLDER, way, *more],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    return holder, json.loads(holder.stdout.readline())
+
+
+def is_gone(told: dict) -> bool:
+    """No process, directory or container is left of this broker. A dead process that nobody has reaped yet is gone."""
+    if "name" in told:
+        import docker
+
+        client = docker.from_env()
+        try:
+            return not client.containers.list(all=True, filters={"name": told["name"]})
+        finally:
+            client.close()
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(told["pid"])], capture_output=True, text=True, check=False)
+    return (not state.stdout or state.stdout.startswith("Z")) and not Path(told["home"]).exists()
+
+
+def wait_until_gone(told: dict) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while not is_gone(told):
+        assert time.monotonic() < limit, f"still there: {told}"
+        time.sleep(0.1)
+    assert not answers(told["bootstrap"])
+
+
+def test_the_end_of_the_context_ends_the_broker(started_way):
+    holder, told = hold(started_way)
+    with holder:
+        assert answers(told["bootstrap"])
+        assert not is_gone(told)
+        holder.stdin.close()
+        assert holder.wait(LIMIT_S) == 0
+    assert is_gone(told)
+
+
+def test_a_failure_inside_ends_the_broker(started_way):
+    holder, told = hold(started_way, "fail")
+    with holder:
+        assert holder.wait(LIMIT_S) == 1
+    assert is_gone(told)
+
+
+def test_ctrl_c_ends_the_broker(started_way):
+    holder, told = hold(started_way)
+    with holder:
+        holder.send_signal(signal.SIGINT)
+        assert holder.wait(LIMIT_S) == -signal.SIGINT
+    assert is_gone(told)
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGKILL, signal.SIGTERM])
+def test_a_holder_that_cannot_clean_up_leaves_nothing_either(started_way, deadly):
+    holder, told = hold(started_way)
+    with holder:
+        holder.send_signal(deadly)
+        assert holder.wait(LIMIT_S) == -deadly
+    wait_until_gone(told)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_records_survive_a_restart_on_the_same_address(topic, end):
+    with local_broker(extra={"broker.session.timeout.ms": "3000"}) as running:
+        address = running.bootstrap
+        produce(address, topic, [b"one", b"two"])
+        getattr(running, end)()
+        assert running.pid is None
+        assert not answers(address)
+        running.start()
+        assert running.bootstrap == address
+        assert consume(address, topic, 2) == [b"one", b"two"]
+
+
+def test_a_running_broker_is_not_started_twice():
+    with local_broker() as running, pytest.raises(OutOfTurnError, match="runs already"):
+        running.start()
+
+
+def test_a_broker_that_does_not_start_says_why():
+    with pytest.raises(UnavailableError, match="Invalid value nonsense for configuration"):
+        local_broker(extra={"log.segment.bytes": "nonsense"}).__enter__()
+    with local_broker() as running:
+        port = int(running.bootstrap.rpartition(":")[2])
+        with pytest.raises(UnavailableError, match="Address already in use"):
+            local_broker(port=port).__enter__()
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.create_topics({topic: {"num_partitions": 1}}, wait_for_metadata=True)
+    finally:
+        admin.close()
+    producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all")
+    try:
+        for value in values:
+            producer.send(topic, value).get(timeout=LIMIT_S)
+    finally:
+        producer.close()
+
+
+def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
+    values: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        limit = time.monotonic() + LIMIT_S
+        while len(values) < count and time.monotonic() < limit:
+            for records in consumer.poll(timeout_ms=1000).values():
+                values += [record.value for record in records]
+    finally:
+        consumer.close()
+    return values

@@ -1,0 +1,83 @@
+"""A missing or wrong Java is one sentence that says what to install."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keyedwm.testing.java import JavaError, complaint, find_java, java_version
+
+ADVICE = "install a Java 17 or 21 runtime"
+
+
+def java_that_says(home: Path, version_line: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho '{version_line}' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+def told(environment: dict[str, str]) -> tuple[int, str]:
+    clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH")}
+    run = subprocess.run(
+        [sys.executable, "-m", "keyedwm.testing.java"],
+        env=clean | environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.stdout == ""
+    return run.returncode, run.stderr
+
+
+def test_the_java_of_this_machine_is_found_in_silence():
+    assert java_version(find_java()) in (17, 21)
+    assert told({"PATH": os.environ["PATH"]} | {k: v for k, v in os.environ.items() if k == "JAVA_HOME"}) == (0, "")
+
+
+def test_no_java_at_all_is_one_sentence(tmp_path):
+    code, said = told({"PATH": str(tmp_path)})
+    assert code == 1
+    assert said.startswith("found no java on PATH and JAVA_HOME is not set")
+    assert ADVICE in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', 11),
+        ('java version "1.8.0_372"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+    ],
+)
+def test_a_wrong_version_is_named_with_its_place(tmp_path, line, version):
+    java = java_that_says(tmp_path, line)
+    code, said = told({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    assert code == 1
+    assert said.startswith(f"found Java {version} at {java}: {ADVICE}")
+
+
+def test_java_home_wins_over_path_even_when_it_is_wrong(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaError, match="holds no bin/java"):
+        find_java()
+    java = java_that_says(tmp_path, 'openjdk version "21.0.4" 2024-07-16 LTS')
+    assert find_java() == java
+
+
+def test_something_that_is_not_java_has_no_version(monkeypatch, tmp_path):
+    java_that_says(tmp_path, "hello")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaError, match="found Java of an unknown version"):
+        find_java()
+
+
+def test_a_complaint_is_the_first_exception_or_the_last_line():
+    assert complaint("start\njava.io.IOException: no\n  at x\nCaused by: java.lang.Exception: deeper\n") == (
+        "java.io.IOException: no"
+    )
+    assert complaint("one\ntwo\n\n") == "two"
+    assert complaint("") == "it said nothing"
