@@ -44,11 +44,11 @@ class AxisRun:
         event_ms: int64, one per row. valid: false where a row has no event time; None when every row has one.
         Returns the positions (a watermark row stands before that row) and the watermarks, both int64.
         """
-        base_ms = self._policy.current(self._now_ms)
-        lag_ms = self._config.policy.event_lag_ms
         top, seen = _top(event_ms, valid) if valid is not None else _top_of_all(event_ms)
         if not seen:
             return _NOWHERE, _NOWHERE
+        base_ms = self._base()
+        lag_ms = self._config.policy.event_lag_ms
         self._policy.observe(int(top), self._now_ms)
         kind, size_ms, offset_ms = self._loop
         if kind == _NEVER or (base_ms is None and lag_ms is None):
@@ -65,6 +65,12 @@ class AxisRun:
         if len(watermarks):
             self._throttle = self._config.throttle.build((int(watermarks[-1]),))
         return positions, watermarks
+
+    def _base(self) -> int | None:
+        """The watermark at this clock reading while events come: none of them can lower it."""
+        run = self._config.policy.build(self._policy.snapshot())
+        run.observe(MIN_MS, self._now_ms)
+        return run.current(self._now_ms)
 
     def end(self) -> int | None:
         """The batch ends: the watermark to send after its last row, or None."""

@@ -56,7 +56,6 @@ class Axis:
 
     def observe(self, event_ms: int, now_ms: int) -> int | None:
         """Take one event; the watermark to send before it, or None."""
-        self._policy.current(now_ms)
         self._policy.observe(event_ms, now_ms)
         watermark_ms = self._policy.current(now_ms)
         return None if watermark_ms is None else self._throttle.admit(min(watermark_ms, event_ms))

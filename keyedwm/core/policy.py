@@ -159,7 +159,7 @@ class _LagAndDelayRun:
 
 @dataclass(frozen=True, slots=True)
 class LagAndLull:
-    """The highest event time less a lag; after a lull without events it grows with the clock."""
+    """The highest event time less a lag; asked after a lull without events, it has grown with the clock since."""
 
     lag_ms: int
     lull_ms: int
@@ -178,11 +178,8 @@ class LagAndLull:
         return _LagAndLullRun(self, resume_from or ())
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-        """What the first grew to until the last event of the second, or the second."""
-        if not first or not then:
-            return tuple(first or then)
-        grown_ms = self.build(first).current(then[1] - self.lull_ms)
-        return (max(then[0], then[0] if grown_ms is None else grown_ms), then[1])
+        """The higher watermark, growing after the lull behind the last event."""
+        return (max(first[0], then[0]), then[1]) if first and then else tuple(first or then)
 
 
 class _LagAndLullRun:
@@ -194,10 +191,8 @@ class _LagAndLullRun:
         self._grows_from_ms = state[1] if state else 0
 
     def observe(self, event_ms: int, now_ms: int) -> None:
-        lagged_ms = _minus_lag(event_ms, self._lag_ms)
-        if lagged_ms is not None:
-            self._watermark_ms = _higher(self.current(now_ms), lagged_ms)
-            self._grows_from_ms = now_ms + self._lull_ms
+        self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._lag_ms))
+        self._grows_from_ms = now_ms + self._lull_ms
 
     def current(self, now_ms: int) -> int | None:
         if self._watermark_ms is not None and now_ms > self._grows_from_ms:

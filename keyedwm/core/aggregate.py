@@ -1,0 +1,35 @@
+"""What a window computes: an accumulator, and how it takes values and other accumulators.
+
+Rule: `combine` is associative and commutative with `create()` as its neutral value, and where there is a `deduct`,
+`deduct(combine(a, b), b)` equals `a`. Accumulators are values: no function changes its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def _same(accumulator: object) -> object:
+    return accumulator
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Create, accumulate a value, combine two accumulators, perhaps deduct one, finish."""
+
+    create: Callable[[], object]
+    accumulate: Callable[[object, object], object]
+    combine: Callable[[object, object], object]
+    deduct: Callable[[object, object], object] | None = None
+    finish: Callable[[object], object] = _same
+
+
+@dataclass(frozen=True, slots=True)
+class WindowResult:
+    """One emission for the window `[start_ms, end_ms)` of a data key."""
+
+    start_ms: int
+    end_ms: int
+    key: object
+    value: object

@@ -1,0 +1,19 @@
+"""When an event is late (DESIGN rules 6 of section 2 and 11): a status. What happens to it is the caller's policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class LateRule(Enum):
+    """Which question decides. WINDOW is the default; FRAME and EVENT are Jet's, for windows and for sessions."""
+
+    WINDOW = "window"  # late if no window that would take it is still open
+    FRAME = "frame"  # late once the frame it falls into was emitted
+    EVENT = "event"  # late below the watermark, whatever is open
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The event was late, and nothing changed."""
