@@ -22,10 +22,14 @@ def create_topic(
     cluster: Cluster, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, *, replication: int = 1
 ) -> None:
     """Create a topic; raises InputError if it exists or the broker refuses it."""
+    settings = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
     topic = CreateTopicsRequest.CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=replication, assignments=[],
-        configs=[CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
-    )  # fmt: skip
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication,
+        assignments=[],
+        configs=[settings(name=key, value=value) for key, value in (config or {}).items()],
+    )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=5)
     _ask(cluster, request, lambda response: response.topics[0], f"creating topic {name!r}", name)
     _settle(cluster, name, lambda found: found == partitions)

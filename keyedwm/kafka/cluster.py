@@ -95,7 +95,8 @@ class Cluster:
             for where in lacking:
                 if where.partition not in present[where.topic]:
                     raise UnknownTopicError(
-                        f"This server does not host this topic-partition: topic {where.topic!r} has no partition {where.partition}"
+                        f"This server does not host this topic-partition: "
+                        f"topic {where.topic!r} has no partition {where.partition}"
                     )
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
@@ -120,11 +121,14 @@ class Cluster:
     def commit_offsets(
         self, group: str, positions: Mapping[tuple[str, int], tuple[int, str]]
     ) -> dict[TopicPartition, Code]:
-        """Commit (next offset, metadata) by partition, as no member of the group; each partition's answer, never raising for one."""
+        """Commit (next offset, metadata) by partition, as no member of the group; gives each partition's answer."""
         return groups.commit(self, group, positions)
 
     def fetch_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, Committed]:
-        """Committed positions of a group; partitions without one are left out. Raises GroupAccessError if we may not ask."""
+        """Committed positions of a group; partitions without one are left out.
+
+        Raises GroupAccessError if we may not ask.
+        """
         return groups.fetch(self, group, partitions)
 
     def coordinator(self, key: str, kind: int, retry: Retry) -> int:

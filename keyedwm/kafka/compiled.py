@@ -16,7 +16,7 @@ _Function = TypeVar("_Function", bound=Callable)
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile on first use, with numba; without a writable cache directory every process compiles anew (some seconds)."""
+    """Compile on first use; without a writable cache directory every process compiles anew (some seconds)."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError as error:

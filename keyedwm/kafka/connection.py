@@ -45,7 +45,8 @@ class Connection:
             if refusal is not None:
                 raise refusal from error
             raise UnavailableError(
-                f"no Kafka broker answered at {config.addresses} within {timeout_ms} ms ({reason}): check kafka.bootstrap.servers"
+                f"no Kafka broker answered at {config.addresses} within {timeout_ms} ms ({reason}): "
+                "check kafka.bootstrap.servers"
             ) from error
 
     @property
@@ -54,7 +55,7 @@ class Connection:
         return os.getpid() == self._pid and not self._manager.closed and self._net._exception is None  # noqa: SLF001 (no public way to ask)
 
     def submit(self, node_id: int | None, request: Any) -> concurrent.futures.Future[Any]:
-        """Send a request to a broker (None: any) and return at once; the future fails with what `explain` understands."""
+        """Send a request to a broker (None: any) and return at once; `result` waits for the answer."""
         if os.getpid() != self._pid:
             raise OutOfTurnError("a connection to Kafka does not survive a fork: ask for shared(config) in the child")
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -116,7 +117,8 @@ class Retry:
         left_s = self._over_at - time.monotonic()
         if left_s <= 0:
             raise UnavailableError(
-                f"{self._task} did not succeed within {self._timeout_ms} ms at {self._config.addresses}; the last answer was: {reason}"
+                f"{self._task} did not succeed within {self._timeout_ms} ms at {self._config.addresses}; "
+                f"the last answer was: {reason}"
             )
         # Many tasks lose the same leader at once: do not come back in step.
         time.sleep(min(left_s, self._pause_ms * random.uniform(0.8, 1.2) / 1000))  # noqa: S311 (not a secret)
@@ -155,10 +157,12 @@ def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
     """The error for the user, if asking again is of no use."""
     if isinstance(error, (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)):
         return AccessError(
-            f"the brokers at {config.addresses} refused the login with {config.security.mechanism.value}: check kafka.sasl.jaas.config"
+            f"the brokers at {config.addresses} refused the login with {config.security.mechanism.value}: "
+            "check kafka.sasl.jaas.config"
         )
     if isinstance(error, wire_errors.IncompatibleBrokerVersion):
         return OptionError(
-            f"the brokers at {config.addresses} (kafka.bootstrap.servers) are too old; Kafka 3.0 or newer is wanted: {error}"
+            f"the brokers at {config.addresses} (kafka.bootstrap.servers) are too old, "
+            f"Kafka 3.0 or newer is wanted: {error}"
         )
     return None

@@ -1,6 +1,7 @@
 """What brokers answer, and the errors this room raises.
 
-Rule: a code is never a bare number outside this room, and an error names topic, partition and offset as far as they are known.
+Rule: a code is never a bare number outside this room, and an error names topic, partition and offset as far as they
+are known.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class GroupAccessError(AccessError):
 
 
 class CorruptRecordError(InputError):
-    """A record batch that is damaged or not of format 2; `next_offset` is the first offset after it, if that is known."""
+    """A record batch that is damaged or not of format 2; `next_offset` is the first offset after it, if known."""
 
     advice = "restore the partition from a replica, or skip the batch"
 
