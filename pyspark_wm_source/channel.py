@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from keyedwm.arrow.axis import AxisRun
 from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.errors import InputError
-from keyedwm.kafka.cluster import TopicPartition
 from keyedwm.kafka.records import Records
+from keyedwm.kafka.values import TopicPartition
 
 EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """What one task reads of one channel, and the channel's state at its start. `woken`: it was idle until this batch."""
+    """What one task reads of one channel, and its state at the start. `woken`: it was idle until this batch."""
 
     channel: TopicPartition
     start: int

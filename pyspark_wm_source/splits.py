@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from keyedwm.arrow.rows import ControlRow
-from keyedwm.core.rows import Kind, channel_name
+from keyedwm.arrow.rows import ControlRow, channel_row
+from keyedwm.core.rows import Kind
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.cluster import TopicPartition
+from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.channel import Range
 from pyspark_wm_source.offsets import Channel, QueryOffset
 
@@ -35,19 +35,25 @@ class Split(InputPartition):
     now_ms: int
 
 
-def splits(start: QueryOffset, end: QueryOffset, axes: Mapping[str, int], *, barriers: bool) -> list[Split]:
-    """Cut the batch that ends at `end` into tasks; axes: name → watermark key."""
-    common = {
-        "stamps": {name: end.coalesced.emitted_ms(key) for name, key in axes.items()},
-        "batch": end.batch,
-        "channels": len(end.channels),
-        "group": end.group,
-        "token": end.token,
-        "now_ms": end.now_ms,
-    }
-    control = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=barriers))
-    groups = list(_groups(start, end)) or [()]
-    return [Split(ranges=group, control=() if number else control, **common) for number, group in enumerate(groups)]
+def splits(
+    start: QueryOffset, end: QueryOffset, axes: Mapping[str, int], *, control: bool, barriers: bool
+) -> list[Split]:
+    """Cut the batch that ends at `end` into tasks; axes: name → watermark key; control: are control rows wanted."""
+    known = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=barriers)) if control else ()
+    groups = list(_groups(start, end)) or ([()] if known else [])
+    return [
+        Split(
+            ranges=group,
+            control=() if number else known,
+            stamps={name: end.watermark_ms(key) for name, key in axes.items()},
+            batch=end.batch,
+            channels=len(end.channels),
+            group=end.group,
+            token=end.token,
+            now_ms=end.now_ms,
+        )
+        for number, group in enumerate(groups)
+    ]
 
 
 def _groups(start: QueryOffset, end: QueryOffset) -> Iterator[tuple[Range, ...]]:
@@ -79,27 +85,22 @@ def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
 def _coalesced_rows(start: QueryOffset, end: QueryOffset) -> Iterator[ControlRow]:
     """The driver's own rows: a coalesced watermark that moved, and the marker of an idle spell that began."""
     for key, ms in sorted(end.coalesced.emitted.items()):
-        if ms != start.coalesced.emitted_ms(key):
+        if ms != start.watermark_ms(key):
             yield ControlRow(kind=Kind.WATERMARK, key=key, watermark_ms=ms)
-    if end.coalesced.idle and not start.coalesced.idle:
+    if end.coalesced.idle_spell and not start.coalesced.idle_spell:
         yield ControlRow(kind=Kind.IDLE)
 
 
 def _quiet_rows(start: QueryOffset, end: QueryOffset, *, barriers: bool) -> Iterator[ControlRow]:
     """Rows of the channels that have nothing to read: gone idle, woken but starved, and their barriers."""
-    for tp, channel in sorted(end.channels.items(), key=lambda item: (item[0].topic, item[0].partition)):
+    for tp, channel in sorted(end.channels.items()):
         if channel.read:
             continue
-        place = {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "offset": channel.next_offset,
-            "channel": channel_name(tp.topic, tp.partition),
-        }
-        before = start.channels.get(tp)
         if _woken(start, tp, channel):
-            yield ControlRow(kind=Kind.ACTIVE, **place)
+            yield channel_row(Kind.ACTIVE, tp, channel.next_offset)
+        before = start.channels.get(tp)
         if channel.status is Status.IDLE and (before is None or before.status is not Status.IDLE):
-            yield ControlRow(kind=Kind.IDLE, **place)
+            yield channel_row(Kind.IDLE, tp, channel.next_offset)
         if barriers:
-            yield ControlRow(kind=Kind.BARRIER, snapshot=end.batch, channels=len(end.channels), **place)
+            count = len(end.channels)
+            yield channel_row(Kind.BARRIER, tp, channel.next_offset, snapshot=end.batch, channels=count)

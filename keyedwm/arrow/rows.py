@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.arrow.schema import TIMESTAMP, axis_column
-from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, WATERMARK, Kind
+from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, WATERMARK, Kind, channel_name
 
 US_PER_MS = 1_000
 _SMALL_ROWS = 4_096
@@ -53,6 +53,13 @@ class ControlRow:
     channel: str | None = None
     snapshot: int | None = None
     channels: int | None = None
+
+
+def channel_row(kind: Kind, place: tuple[str, int], offset: int, **fields: int) -> ControlRow:
+    """Build a control row of one channel; place: (topic, partition), fields: as in ControlRow."""
+    return ControlRow(
+        kind=kind, topic=place[0], partition=place[1], offset=offset, channel=channel_name(*place), **fields
+    )
 
 
 class RowBuilder:
@@ -99,6 +106,15 @@ class RowBuilder:
             else:
                 arrays.append(pa.nulls(count, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def interleave(
+        self, events: pa.RecordBatch, control_rows: Sequence[ControlRow], before: Sequence[int]
+    ) -> pa.RecordBatch:
+        """Put control row i before event row `before[i]` (ascending); equal places keep the order given."""
+        both = pa.Table.from_batches([events, self.control(control_rows)]).combine_chunks()
+        # A control row sorts just ahead of its event; numpy's stable sort keeps the rest as it stands.
+        places = np.concatenate([np.arange(events.num_rows) * 2 + 1, np.asarray(before, np.int64) * 2])
+        return both.take(pa.array(np.argsort(places, kind="stable"))).combine_chunks().to_batches()[0]
 
     def _stamp(self, axis: str, count: int) -> pa.Array:
         ms = self._watermarks[axis]

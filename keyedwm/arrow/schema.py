@@ -12,7 +12,7 @@ import pyarrow as pa
 from keyedwm.core import rows
 
 TIMESTAMP = pa.timestamp("us", "UTC")
-HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 CONTROL_TYPE = pa.struct(
     [
         pa.field("kind", pa.string()),

@@ -1,0 +1,40 @@
+"""Spark's own stateful operators, driven by the coalesced watermark (DESIGN section 6).
+
+Rule: Spark's watermark becomes `watermark - 1 ms` with no delay: Spark drops event time <= its watermark, ours keeps an
+event at W. No filter may sink below the node that tracks it, or the watermark would stick with the filtered rows.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from keyedwm.core.errors import InputError
+from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+
+_DRIVING = "_keyedwm_watermark"
+
+
+def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
+    """Return the event rows of `df` with `event_time` as Spark's event-time column, late by the coalesced watermark.
+
+    window, session_window, stream-stream join, dropDuplicates(WithinWatermark) and transformWithState on the result all
+    follow the keyedwm source's watermark. Control rows end here; the columns `control` (null) and `event_time` stay,
+    `watermark` becomes Spark's own. axis: the time axis to follow, when several are configured.
+    Raises InputError if `df` lacks the source's columns.
+    """
+    event_time, watermark = (f"{base}_{axis}" if axis else base for base in (EVENT_TIME, WATERMARK))
+    for column in (event_time, watermark):
+        if column not in df.columns:
+            raise InputError(
+                f"with_watermark: the frame has no column {column!r} (it has {', '.join(df.columns)}); "
+                "apply it to the rows of the keyedwm source before other columns are chosen"
+            )
+    followed = df.withColumn(_DRIVING, F.expr(f"`{watermark}` - INTERVAL 1 MILLISECOND")).withWatermark(
+        _DRIVING, "0 seconds"
+    )
+    is_event = F.col(CONTROL).isNull() if CONTROL in df.columns else F.expr("true")
+    # A condition that Spark takes for non-deterministic keeps its place: neither it nor any later filter is pushed
+    # below the watermark node, and control-only batches still move the watermark.
+    stays_here = F.when(F.spark_partition_id() < 0, F.expr("false")).otherwise(is_event)
+    return followed.where(stays_here).withMetadata(event_time, {"spark.watermarkDelayMs": 0}).drop(_DRIVING, watermark)

@@ -1,0 +1,227 @@
+"""The planner: asks the broker and the clock, and lets `plan` decide.
+
+Rule: all it keeps between calls can be found again (offsets in Spark's log, states in Kafka's committed offsets or by a
+recovery read); keeping it saves round trips only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from keyedwm.core.coalescer import CommonState
+from keyedwm.core.encoding import try_decode
+from keyedwm.core.errors import DataLossError
+from keyedwm.kafka.cluster import Cluster, shared
+from keyedwm.kafka.errors import GroupAccessError, UnknownTopicError
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.begin import assigned, begins
+from pyspark_wm_source.channel import After, Range
+from pyspark_wm_source.offsets import NOT_STARTED, Channel, QueryOffset, as_spark_offsets
+from pyspark_wm_source.options import SourceOptions
+from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
+from pyspark_wm_source.scan import recover
+from pyspark_wm_source.splits import Split, splits
+
+LOG = logging.getLogger("keyedwm.source")
+_TOKEN_CHARACTERS = 12
+_ASSIGNMENT_AGE_S = 1.0
+_END_ATTEMPTS = 4
+_END_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _After:
+    """The states once the batch ending at `batch` was read."""
+
+    batch: int
+    group: str
+    states: Mapping[TopicPartition, After]
+
+
+class Planner:
+    """Plans one query's batches on the driver."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._initial: QueryOffset | None = None
+        self._assigned: tuple[float, tuple[TopicPartition, ...]] | None = None
+        self._after: _After | None = None
+        self._frozen: Seen | None = None
+        self._freeze = False
+        self._closed = False
+        self._planned_at_s = time.monotonic()
+        self._ends: dict[TopicPartition, int] | None = None
+        self._warned_of_access = False
+
+    @property
+    def _cluster(self) -> Cluster:
+        return shared(self._options.client)
+
+    def freeze(self) -> None:
+        """Plan towards the log ends of the next call, and no further (Trigger.AvailableNow)."""
+        self._freeze = True
+
+    def initial(self, query: str) -> QueryOffset:
+        """Return the offset before the first batch: where each channel begins. `query`: fresh hex digits."""
+        if self._initial is None:
+            options = self._options
+            channels = assigned(self._cluster, options.topics, running=False)
+            self._initial = QueryOffset(
+                batch=NOT_STARTED,
+                group=options.group_id or f"{options.group_prefix}-{query}",
+                token=query[:_TOKEN_CHARACTERS],
+                now_ms=_wall_ms(),
+                coalesced=CommonState(),
+                begins=begins(self._cluster, options.start, channels),
+            )
+        return self._initial
+
+    def next(self, start_json: Mapping[str, Any], *, once: bool) -> QueryOffset | None:
+        """Return the end of the next batch, or None if there is nothing to tell."""
+        start = QueryOffset.from_json(start_json)
+        after = self._settle(start)
+        seen = self._look(start)
+        options = self._options
+        rules = Rules(
+            guarantee=options.guarantee,
+            idle_timeout_ms=options.idle_timeout_ms,
+            max_offsets=None if once else options.max_offsets,
+        )
+        planned = plan(start, after, seen, rules)
+        first = start.batch == NOT_STARTED
+        reads = any(True for _ in planned.moved())
+        if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
+            return None
+        if reads and not first and not once and self._too_few(planned):
+            return None
+        self._closed = self._frozen is not None and not reads
+        self._planned_at_s = time.monotonic()
+        return planned
+
+    def splits(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[Split]:
+        """Cut the batch between two offsets into tasks."""
+        keys = {name: axis.key for name, axis in self._options.axes.items()}
+        start, end = QueryOffset.from_json(start_json), QueryOffset.from_json(end_json)
+        return splits(start, end, keys, barriers=self._options.barriers, control=self._options.emit_control)
+
+    def reported(self) -> dict[str, dict[str, int]] | None:
+        """Return the newest log ends seen, in Spark's shape."""
+        return None if self._ends is None else as_spark_offsets(self._ends)
+
+    def _too_few(self, planned: QueryOffset) -> bool:
+        """Hold a batch below minOffsetsPerTrigger until maxTriggerDelay is over (Spark's rule)."""
+        smallest = self._options.min_offsets
+        waiting = sum((self._ends or {}).get(tp, c.next_offset) - c.start for tp, c in planned.channels.items())
+        waited_ms = (time.monotonic() - self._planned_at_s) * 1_000
+        held = smallest is not None and waiting < smallest and waited_ms < self._options.max_trigger_delay_ms
+        return held and self._frozen is None
+
+    def _look(self, start: QueryOffset) -> Seen:
+        """Ask for log ends; the two clock readings frame the answer."""
+        asked_ms = _wall_ms()
+        if self._frozen is not None:
+            # What came after the freeze is not looked at, so silence counts up to the freeze only.
+            return replace(self._frozen, now_ms=asked_ms)
+        known = start.begins if start.batch == NOT_STARTED else start.channels
+        channels = self._channels(set(known))
+        try:
+            ends = self._cluster.latest(channels)
+        except UnknownTopicError:
+            # A topic went away between the two questions: ask again for what is left.
+            self._assigned = None
+            channels = self._channels(set(known))
+            ends = self._cluster.latest(channels)
+        now_ms = _wall_ms()
+        self._ends = dict(ends)
+        new = {tp: start.begins[tp] for tp in channels if tp in start.begins}
+        if found := [tp for tp in channels if tp not in known]:
+            new |= self._found_while_running(found)
+        seen = Seen(ends=self._checked(start, ends), begins=new, asked_ms=asked_ms, now_ms=now_ms)
+        if self._freeze:
+            self._frozen = seen
+        return seen
+
+    def _channels(self, known: set[TopicPartition]) -> tuple[TopicPartition, ...]:
+        now_s = time.monotonic()
+        if self._assigned is None or now_s - self._assigned[0] > _ASSIGNMENT_AGE_S:
+            self._assigned = (now_s, assigned(self._cluster, self._options.topics, running=True))
+        gone = sorted(known - set(self._assigned[1]))
+        if gone:
+            self._lost(f"{', '.join(map(str, gone))} is gone: the topic was deleted, or this group may not see it")
+        return self._assigned[1]
+
+    def _found_while_running(self, found: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """New partitions are read from their beginning, whatever startingOffsets says (Spark's rule)."""
+        firsts = self._cluster.earliest(found)
+        for tp, first in sorted(firsts.items()):
+            if first > 0:
+                self._lost(f"{tp} appeared while the query ran, and its records before offset {first} are gone")
+        return firsts
+
+    def _checked(self, start: QueryOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Refuse (or, with failOnDataLoss=false, note) log ends that lie before what was already read."""
+        checked = dict(ends)
+        for attempt in range(_END_ATTEMPTS):
+            behind = [tp for tp in sorted(checked) if _went_back(start, tp, checked[tp])]
+            if not behind:
+                return checked
+            # A leader that just took over can answer with an older end for a moment (KAFKA-7703).
+            time.sleep(_END_PAUSE_S * attempt)
+            checked |= self._cluster.latest(behind)
+        for tp in behind:
+            read = start.channels[tp].next_offset
+            self._lost(f"{tp} ends at offset {checked[tp]}, but it was read up to {read}: the topic was made anew")
+        return checked
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(what)
+        LOG.warning("%s; going on (failOnDataLoss=false)", what)
+
+    def _settle(self, start: QueryOffset) -> Mapping[TopicPartition, After]:
+        """The states once the batch ending at `start` was read: from the committed offsets, else by reading again."""
+        kept = self._after
+        if kept is not None and (kept.batch, kept.group) == (start.batch, start.group):
+            return kept.states
+        moved = dict(start.moved())
+        states = self._committed(start, moved) if moved else {}
+        if lacking := [_range(tp, moved[tp]) for tp in sorted(moved) if tp not in states]:
+            LOG.info("recovery read of %d channels of batch %d", len(lacking), start.batch)
+            states |= recover(self._cluster, lacking, self._options, start.now_ms)
+        self._after = _After(batch=start.batch, group=start.group, states=states)
+        return states
+
+    def _committed(self, start: QueryOffset, moved: Mapping[TopicPartition, Channel]) -> dict[TopicPartition, After]:
+        """Committed states that are exactly those of this batch; anything else is as good as missing."""
+        try:
+            found = self._cluster.fetch_offsets(start.group, moved)
+        except GroupAccessError as error:
+            if not self._warned_of_access:
+                LOG.warning("%s: every batch is read a second time for its watermarks", error)
+            self._warned_of_access = True
+            return {}
+        states = {}
+        for tp, committed in found.items():
+            state = try_decode(committed.metadata)
+            if state is None or committed.next_offset != moved[tp].next_offset:
+                continue
+            if (state.token, state.snapshot_id) == (start.token, start.batch):
+                states[tp] = After(next_offset=committed.next_offset, bad=state.bad_count, axes=state.axes)
+        return states
+
+
+def _range(tp: TopicPartition, channel: Channel) -> Range:
+    return Range(channel=tp, start=channel.start, end=channel.next_offset, bad=channel.bad, axes=channel.axes)
+
+
+def _went_back(start: QueryOffset, tp: TopicPartition, end: int) -> bool:
+    before = start.channels.get(tp)
+    return before is not None and end < before.next_offset
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,105 @@
+"""Spark's side of the source: one reader on the driver plans, its copies on the executors read.
+
+Rule: `partitions` and `read` work from the two offsets alone, since after a restart nothing else is there; what is kept
+on the reader only saves time. Spark compares offsets as strings: `start` is returned untouched when nothing is new.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from keyedwm.core.errors import OptionError
+from pyspark_wm_source.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pyspark_wm_source.planner import Planner
+
+LOG = logging.getLogger("keyedwm.source")
+_NO_LIMIT = 2**31 - 1
+
+
+def row_schema(options: Mapping[str, str]) -> StructType:
+    """Check every option and return the rows' schema."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(_arrow_schema(SourceOptions.parse(options)))
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
+    """Return the reader; a schema given by the user must be the source's own."""
+    parsed = SourceOptions.parse(options)
+    fixed = row_schema(options)
+    if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in fixed]:
+        raise OptionError("the keyedwm source has a fixed schema: leave .schema(...) out, or use the option columns")
+    return StreamReader(parsed)
+
+
+def _arrow_schema(options: SourceOptions) -> pa.Schema:
+    from keyedwm.arrow.schema import row_schema as arrow_row_schema
+
+    return arrow_row_schema(
+        list(options.axes), headers=options.include_headers, control=options.emit_control, columns=options.columns
+    )
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The streaming source."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._kept: Planner | None = None
+
+    @property
+    def _planner(self) -> Planner:
+        from pyspark_wm_source.planner import Planner
+
+        if self._kept is None:
+            self._kept = Planner(self._options)
+        return self._kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies on executors carry the options only, never the planner's connections."""
+        return {"_options": self._options, "_kept": None}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Freeze the log ends at the first planning: what comes later belongs to the next run."""
+        self._planner.freeze()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return a limit in any case, so that ReadAllAvailable can only mean Trigger.Once."""
+        return ReadMaxRows(min(self._options.max_offsets or _NO_LIMIT, _NO_LIMIT))
+
+    def initialOffset(self) -> dict:
+        """Resolve the starting options; the first batch writes the result down."""
+        return self._planner.initial(uuid.uuid4().hex).to_json()
+
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+        """Plan the next batch, or return `start` itself when nothing is new."""
+        planned = self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
+        return start if planned is None else planned.to_json()
+
+    def reportLatestOffset(self) -> dict | None:
+        """Return the log ends of the last planning, in Spark's shape."""
+        return self._planner.reported()
+
+    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
+        """Cut the batch into tasks."""
+        return list(self._planner.splits(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one split on an executor."""
+        from pyspark_wm_source.scan import scan
+
+        return scan(partition, self._options, _arrow_schema(self._options))  # type: ignore[arg-type]
+
+    def commit(self, end: dict) -> None:
+        """Nothing to do: states were committed by the tasks, and Spark calls this only when the next batch is built."""
