@@ -1,7 +1,7 @@
 """What a fetched run of bytes holds: the headers of its record batches, and which of them carry rows.
 
-Rule: nothing here looks inside a batch. Bounds are checked before every read; a batch cut off at the end is left for the
-next fetch (KIP-74), anything else that is not a whole batch of format 2 is a CorruptRecordError.
+Rule: nothing here looks inside a batch. Bounds are checked before every read; a batch cut off at the end is left
+for the next fetch (KIP-74), anything else that is not a whole batch of format 2 is a CorruptRecordError.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FORMAT = 2
 _ABORT = 0
 
 
-class Column(IntEnum):
-    """Columns of the table of batches, one row per batch."""
+class Header(IntEnum):
+    """Headers of the table of batches, one row per batch."""
 
     START = 0
     END = 1
@@ -46,7 +46,6 @@ class _Fault(IntEnum):
     OLD_FORMAT = 2
     UNKNOWN_FORMAT = 3
     OFFSETS = 4
-    COUNT = 5
 
 
 _FAULTS = {
@@ -54,13 +53,12 @@ _FAULTS = {
     _Fault.OLD_FORMAT: "is of message format 0 or 1, which Kafka 4 no longer reads: rewrite it in format 2",
     _Fault.UNKNOWN_FORMAT: "is of an unknown message format",
     _Fault.OFFSETS: "has offsets that go back",
-    _Fault.COUNT: "claims more records than its bytes or its offsets can hold",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The whole batches in `raw`, in order: `table` is int64[batches, len(Column)].
+    """The whole batches in `raw`, in order: `table` is int64[batches, len(Header)].
 
     next_offset: one past the last offset of the last batch, or what was asked for if there is none.
     """
@@ -76,38 +74,38 @@ class Batches:
 
 def find_batches(where: TopicPartition, raw: bytes, asked: int) -> Batches:
     """Read the batch headers in the bytes that a fetch from offset `asked` brought."""
-    table = np.empty((len(raw) // HEADER_BYTES, len(Column)), np.int64)
+    table = np.empty((len(raw) // HEADER_BYTES, len(Header)), np.int64)
     found, fault, at_offset = _scan(np.frombuffer(raw, np.uint8), table)
     table = table[:found]
     # An earlier damaged batch must not hide behind the whole ones before it: they are handed out first.
-    if fault and not (found and table[-1, Column.LAST_OFFSET] >= asked):
+    if fault and not (found and table[-1, Header.LAST_OFFSET] >= asked):
         raise CorruptRecordError.of(where, int(at_offset), _FAULTS[_Fault(fault)])
-    next_offset = max(asked, int(table[-1, Column.LAST_OFFSET]) + 1) if found else asked
+    next_offset = max(asked, int(table[-1, Header.LAST_OFFSET]) + 1) if found else asked
     return Batches(where, raw, table, next_offset)
 
 
 def verify(batches: Batches) -> None:
     """Compare every batch's CRC-32C; raises CorruptRecordError for the first that differs."""
     view = memoryview(batches.raw)
-    spans = batches.table[:, (Column.START, Column.END)].tolist()
+    spans = batches.table[:, (Header.START, Header.END)].tolist()
     computed = np.array([crc32c.crc32c(view[start + CHECKED_FROM : end]) for start, end in spans], np.int64)
-    wrong = np.flatnonzero(computed != batches.table[:, Column.CRC])
+    wrong = np.flatnonzero(computed != batches.table[:, Header.CRC])
     if len(wrong):
         row = batches.table[wrong[0]]
         raise CorruptRecordError.of(
-            batches.where, int(row[Column.BASE_OFFSET]), "has a wrong checksum", int(row[Column.LAST_OFFSET]) + 1
+            batches.where, int(row[Header.BASE_OFFSET]), "has a wrong checksum", int(row[Header.LAST_OFFSET]) + 1
         )
 
 
-def carrying(batches: Batches, start: int, end: int, aborted: Iterable[tuple[int, int]]) -> np.ndarray:
-    """Row numbers of the batches with rows in [start, end): no control batches, none of the aborted transactions.
+def carrying(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int, int]]) -> np.ndarray:
+    """Row numbers of the batches with rows in span[0] <= offset < span[1], without markers and aborted transactions.
 
     aborted: (producer id, first offset) of each aborted transaction the broker named; empty for read_uncommitted.
     """
     table = batches.table
-    attributes = table[:, Column.ATTRIBUTES]
-    keep = (table[:, Column.LAST_OFFSET] >= start) & (table[:, Column.BASE_OFFSET] < end)
-    keep &= ((attributes & CONTROL) == 0) & (table[:, Column.COUNT] > 0)
+    attributes = table[:, Header.ATTRIBUTES]
+    keep = (table[:, Header.LAST_OFFSET] >= span[0]) & (table[:, Header.BASE_OFFSET] < span[1])
+    keep &= ((attributes & CONTROL) == 0) & (table[:, Header.COUNT] != 0)
     for row in _of_aborted(batches, aborted):
         keep[row] = False
     return np.flatnonzero(keep)
@@ -119,11 +117,11 @@ def _of_aborted(batches: Batches, aborted: Iterable[tuple[int, int]]) -> Iterato
     if not coming:
         return
     open_producers: set[int] = set()
-    for row in np.flatnonzero(batches.table[:, Column.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
-        producer = int(batches.table[row, Column.PRODUCER])
-        while coming and coming[-1][0] <= batches.table[row, Column.LAST_OFFSET]:
+    for row in np.flatnonzero(batches.table[:, Header.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
+        producer = int(batches.table[row, Header.PRODUCER])
+        while coming and coming[-1][0] <= batches.table[row, Header.LAST_OFFSET]:
             open_producers.add(coming.pop()[1])
-        if batches.table[row, Column.ATTRIBUTES] & CONTROL:
+        if batches.table[row, Header.ATTRIBUTES] & CONTROL:
             if producer in open_producers and _is_abort(batches, row):
                 open_producers.discard(producer)
         elif producer in open_producers:
@@ -133,13 +131,13 @@ def _of_aborted(batches: Batches, aborted: Iterable[tuple[int, int]]) -> Iterato
 def _is_abort(batches: Batches, row: int) -> bool:
     """Whether a control batch is the marker that ends a transaction by aborting it (key: version, type)."""
     # length, attributes, timestamp delta, offset delta, key length: at least one byte each, the key follows
-    at, end = (int(batches.table[row, column]) for column in (Column.START, Column.END))
+    at, end = (int(batches.table[row, column]) for column in (Header.START, Header.END))
     marker = memoryview(batches.raw)[at + HEADER_BYTES : end]
     position = _after_varint(marker, 0) + 1
     for _ in range(3):
         position = _after_varint(marker, position)
     if position + 4 > len(marker):
-        offset = int(batches.table[row, Column.BASE_OFFSET])
+        offset = int(batches.table[row, Header.BASE_OFFSET])
         raise CorruptRecordError.of(batches.where, offset, "is a control batch without a marker", offset + 1)
     return bool(struct.unpack_from(">hh", marker, position)[1] == _ABORT)
 
@@ -178,12 +176,9 @@ def _scan(data, table):  # type: ignore[no-untyped-def]
         if end > size:
             break
         last_delta = _big_endian(data, at + 23, 4)
-        count = _big_endian(data, at + 57, 4)
         last = base + last_delta
         if base <= least_base or last_delta < 0 or last < base:
             return found, 4, base
-        if count < 0 or count > last_delta + 1 or (count > (end - at - 61) // 7 and not data[at + 22] & 7):
-            return found, 5, base
         row = table[found]
         row[0] = at
         row[1] = end
@@ -193,7 +188,7 @@ def _scan(data, table):  # type: ignore[no-untyped-def]
         row[5] = _big_endian(data, at + 27, 8)
         row[6] = _big_endian(data, at + 35, 8)
         row[7] = _big_endian(data, at + 43, 8)
-        row[8] = count
+        row[8] = _big_endian(data, at + 57, 4)
         row[9] = _big_endian(data, at + 17, 4) & 0xFFFFFFFF
         least_base = last
         found += 1

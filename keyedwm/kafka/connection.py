@@ -22,6 +22,8 @@ from keyedwm.kafka.errors import AccessError
 
 MAX_ANSWER_BYTES = 2**31 - 1
 
+Answer = concurrent.futures.Future[Any]
+
 
 class TransientError(Exception):
     """An answer that did not come; the same request may succeed later. Never leaves this room."""
@@ -54,11 +56,11 @@ class Connection:
         """Whether requests can still be sent from this process."""
         return os.getpid() == self._pid and not self._manager.closed and self._net._exception is None  # noqa: SLF001 (no public way to ask)
 
-    def submit(self, node_id: int | None, request: Any) -> concurrent.futures.Future[Any]:
+    def submit(self, node_id: int | None, request: Any) -> Answer:
         """Send a request to a broker (None: any) and return at once; `result` waits for the answer."""
         if os.getpid() != self._pid:
             raise OutOfTurnError("a connection to Kafka does not survive a fork: ask for shared(config) in the child")
-        answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        answer: Answer = concurrent.futures.Future()
 
         async def go() -> None:
             try:
@@ -76,7 +78,7 @@ class Connection:
             await self._manager.cluster.refresh_metadata()
             return await self._manager.send(request, node_id=node_id)
 
-    def result(self, answer: concurrent.futures.Future[Any]) -> Any:
+    def result(self, answer: Answer) -> Any:
         """Wait for an answer; raises TransientError, or an error for the user."""
         try:
             return answer.result()

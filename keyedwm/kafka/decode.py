@@ -1,7 +1,7 @@
-"""The compiled loop that turns the records of many batches into columns.
+"""The compiled loops that find the records of many batches, and copy their bytes together.
 
-Rule: every length is checked against the bytes of its batch before it is followed, so the worst a damaged batch can do is
-make the loop stop with a fault. One pass; bytes are copied once, and only those of wanted columns.
+Rule: two steps. `find_records` checks every length against the bytes of its batch before it follows it, so the worst
+that a damaged batch can do is make it stop with a fault. `gather` copies what was found; it checks nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from enum import IntEnum
 import numpy as np
 
 from keyedwm.kafka.compiled import compiled
+
+LEAST_RECORD_BYTES = 7
 
 
 class Plan(IntEnum):
@@ -26,11 +28,33 @@ class Plan(IntEnum):
     LOG_APPENDED = 7
 
 
-class Fault(IntEnum):
-    """Why the loop stopped."""
+class Found(IntEnum):
+    """Rows of what was found, int64[len(Found), records]; a length of -1 is null, KIND 1 is log-append time."""
 
-    NONE = 0
-    VARINT = 1
+    OFFSET = 0
+    TIME = 1
+    KIND = 2
+    KEY_AT = 3
+    KEY_LENGTH = 4
+    VALUE_AT = 5
+    VALUE_LENGTH = 6
+    HEADERS_AT = 7
+    HEADERS = 8
+
+
+class FoundHeader(IntEnum):
+    """Rows of the headers found, int64[len(FoundHeader), headers]."""
+
+    NAME_AT = 0
+    NAME_LENGTH = 1
+    CONTENT_AT = 2
+    CONTENT_LENGTH = 3
+
+
+class Fault(IntEnum):
+    """Why the search stopped; inside the loops they travel negated, in the place of a position."""
+
+    NUMBER = 1
     LENGTH = 2
     OFFSET = 3
     TIME = 4
@@ -39,7 +63,7 @@ class Fault(IntEnum):
 
 
 FAULTS = {
-    Fault.VARINT: "has a number that is too long or cut off",
+    Fault.NUMBER: "has a number that is too long or cut off",
     Fault.LENGTH: "has a record whose lengths do not add up",
     Fault.OFFSET: "has a record whose offset does not follow the one before or leaves the batch",
     Fault.TIME: "has a timestamp beyond 64 bits",
@@ -48,188 +72,120 @@ FAULTS = {
 }
 
 
-class Total(IntEnum):
-    """What the loop counts, int64[len(Total)]."""
+@compiled
+def find_records(data, plan, span, found):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
+    """Find the records with span[0] <= offset < span[1]; returns (how many, 0), or (batch, fault).
 
-    ROWS = 0
-    KEY_BYTES = 1
-    VALUE_BYTES = 2
-    HEADERS = 3
-    HEADER_KEY_BYTES = 4
-    HEADER_VALUE_BYTES = 5
-    NULL_KEYS = 6
-    NULL_VALUES = 7
-    NULL_HEADERS = 8
-    NULL_HEADER_VALUES = 9
+    data: uint8[bytes]; plan: see Plan; found: see Found, with room for every record that the plan counts.
+    """
+    row = 0
+    for b in range(len(plan)):
+        at, end, least = plan[b, 0], plan[b, 1], plan[b, 2]
+        for _ in range(plan[b, 4]):
+            length, at = _length(data, at, end)
+            if at < 0 or length < 1:
+                return b, 2
+            delta_time, body = _number(data, at + 1, at + length, 64)
+            delta_offset, body = _number(data, body, at + length, 32)
+            if body < 0:
+                return b, 1
+            offset, time = plan[b, 2] + delta_offset, plan[b, 5] + delta_time
+            if offset < least or offset > plan[b, 3]:
+                return b, 3
+            if ((plan[b, 5] ^ time) & (delta_time ^ time)) < 0:
+                return b, 4
+            fault = _body(data, body, at + length, found, row)
+            if fault:
+                return b, fault
+            at, least = at + length, offset + 1
+            if span[0] <= offset < span[1]:
+                found[0, row] = offset
+                found[1, row] = plan[b, 6] if plan[b, 7] else time
+                found[2, row] = plan[b, 7]
+                row += 1
+        if at != end:
+            return b, 6
+    return row, 0
 
 
 @compiled
-def _varint(data, at, end, bits):  # type: ignore[no-untyped-def]
-    """A zigzag number of at most `bits` bits; returns (value, position after it), position -1 if it is damaged."""
-    byte = np.int64(0)
-    if at < end:
+def find_headers(data, headers_at, headers, found):  # type: ignore[no-untyped-def]
+    """Find the headers of records that `find_records` has checked; found: see FoundHeader."""
+    h = 0
+    for i in range(len(headers)):
+        at = headers_at[i]
+        for _ in range(headers[i]):
+            length, at = _length(data, at, len(data))
+            found[0, h], found[1, h] = at, length
+            length, at = _length(data, at + length, len(data))
+            found[2, h], found[3, h] = at, length
+            at += max(length, 0)
+            h += 1
+
+
+@compiled
+def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
+    """Copy value i, which starts at starts[i] and is ends[i + 1] - ends[i] bytes long, to its place in `out`."""
+    for i in range(len(starts)):
+        to, at = ends[i], starts[i]
+        for k in range(ends[i + 1] - to):
+            out[to + k] = data[at + k]
+
+
+@compiled
+def _body(data, at, end, found, row):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
+    """Key, value and headers of a record that ends at `end`; writes where they are, returns a fault or 0."""
+    length, at = _length(data, at, end)
+    if at < 0:
+        return -at
+    found[3, row], found[4, row] = at, length
+    length, at = _length(data, at + max(length, 0), end)
+    if at < 0:
+        return -at
+    found[5, row], found[6, row] = at, length
+    count, at = _number(data, at + max(length, 0), end, 32)
+    if at < 0:
+        return 1
+    if count < 0:
+        return 5
+    found[7, row], found[8, row] = at, count
+    for _ in range(count):
+        length, at = _length(data, at, end)
+        if at < 0 or length < 0:
+            return 5
+        length, at = _length(data, at + length, end)
+        if at < 0:
+            return 5
+        at += max(length, 0)
+    return 0 if at == end else 2
+
+
+@compiled
+def _length(data, at, end):  # type: ignore[no-untyped-def]
+    """A length that fits before `end`, -1 for null; returns (length, position after it or a negated fault)."""
+    length, at = _number(data, at, end, 32)
+    if at < 0:
+        return length, -1
+    if length > end - at:
+        return length, -2
+    return max(length, -1), at
+
+
+@compiled
+def _number(data, at, end, bits):  # type: ignore[no-untyped-def]
+    """A zigzag number of at most `bits` bits; returns (number, position after it, or -1 if damaged or `at` was)."""
+    if 0 <= at < end and data[at] < 128:
         byte = np.int64(data[at])
-        if byte < 128:
-            return (byte >> 1) ^ -(byte & 1), at + 1
-    result = np.uint64(0)
-    shift = 0
-    while at < end and shift < bits:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    result, shift = np.uint64(0), 0
+    while 0 <= at < end and shift < bits:
         byte = np.int64(data[at])
         at += 1
         result |= np.uint64(byte & 127) << np.uint64(shift)
         shift += 7
         if byte < 128:
-            value = np.int64(result >> np.uint64(1)) ^ -np.int64(result & np.uint64(1))
-            if bits == 32 and (value > 2147483647 or value < -2147483648):
-                return np.int64(0), -1
-            return value, at
+            number = np.int64(result >> np.uint64(1)) ^ -np.int64(result & np.uint64(1))
+            if bits == 32 and (number > 2147483647 or number < -2147483648):
+                break
+            return number, at
     return np.int64(0), -1
-
-
-@compiled
-def _copy(data, at, length, out, to):  # type: ignore[no-untyped-def]
-    for i in range(length):
-        out[to + i] = data[at + i]
-
-
-@compiled
-def _set_bit(bitmap, i):  # type: ignore[no-untyped-def]
-    bitmap[i >> 3] |= np.uint8(1 << (i & 7))
-
-
-@compiled
-def _headers(data, at, end, keep, totals, key_ends, keys, value_ends, values, value_valid):  # type: ignore[no-untyped-def]
-    """The headers of one record, which must end at `end`; returns (how many, fault)."""
-    count, at = _varint(data, at, end, 32)
-    if at < 0:
-        return 0, 1
-    if count < 0 or count > (end - at) // 2:
-        return 0, 5
-    h, k, v, nulls = totals[3], totals[4], totals[5], totals[9]
-    for _ in range(count):
-        length, at = _varint(data, at, end, 32)
-        if at < 0 or length < 0 or length > end - at:
-            return 0, 5
-        if keep:
-            _copy(data, at, length, keys, k)
-        k += length
-        at += length
-        length, at = _varint(data, at, end, 32)
-        if at < 0 or length > end - at:
-            return 0, 5
-        if length >= 0:
-            if keep:
-                _copy(data, at, length, values, v)
-                _set_bit(value_valid, h)
-            v += length
-            at += length
-        else:
-            nulls += 1
-        h += 1
-        if keep:
-            key_ends[h] = k
-            value_ends[h] = v
-    if at != end:
-        return 0, 2
-    if keep:
-        totals[3], totals[4], totals[5], totals[9] = h, k, v, nulls
-    return count, 0
-
-
-@compiled
-def decode(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915 (one loop over one layout; split, it would pass thirty arrays around)
-    data, plan, start, stop, wanted, totals, offsets, times, kinds,
-    key_ends, keys, key_valid, value_ends, values, value_valid,
-    header_ends, headers_valid, name_ends, names, content_ends, contents, content_valid,
-):  # fmt: skip
-    """Decode the records with start <= offset < stop; returns (fault, number of the batch it is in).
-
-    data: uint8[bytes]; plan: see Plan; wanted: (key, value, headers). Ends are int32[rows + 1] with a leading 0, bitmaps are
-    zeroed, least significant bit first. `totals` counts what was written.
-    """
-    row, k, v = totals[0], totals[1], totals[2]
-    for b in range(len(plan)):
-        at, end, base, last, count = plan[b, 0], plan[b, 1], plan[b, 2], plan[b, 3], plan[b, 4]
-        first_time, append_time, appended = plan[b, 5], plan[b, 6], plan[b, 7]
-        least = base
-        for _ in range(count):
-            length, at = _varint(data, at, end, 32)
-            if at < 0:
-                return 1, b
-            if length < 1 or length > end - at:
-                return 2, b
-            record_end = at + length
-            delta_time, at = _varint(data, at + 1, record_end, 64)
-            if at < 0:
-                return 1, b
-            delta_offset, at = _varint(data, at, record_end, 32)
-            if at < 0:
-                return 1, b
-            offset = base + delta_offset
-            if offset < least or offset > last:
-                return 3, b
-            least = offset + 1
-            time = first_time + delta_time
-            if ((first_time ^ time) & (delta_time ^ time)) < 0:
-                return 4, b
-            inside = start <= offset < stop
-            key_length, at = _varint(data, at, record_end, 32)
-            if at < 0:
-                return 1, b
-            if key_length > record_end - at:
-                return 2, b
-            if key_length >= 0:
-                if inside and wanted[0]:
-                    _copy(data, at, key_length, keys, k)
-                    _set_bit(key_valid, row)
-                    k += key_length
-                at += key_length
-            elif inside:
-                totals[6] += 1
-            value_length, at = _varint(data, at, record_end, 32)
-            if at < 0:
-                return 1, b
-            if value_length > record_end - at:
-                return 2, b
-            if value_length >= 0:
-                if inside and wanted[1]:
-                    _copy(data, at, value_length, values, v)
-                    _set_bit(value_valid, row)
-                    v += value_length
-                at += value_length
-            elif inside:
-                totals[7] += 1
-            header_count, fault = _headers(
-                data,
-                at,
-                record_end,
-                inside and wanted[2],
-                totals,
-                name_ends,
-                names,
-                content_ends,
-                contents,
-                content_valid,
-            )
-            if fault:
-                return fault, b
-            at = record_end
-            if inside:
-                offsets[row] = offset
-                times[row] = append_time if appended else time
-                kinds[row] = appended
-                if wanted[0]:
-                    key_ends[row + 1] = k
-                if wanted[1]:
-                    value_ends[row + 1] = v
-                if wanted[2]:
-                    header_ends[row + 1] = totals[3]
-                    if header_count > 0:
-                        _set_bit(headers_valid, row)
-                    else:
-                        totals[8] += 1
-                row += 1
-        if at != end:
-            return 6, b
-    totals[0], totals[1], totals[2] = row, k, v
-    return 0, -1

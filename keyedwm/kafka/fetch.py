@@ -1,4 +1,4 @@
-"""Reading ranges of offsets: all partitions of one leader in one request, the next one in flight while the last is decoded.
+"""Reading ranges of offsets: all of a leader's partitions in one request, the next in flight while the last is decoded.
 
 Rule: a range ends with exactly one `done`, at its end offset, whatever lies there: records, markers or nothing at all.
 Records that are gone are a data loss; offsets that never carried a visible record are not.
@@ -17,7 +17,7 @@ from kafka.protocol.consumer import FetchRequest
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.batches import Batches, find_batches, verify
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.connection import Retry, TransientError
+from keyedwm.kafka.connection import Answer, Retry, TransientError
 from keyedwm.kafka.errors import AccessError, Code, CorruptRecordError, OffsetOutOfRangeError, described
 from keyedwm.kafka.records import Records, Wanted, no_records, read_records
 from keyedwm.kafka.values import Isolation, TopicPartition
@@ -34,7 +34,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetched:
-    """Some records of one range, following those given before; `done` on the last ones, where next_offset is the end."""
+    """Some records of the range number `index`, following those given before; `done` when they reach its end."""
 
     index: int
     where: TopicPartition
@@ -54,8 +54,8 @@ def read_ranges(
     """Read the ranges; yields in offset order per range, each range ending in one Fetched with `done`.
 
     isolation: None for the configured one. stall_ms: how long nothing may arrive before UnavailableError.
-    Raises OffsetOutOfRangeError (a DataLossError) for offsets the log no longer holds, CorruptRecordError for what cannot be
-    read, UnknownTopicError, AccessError.
+    Raises OffsetOutOfRangeError (a DataLossError) for offsets the log no longer holds, CorruptRecordError for what
+    cannot be read, UnknownTopicError, AccessError.
     """
     wanted = wanted or Wanted()
     for index, part in enumerate(ranges):
@@ -79,12 +79,12 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Leader:
-    """One broker and its ranges, those served longest ago first: a broker fills an answer in the order of the request."""
+    """One broker and its ranges, those served longest ago first: a broker fills an answer in the request's order."""
 
     node: int
     readers: deque[_Reader] = field(default_factory=deque)
     asked: list[_Reader] = field(default_factory=list)
-    answer: concurrent.futures.Future[Any] | None = None
+    answer: Answer | None = None
 
 
 class _Part(NamedTuple):
@@ -124,8 +124,8 @@ class _Fetcher:
         leaders: dict[int, _Leader] = {}
         while self._waiting or leaders:
             self._assign(leaders)
-            answered = _first_answer(leaders)
-            parts = self._take(answered)
+            answered, answer = _first_answer(leaders)
+            parts = self._take(answered, answer)
             if answered.readers:
                 self._send(answered, wait=not parts)
             else:
@@ -150,9 +150,9 @@ class _Fetcher:
         request = _request(leader.asked, self._isolation, self._cluster, wait=wait)
         leader.answer = self._cluster.connection.submit(leader.node, request)
 
-    def _take(self, leader: _Leader) -> list[_Part]:
+    def _take(self, leader: _Leader, answer: Answer) -> list[_Part]:
         """Look at a leader's answer and move its ranges on; what has no future there goes back to waiting."""
-        answer, leader.answer = leader.answer, None
+        leader.answer = None
         try:
             response = self._cluster.connection.result(answer)
         except TransientError as error:
@@ -214,15 +214,9 @@ class _Fetcher:
             yield Fetched(reader.index, reader.where, no_records(self._wanted, reader.end), reader.end, done=True)
             return
         aborted = part.aborted if self._isolation is Isolation.READ_COMMITTED else []
-        chunks = read_records(part.batches, part.start, reader.end, self._wanted, aborted)
-        chunk = next(chunks)
-        while True:
-            following = next(chunks, None)
-            last = following is None
-            yield Fetched(reader.index, reader.where, chunk, chunk.next_offset, done=last and part.done)
-            if following is None:
-                return
-            chunk = following
+        for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted):
+            done = records.next_offset >= reader.end
+            yield Fetched(reader.index, reader.where, records, records.next_offset, done)
 
     def _give_up(self, leader: _Leader, readers: Iterable[_Reader], reason: str) -> None:
         """Look the ranges' leaders up anew before asking again."""
@@ -248,11 +242,11 @@ class _Fetcher:
         return f"{where}: {described(number)}"
 
 
-def _first_answer(leaders: dict[int, _Leader]) -> _Leader:
+def _first_answer(leaders: dict[int, _Leader]) -> tuple[_Leader, Answer]:
     """The leader that answered first; of several the one named first."""
-    answers = [leader.answer for leader in leaders.values() if leader.answer is not None]
-    concurrent.futures.wait(answers, return_when=concurrent.futures.FIRST_COMPLETED)
-    return next(leader for leader in leaders.values() if leader.answer is not None and leader.answer.done())
+    busy = [(leader, leader.answer) for leader in leaders.values() if leader.answer is not None]
+    concurrent.futures.wait([answer for _, answer in busy], return_when=concurrent.futures.FIRST_COMPLETED)
+    return next((leader, answer) for leader, answer in busy if answer.done())
 
 
 def _request(readers: list[_Reader], isolation: Isolation, cluster: Cluster, *, wait: bool) -> FetchRequest:
