@@ -16,11 +16,10 @@ from keyedwm.core.encoding import encode_committed
 from keyedwm.core.rows import HEADERS, Kind
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import Code
-from keyedwm.kafka.fetch import Fetched, read_ranges
-from keyedwm.kafka.fetch import Range as FetchRange
 from keyedwm.kafka.records import Records, Wanted
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.channel import After, ChannelRun, Observed, Range
+from pyspark_wm_source.fetching import fetch
 from pyspark_wm_source.options import SourceOptions
 from pyspark_wm_source.splits import Split
 
@@ -42,20 +41,15 @@ def recover(
     """Run the policies over ranges whose committed state is missing; keeps no rows (the planner's recovery read)."""
     runs = [_run(task, options, now_ms) for task in ranges]
     wanted = Wanted(key=False, value=False, headers=False)
-    for fetched in _fetch(cluster, ranges, wanted, options):
-        runs[fetched.index].observe(fetched.records)
-        if fetched.done:
-            runs[fetched.index].end()
+    for chunk in fetch(cluster, ranges, wanted, options):
+        runs[chunk.which].observe(chunk.records)
+        if chunk.done:
+            runs[chunk.which].end()
     return {run.task.channel: run.after() for run in runs}
 
 
 def _run(task: Range, options: SourceOptions, now_ms: int) -> ChannelRun:
     return ChannelRun(task, options.axes, now_ms=now_ms, fail_on_bad_event_time=options.fail_on_bad_event_time)
-
-
-def _fetch(cluster: Cluster, ranges: Sequence[Range], wanted: Wanted, options: SourceOptions) -> Iterator[Fetched]:
-    places = [FetchRange(r.channel.topic, r.channel.partition, r.start, r.end) for r in ranges]
-    return read_ranges(cluster, places, wanted, options.client.isolation)
 
 
 def _rows(
@@ -70,20 +64,20 @@ def _rows(
     wanted = Wanted(key="key" in names, value="value" in names, headers=HEADERS in names)
     runs = [_run(task, options, split.now_ms) for task in split.ranges]
     woken = {index for index, task in enumerate(split.ranges) if task.woken}
-    for fetched in _fetch(shared(options.client), split.ranges, wanted, options):
-        run, records = runs[fetched.index], fetched.records
+    for index, records, done in fetch(shared(options.client), split.ranges, wanted, options):
+        run = runs[index]
         observed = run.observe(records)
-        if records.count and fetched.index in woken:
-            woken.discard(fetched.index)
+        if records.count and index in woken:
+            woken.discard(index)
             if control:
                 yield builder.control([channel_row(Kind.ACTIVE, run.task.channel, int(records.offset[0]))])
         if records.count:
             yield _events(run.task, records, observed, builder, control=control)
-        if fetched.done:
+        if done:
             ends = run.end()
             states[run.task.channel] = run.after()
             if control:
-                rows = _closing(run.task, ends, split, woken=fetched.index in woken, barriers=options.barriers)
+                rows = _closing(run.task, ends, split, woken=index in woken, barriers=options.barriers)
                 yield builder.control(list(rows))
 
 
