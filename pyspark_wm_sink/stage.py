@@ -141,9 +141,10 @@ class _Output:
 
     def remove(self) -> None:
         """Leave nothing behind; if even that fails the file stays, invisible."""
-        if self._stream is None:
+        if self._writer is None or self._stream is None:
             return
         try:
+            self._writer.close()
             self._stream.close()
             discard(self._plan.path, self._plan.storage, [self._name])
         except OSError:

@@ -1,0 +1,108 @@
+"""A feed of hand-made in-band rows: each batch is one Parquet file, read by Spark's file stream, one file a trigger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from keyedwm.arrow.schema import row_schema
+
+SCHEMA = row_schema(("",), headers=False, control=True)
+SPARK_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "event_time timestamp, watermark timestamp, control struct<kind: string, key: tinyint, watermark: timestamp, "
+    "channel: string, snapshot: bigint, channels: int>"
+)
+
+
+class Feed:
+    """Rows by channel number of topic `t`; `batch` writes what was given as the next micro-batch."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.directory.mkdir()
+        self._count = 0
+
+    @staticmethod
+    def event(partition: int, offset: int, ms: int = 0) -> dict:
+        return {
+            "value": f"{partition}:{offset}".encode(),
+            "topic": "t",
+            "partition": partition,
+            "offset": offset,
+            "timestamp": ms * 1_000,
+            "timestampType": 0,
+            "event_time": ms * 1_000,
+        }
+
+    @staticmethod
+    def watermark(partition: int | None, offset: int | None, ms: int, key: int = 0) -> dict:
+        channel = None if partition is None else f"t-{partition}"
+        control = {"kind": "watermark", "key": key, "watermark": ms * 1_000, "channel": channel}
+        return {
+            "topic": None if partition is None else "t",
+            "partition": partition,
+            "offset": offset,
+            "control": control,
+        }
+
+    @staticmethod
+    def barrier(partition: int, offset: int, snapshot: int, channels: int) -> dict:
+        control = {"kind": "barrier", "channel": f"t-{partition}", "snapshot": snapshot, "channels": channels}
+        return {"topic": "t", "partition": partition, "offset": offset, "control": control}
+
+    def batch(self, *rows: dict) -> None:
+        name = self.directory / f"{self._count:06d}.parquet"
+        hidden = self.directory / f".{name.name}"
+        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), hidden)
+        # The file stream orders files by their time: make it the order of writing.
+        os.utime(hidden, (1_600_000_000 + self._count, 1_600_000_000 + self._count))
+        hidden.rename(name)
+        self._count += 1
+
+    def cut(self, snapshot: int, tops: tuple[int, ...], ms: int, count: int = 2) -> None:
+        """One whole batch: `count` events a channel up to `tops` (next offsets), a watermark and a barrier each."""
+        rows = []
+        for partition, top in enumerate(tops):
+            rows += [self.event(partition, offset, ms + offset) for offset in range(top - count, top)]
+            rows.append(self.watermark(partition, top, ms))
+            rows.append(self.barrier(partition, top, snapshot, len(tops)))
+        self.batch(*rows)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.directory))
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    return Feed(tmp_path / "feed")
+
+
+Drain = Callable[..., None]
+
+
+@pytest.fixture
+def drain(tmp_path: Path) -> Drain:
+    """Run a stream through the sink until its input is used up; an error comes out as Spark words it."""
+
+    def run(frame: DataFrame, checkpoint: str = "checkpoint", mode: str = "append", **options: str) -> None:
+        writer = frame.writeStream.format("keyedwm").outputMode(mode).trigger(availableNow=True)
+        given = {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / checkpoint), **options}
+        query = writer.options(**given).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    return run
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
