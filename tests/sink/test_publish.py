@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from pathlib import Path
@@ -24,6 +25,7 @@ from pyspark_wm_sink.stage import Staged, StagePlan, Task, stage
 from pyspark_wm_sink.writer import stream_writer
 
 COLUMNS = pa.schema([("n", pa.int64())])
+FLOATS = (0.0, 1.0, float("nan"), float("inf"))
 SPARK_COLUMNS = StructType().add("n", LongType())
 
 
@@ -296,7 +298,7 @@ def test_statistics_never_hide_a_row(tmp_path):
         batch = pa.record_batch(
             [
                 pa.array([n, None]), pa.array([1_000_001 + n, -1 - n], pa.int64()).view(schema.field("t").type),
-                pa.array(["x" * (20 * n), None]), pa.array([float("nan") if n == 2 else n, -n], pa.float64()),
+                pa.array(["x" * (20 * n), None]), pa.array([FLOATS[n], -n], pa.float64()),
                 pa.array([n, -n], pa.int32()).view(pa.date32()),
             ],
             schema=schema,
@@ -310,6 +312,26 @@ def test_statistics_never_hide_a_row(tmp_path):
         for value in everything.column(name).drop_null():
             wanted = pc.sum(pc.equal(everything.column(name), value)).as_py()
             assert dataset.to_table(filter=pc.field(name) == value).num_rows == wanted
+
+
+def test_bounds_are_wide_outwards_or_there_are_none(tmp_path):
+    schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("s", pa.string())])
+    to = how(tmp_path, schema=schema)
+    task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
+
+    def stats(us: list[int | None], text: str) -> dict:
+        columns = [pa.array(us, pa.int64()).view(schema.field("t").type), pa.array([text] * len(us))]
+        message = stage(to.stage, task, [pa.record_batch(columns, schema=schema)])
+        return json.loads(message.file.stats)
+
+    plain = stats([1_500, -1_500], "é")
+    assert plain["minValues"] == {"t": "1969-12-31T23:59:59.998Z", "s": "é"}
+    assert plain["maxValues"] == {"t": "1970-01-01T00:00:00.002Z", "s": "é"}
+    long = stats([None], "x" * 31 + "\U0010ffff" * 9)
+    assert long["maxValues"] == {"s": "x" * 30 + "y"}
+    assert long["nullCount"] == {"t": 1, "s": 0}
+    assert "minValues" not in stats([9 * 10**17], "beyond the year 9999")
+    assert "minValues" not in stats([0], "\U0010ffff" * 40)
 
 
 def test_equal_records_have_equal_text_and_come_back_whole(tmp_path):
