@@ -147,6 +147,8 @@ def _settings(config: ClientConfig) -> dict[str, Any]:
         "receive_message_max_bytes": MAX_ANSWER_BYTES,
         "request_timeout_ms": config.request_timeout_ms,
         "socket_connection_setup_timeout_ms": config.connect_timeout_ms,
+        # Who sends, limits itself; a connection that is full would refuse what others send meanwhile.
+        "max_in_flight_requests_per_connection": 1_000,
         "reconnect_backoff_ms": config.reconnect_backoff_ms,
         "reconnect_backoff_max_ms": config.reconnect_backoff_max_ms,
         "connections_max_idle_ms": config.idle_connection_ms,

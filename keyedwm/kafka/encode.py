@@ -1,0 +1,214 @@
+"""Arrow columns as record batches (format 2): the opposite of `records`.
+
+Rule: rows stay in order, a batch holds at most `batch_bytes` before compression unless one record alone is larger, and
+bytes are copied once. Offsets and times are deltas to the batch's first record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.core.errors import InputError
+from keyedwm.kafka.batches import CHECKED_FROM, HEADER_BYTES, TRANSACTIONAL
+from keyedwm.kafka.codecs import compress
+from keyedwm.kafka.compiled import compiled
+from keyedwm.kafka.values import Codec
+
+BATCH_BYTES = 900_000  # a broker takes 1,048,588 by default
+_NOBODY = -1
+_NUMBERS_BYTES = 31  # the most that a record's lengths, deltas and header count can take
+_NO_LEADER_EPOCH, _FORMAT = -1, 2
+
+
+class Producer(NamedTuple):
+    """Who writes: the broker drops repeated sequences of one producer, and fences older epochs."""
+
+    producer_id: int = _NOBODY
+    epoch: int = _NOBODY
+    transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One encoded record batch."""
+
+    data: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Records to encode, all columns of the same length; checked when made.
+
+    key, value: binary or string, None for all null; headers: list<struct<key, value>> or None; timestamp_ms: int64.
+    """
+
+    timestamp_ms: np.ndarray
+    value: pa.Array | None = None
+    key: pa.Array | None = None
+    headers: pa.Array | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("key", "value", "headers"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.timestamp_ms):
+                raise InputError(
+                    f"column {name} has {len(column)} rows, the timestamps {len(self.timestamp_ms)}: give equally many"
+                )
+
+
+class _Bytes(NamedTuple):
+    """Values of a column: where each starts in `data` and how long it is, -1 for null; int64[values], uint8[bytes]."""
+
+    starts: np.ndarray
+    lengths: np.ndarray
+    data: np.ndarray
+
+
+def encode(
+    rows: Rows,
+    *,
+    codec: Codec = Codec.NONE,
+    producer: Producer | None = None,
+    base_sequence: int = 0,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[Batch]:
+    """Yield the record batches of the rows; sequences count up from `base_sequence` if there is a producer."""
+    count = len(rows.timestamp_ms)
+    times = np.ascontiguousarray(rows.timestamp_ms, np.int64)
+    key, value = _bytes(rows.key, count), _bytes(rows.value, count)
+    header_ends, names, contents = _headers(rows.headers, count)
+    fields = np.stack([key.starts, key.lengths, value.starts, value.lengths])
+    pairs = np.stack([names.starts, names.lengths, contents.starts, contents.lengths])
+    data = (key.data, value.data, names.data, contents.data)
+    header_sizes = np.zeros(count, np.int64)
+    _measure_headers(header_ends, pairs, header_sizes)
+    sizes = np.maximum(key.lengths, 0) + np.maximum(value.lengths, 0) + header_sizes + _NUMBERS_BYTES
+    sequence = base_sequence
+    for first, last in _cuts(sizes, batch_bytes):
+        out = np.empty(HEADER_BYTES + int(sizes[first:last].sum()), np.uint8)
+        end = _write(out, (first, last), times, fields, data, (header_sizes, header_ends), pairs)
+        yield Batch(_sealed(out[:end], codec, times[first:last], producer or Producer(), sequence), last - first)
+        sequence = (sequence + last - first) & 0x7FFFFFFF
+
+
+def _cuts(sizes: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
+    """Runs of rows whose sizes add up to at most `limit`, one row at least."""
+    ends, first = np.cumsum(sizes), 0
+    while first < len(sizes):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + limit, "right")))
+        yield first, last
+        first = last
+
+
+def _sealed(out: np.ndarray, codec: Codec, times: np.ndarray, producer: Producer, sequence: int) -> bytes:
+    """The batch with its header in front, compressed."""
+    if codec is not Codec.NONE:
+        packed = compress(codec, out.data[HEADER_BYTES:])
+        out = np.concatenate([out[:HEADER_BYTES], np.frombuffer(packed, np.uint8)])
+    attributes = int(codec) | (TRANSACTIONAL if producer.transactional else 0)
+    if producer.producer_id == _NOBODY:
+        sequence = _NOBODY
+    count, first, latest = len(times), int(times[0]), int(times.max())
+    header = (attributes, count - 1, first, latest, producer.producer_id, producer.epoch, sequence, count)
+    struct.pack_into(">hiqqqhii", out.data, CHECKED_FROM, *header)
+    checksum = crc32c.crc32c(out.data[CHECKED_FROM:])
+    struct.pack_into(">qiibI", out.data, 0, 0, len(out) - 12, _NO_LEADER_EPOCH, _FORMAT, checksum)
+    return out.tobytes()
+
+
+def _bytes(column: pa.Array | None, rows: int) -> _Bytes:
+    if column is None:
+        return _Bytes(np.zeros(rows, np.int64), np.full(rows, -1, np.int64), np.empty(0, np.uint8))
+    if column.type != pa.binary():
+        column = column.cast(pa.binary())
+    _, ends_buffer, data_buffer = column.buffers()
+    ends = np.frombuffer(ends_buffer, np.int32)[column.offset : column.offset + rows + 1].astype(np.int64)
+    data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    lengths = np.diff(ends)
+    if column.null_count:
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return _Bytes(ends[:-1], lengths, data)
+
+
+def _headers(column: pa.Array | None, rows: int) -> tuple[np.ndarray, _Bytes, _Bytes]:
+    """Where each row's headers end, their names and their contents."""
+    if column is None:
+        return np.zeros(rows + 1, np.int64), _bytes(None, 0), _bytes(None, 0)
+    pairs = column.flatten()
+    names, contents = pairs.field(0), pairs.field(1)
+    if pairs.null_count or names.null_count:
+        raise InputError("column headers has an entry without a name: every Kafka header needs one")
+    counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.zeros(rows + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    return ends, _bytes(names, len(pairs)), _bytes(contents, len(pairs))
+
+
+@compiled
+def _measure_headers(ends, pairs, sizes):  # type: ignore[no-untyped-def]
+    """Bytes of each row's headers, without their count."""
+    for i in range(len(sizes)):
+        for h in range(ends[i], ends[i + 1]):
+            name, content = pairs[1, h], pairs[3, h]
+            sizes[i] += _size(name) + name + _size(content) + max(content, 0)
+
+
+@compiled
+def _write(out, span, times, fields, data, headers, pairs):  # type: ignore[no-untyped-def]  # noqa: PLR0917 (compiled: no keywords)
+    """Write the records [span[0], span[1]) behind the room for the header; returns the end."""
+    at, first = 61, span[0]
+    keys, values, names, contents = data
+    header_sizes, header_ends = headers
+    for i in range(first, span[1]):
+        time, offset, many = times[i] - times[first], i - first, header_ends[i + 1] - header_ends[i]
+        key, value = fields[1, i], fields[3, i]
+        size = 1 + _size(time) + _size(offset) + _size(key) + max(key, 0) + _size(value) + max(value, 0)
+        at = _number(out, at, size + _size(many) + header_sizes[i])
+        out[at] = 0  # attributes, unused
+        at = _number(out, _number(out, at + 1, time), offset)
+        at = _field(out, at, keys, fields[0, i], key)
+        at = _field(out, at, values, fields[2, i], value)
+        at = _number(out, at, many)
+        for h in range(header_ends[i], header_ends[i + 1]):
+            at = _field(out, at, names, pairs[0, h], pairs[1, h])
+            at = _field(out, at, contents, pairs[2, h], pairs[3, h])
+    return at
+
+
+@compiled
+def _field(out, at, data, start, length):  # type: ignore[no-untyped-def]
+    at = _number(out, at, length)
+    for i in range(length):
+        out[at + i] = data[start + i]
+    return at + max(length, 0)
+
+
+@compiled
+def _number(out, at, number):  # type: ignore[no-untyped-def]
+    """Write a zigzag number; returns the position after it."""
+    rest = np.uint64((number << 1) ^ (number >> 63))
+    while rest >= np.uint64(128):
+        out[at] = np.uint8((rest & np.uint64(127)) | np.uint64(128))
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@compiled
+def _size(number):  # type: ignore[no-untyped-def]
+    """Bytes that `_number` takes."""
+    rest, size = np.uint64((number << 1) ^ (number >> 63)), 1
+    while rest >= np.uint64(128):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
