@@ -104,7 +104,8 @@ def _answers(address: str) -> bool:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_LIMIT_S) as wire:
             wire.sendall(struct.pack(">i", len(request)) + request)
-            head = wire.recv(8, socket.MSG_WAITALL)
+            with wire.makefile("rb") as answer:
+                head = answer.read(8)
     except OSError:
         return False
     return len(head) == 8 and struct.unpack(">i", head[4:])[0] == correlation_id

@@ -10,12 +10,19 @@ import sys
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING
 
+from keyedwm.core.errors import UnavailableError
 from keyedwm.testing.guard import Guard
+from keyedwm.testing.java import complaint
 from keyedwm.testing.local import free_ports
 from keyedwm.testing.settings import IMAGE, SERVER, START_LIMIT_S, STARTED, as_variables, listeners
 
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+LOOPBACK = "127.0.0.1"
 INSIDE_PORT = 9092
 CONTROLLER_PORT = 9093
 
@@ -67,24 +74,40 @@ def _ask_docker() -> str | None:
 @contextmanager
 def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None = None) -> Iterator[ContainerBroker]:
     """A running broker in a container; `extra` adds or replaces server properties."""
+    from docker.errors import DockerException
+    from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
+    testcontainers_config.ryuk_disabled = True  # our guard does its work without another image
     port = port or free_ports(1)[0]
     name = f"keyedwm-kafka-{uuid.uuid4().hex[:12]}"
-    container = DockerContainer(IMAGE).with_name(name).with_bind_ports(INSIDE_PORT, port)
+    container = DockerContainer(IMAGE).with_name(name)
     # Clients are told this address, so it must be known before the container starts. By number: a published port need
     # not be there on ::1. TESTCONTAINERS_HOST_OVERRIDE names another one.
-    host = container.get_docker_client().host().replace("localhost", "127.0.0.1")
+    host = container.get_docker_client().host().replace("localhost", LOOPBACK)
+    container.ports[str(INSIDE_PORT)] = (host, port) if host == LOOPBACK else port
     for variable, value in container_variables(host, port, extra or {}).items():
         container.with_env(variable, value)
     container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(int(START_LIMIT_S)))
     with Guard("container", name):
         try:
-            container.start()
+            try:
+                container.start()
+            except (DockerException, TimeoutError, RuntimeError) as error:
+                said = complaint(_log(container) or str(error))
+                raise UnavailableError(f"the container with Kafka did not start at {host}:{port}: {said}") from error
             yield ContainerBroker(f"{host}:{port}", name)
         finally:
             container.stop()
+
+
+def _log(container: DockerContainer) -> str:
+    from testcontainers.core.exceptions import ContainerStartException
+
+    with suppress(ContainerStartException):  # raised if it was not even created
+        return container.get_wrapped_container().logs().decode(errors="replace")
+    return ""
 
 
 def container_variables(host: str, port: int, extra: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 Rule: it waits on a pipe whose other end only the guarded process holds. A byte means "no longer needed"; the end of the
 pipe without one means that the process is gone, and then it removes what is named on its command line. It runs in a
-session of its own, so Ctrl-C does not reach it. Standard library only: it must start fast.
+session of its own, so Ctrl-C does not reach it. Next to no imports: it must start fast.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Guard:
 
     def __init__(self, kind: str, *names: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", Path(__file__), kind, *names], stdin=subprocess.PIPE, start_new_session=True
-        )
+            [sys.executable, "-I", Path(__file__), kind, *names],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
 
     def __enter__(self) -> Guard:
         return self

@@ -73,7 +73,7 @@ class LocalBroker:
         return (self._home / "log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Starts the process and returns when it serves; UnavailableError with the end of its log if it does not."""
+        """Starts the process and returns when it serves; UnavailableError says why if it does not."""
         if self._process:
             raise OutOfTurnError(f"the broker at {self.bootstrap} runs already")
         log = self._home / "log"
@@ -112,6 +112,7 @@ class LocalBroker:
         self._process = None
         if self._guard:
             self._guard.dismiss()
+            self._guard = None
 
     def _format(self, broker_port: int, controller_port: int, extra: Mapping[str, str]) -> None:
         address = listeners("127.0.0.1", broker_port, inside="127.0.0.1", inside_port=broker_port,

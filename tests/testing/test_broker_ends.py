@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,8 +15,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from keyedwm.core.errors import OutOfTurnError, UnavailableError
-from keyedwm.testing.broker import answers
-from keyedwm.testing.local import local_broker
+from keyedwm.testing.broker import answers, broker
+from keyedwm.testing.local import free_ports, local_broker
 
 HOLDER = Path(__file__).with_name("holder.py")
 LIMIT_S = 30
@@ -103,13 +104,18 @@ def test_a_running_broker_is_not_started_twice():
         running.start()
 
 
-def test_a_broker_that_does_not_start_says_why():
+def test_a_broker_that_cannot_read_its_settings_says_why(started_way):
     with pytest.raises(UnavailableError, match="Invalid value nonsense for configuration"):
-        local_broker(extra={"log.segment.bytes": "nonsense"}).__enter__()
-    with local_broker() as running:
-        port = int(running.bootstrap.rpartition(":")[2])
-        with pytest.raises(UnavailableError, match="Address already in use"):
-            local_broker(port=port).__enter__()
+        broker(started_way, extra={"log.segment.bytes": "nonsense"}).__enter__()
+
+
+def test_a_broker_whose_port_is_taken_says_so(started_way):
+    (port,) = free_ports(1)
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(UnavailableError, match=rf"(?i)did not start at 127.0.0.1:{port}: .*address already in use"),
+    ):
+        broker(started_way, port=port).__enter__()
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
