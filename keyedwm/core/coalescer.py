@@ -63,7 +63,10 @@ Change = Added | Removed | Advanced | Woken | WentIdle | Finished
 
 @dataclass(frozen=True, slots=True)
 class CommonState:
-    """What a coalescer knows beyond its channels: per key emitted and top, the idle spell, the retention history."""
+    """What a coalescer knows beyond its channels: per key emitted and top, the idle spell, the retention history.
+
+    `top` is the highest watermark ever seen of a key, removed channels included; a key that has none is not known yet.
+    """
 
     emitted: Mapping[int, int] = field(default_factory=dict)
     top: Mapping[int, int] = field(default_factory=dict)
@@ -252,10 +255,8 @@ class Coalescer:
             return self._flush(now_ms)
         output: list[Output] = []
         for key in sorted(self._top):
-            candidates = (self._lowest_active(key), self._retained(key, now_ms))
-            best = max((time_ms for time_ms in candidates if time_ms is not None), default=None)
-            if best is not None:
-                self._emit(key, best, output)
+            self._emit(key, self._lowest_active(key), output)
+            self._emit(key, self._retained(key, now_ms), output)
         return output
 
     def _flush(self, now_ms: int) -> list[Output]:
@@ -272,9 +273,9 @@ class Coalescer:
             output.append(IdleMarker())
         return output
 
-    def _emit(self, key: int, time_ms: int, output: list[Output]) -> None:
+    def _emit(self, key: int, time_ms: int | None, output: list[Output]) -> None:
         before = self._emitted.get(key)
-        if before is None or time_ms > before:
+        if time_ms is not None and (before is None or time_ms > before):
             self._emitted[key] = time_ms
             output.append(Watermark(key, time_ms))
 

@@ -73,7 +73,7 @@ class Inbound:
         """Read until nothing moves; END comes out once, when every channel has finished."""
         output: list[Item | Terminal] = []
         while True:
-            moved, items = self._read_once()
+            moved, items = self.read_once()
             output += items
             if not moved:
                 break
@@ -102,7 +102,8 @@ class Inbound:
         it._ended = state.ended
         return it
 
-    def _read_once(self) -> tuple[bool, list[Item | Terminal]]:
+    def read_once(self) -> tuple[bool, list[Item | Terminal]]:
+        """One pass: whether anything was read, and what came out."""
         events: list[Item | Terminal] = []
         control: list[Item | Terminal] = []
         moved = False

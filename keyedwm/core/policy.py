@@ -1,8 +1,8 @@
 """How one channel and key turn event times (and a clock given as an argument) into a watermark (DESIGN rule 7).
 
-Rule: a policy is frozen configuration; `build(resume_from)` makes the object that holds state. Its watermark never goes
-back, its snapshot is a tuple of integers, and observing the highest event time of a run at one clock reading leaves the
-same state as observing every event of the run, which is what lets a whole batch be run at once.
+Rule: a policy is frozen configuration; `build(resume_from)` makes the object that holds state. Its snapshot is a tuple
+of integers. Observing the highest event time of a run at one clock reading leaves the same state as observing every
+event of the run, which is what lets a whole batch be run at once.
 """
 
 from __future__ import annotations
@@ -222,16 +222,36 @@ class TimestampAndWallClockLag:
 
     def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
         """State: (watermark,) or ()."""
-        return _WallClockRun("timestampAndWallClockLag", self.lag_ms, self.wall_clock_lag_ms, resume_from or ())
+        return _TimestampAndWallClockRun(self, resume_from or ())
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
         """The higher watermark."""
         return max(tuple(first), tuple(then))
 
 
+class _TimestampAndWallClockRun:
+    def __init__(self, config: TimestampAndWallClockLag, state: Sequence[int]) -> None:
+        _check_state("timestampAndWallClockLag", state, fits=len(state) <= 1)
+        self._config = config
+        self._watermark_ms = state[0] if state else None
+
+    def observe(self, event_ms: int, _now_ms: int) -> None:
+        self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._config.lag_ms))
+
+    def current(self, now_ms: int) -> int | None:
+        self._watermark_ms = _higher(self._watermark_ms, clamp_ms(now_ms - self._config.wall_clock_lag_ms))
+        return self._watermark_ms
+
+    def snapshot(self) -> tuple[int, ...]:
+        return () if self._watermark_ms is None else (self._watermark_ms,)
+
+
 @dataclass(frozen=True, slots=True)
 class RealTimeLag:
-    """The wall clock less a lag, whatever the events say; held where it is while the clock goes back."""
+    """The wall clock less a lag, whatever the events say.
+
+    It goes back with the clock; the channel's watermark does not, because what was sent stays (axis and mapper).
+    """
 
     lag_ms: int
 
@@ -244,31 +264,27 @@ class RealTimeLag:
         return None
 
     def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
-        """State: (watermark,) or ()."""
-        return _WallClockRun("realTimeLag", None, self.lag_ms, resume_from or ())
+        """State: ()."""
+        _check_state("realTimeLag", resume_from or (), fits=not resume_from)
+        return _RealTimeRun(self.lag_ms)
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-        """The higher watermark."""
-        return max(tuple(first), tuple(then))
+        """Nothing."""
+        return (*first, *then)
 
 
-class _WallClockRun:
-    def __init__(self, name: str, lag_ms: int | None, wall_clock_lag_ms: int, state: Sequence[int]) -> None:
-        _check_state(name, state, fits=len(state) <= 1)
+class _RealTimeRun:
+    def __init__(self, lag_ms: int) -> None:
         self._lag_ms = lag_ms
-        self._wall_clock_lag_ms = wall_clock_lag_ms
-        self._watermark_ms = state[0] if state else None
 
-    def observe(self, event_ms: int, _now_ms: int) -> None:
-        if self._lag_ms is not None:
-            self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._lag_ms))
+    def observe(self, _event_ms: int, _now_ms: int) -> None:
+        pass
 
     def current(self, now_ms: int) -> int | None:
-        self._watermark_ms = _higher(self._watermark_ms, clamp_ms(now_ms - self._wall_clock_lag_ms))
-        return self._watermark_ms
+        return clamp_ms(now_ms - self._lag_ms)
 
     def snapshot(self) -> tuple[int, ...]:
-        return () if self._watermark_ms is None else (self._watermark_ms,)
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Conformance vectors: files of recorded sequences, replayed through keyedwm.core."""

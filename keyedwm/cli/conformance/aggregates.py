@@ -1,0 +1,35 @@
+"""The aggregates that the vectors name."""
+
+from __future__ import annotations
+
+from operator import add, sub
+
+from keyedwm.core.aggregate import Aggregate
+
+
+def _zero() -> object:
+    return 0
+
+
+def _count(accumulator: object, _value: object) -> object:
+    return add(accumulator, 1)
+
+
+def _with(accumulator: object, value: object) -> object:
+    return accumulator | {value}  # type: ignore[operator]
+
+
+def _union(one: object, other: object) -> object:
+    return one | other  # type: ignore[operator]
+
+
+def _sorted(accumulator: object) -> object:
+    return sorted(accumulator)  # type: ignore[call-overload]
+
+
+AGGREGATES = {
+    "sum": Aggregate(_zero, add, add, sub),
+    "sum_nodeduct": Aggregate(_zero, add, add),
+    "count": Aggregate(_zero, _count, add, sub),
+    "set": Aggregate(frozenset, _with, _union, finish=_sorted),
+}
