@@ -1,6 +1,6 @@
 """What every test can ask for.
 
-`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `spark`: a real Spark · `seed`: where chance begins.
+`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh topics · `spark`: a real Spark · `seed`: where chance begins.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from keyedwm.testing.broker import Broker, broker
 
@@ -35,6 +36,9 @@ def base_seed() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0 reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    # No deadline: compiled functions compile inside the first example. The same examples in every run, unless asked.
+    settings.register_profile("keyedwm", deadline=None, derandomize="KEYEDWM_SEED" not in os.environ)
+    settings.load_profile("keyedwm")
 
 
 def pytest_report_header() -> str:
@@ -64,6 +68,15 @@ def topic(new_topic: Callable[[], str]) -> str:
 def new_topic() -> Callable[[], str]:
     """A maker of such names, for tests that need several."""
     return lambda: f"t-{uuid.uuid4().hex[:16]}"
+
+
+@pytest.fixture
+def topic_of(kafka: Broker, new_topic: Callable[[], str]) -> Callable[..., str]:
+    """A maker of new topics with so many partitions; their settings are written with underscores."""
+    # Not at the top: kafka-python may be imported only once its deprecation is let pass.
+    from tests.tools import make_topic
+
+    return lambda partitions=1, **config: make_topic(kafka.bootstrap, new_topic(), partitions, **config)
 
 
 @pytest.fixture(scope="session")

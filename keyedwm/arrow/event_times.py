@@ -1,0 +1,60 @@
+"""Event times of a run of records, wherever the option `eventTime` says they are.
+
+Rule: whole columns; a time that cannot be read is invalid and the row stays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyedwm.arrow.json_scan import Path, buffers, find
+from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
+from keyedwm.core.event_time import EventTime, Place
+
+EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
+
+
+class EventTimeReader:
+    """Reads one axis's event times."""
+
+    def __init__(self, spec: EventTime) -> None:
+        self._spec = spec
+        self._path = Path(spec.path)
+
+    def read(
+        self,
+        timestamp_ms: NDArray[np.int64],
+        key: pa.Array | None,
+        value: pa.Array | None,
+        headers: pa.Array | None,
+    ) -> EventTimes:
+        """Return ms (int64) and validity (None: all valid) per record; only the column that holds them is needed."""
+        place = self._spec.place
+        if place is Place.TIMESTAMP:
+            # Kafka writes -1 for a record without a timestamp.
+            return _whole(timestamp_ms, (timestamp_ms >= 0) & (timestamp_ms <= MAX_EVENT_MS))
+        if place is Place.HEADER:
+            return self._from_headers(headers)
+        data, start, end = find(key if place is Place.KEY else value, self._path)
+        return _whole(*milliseconds(data, start, end, self._spec.unit))
+
+    def _from_headers(self, headers: pa.Array) -> EventTimes:
+        """The last header of the name counts, as with Kafka's own `lastHeader`."""
+        rows, fields = pc.list_parent_indices(headers), pc.list_flatten(headers)
+        named = pc.equal(fields.field("key"), self._spec.path[0])
+        row = np.asarray(rows.filter(named))
+        values = fields.field("value").filter(named)
+        data, ends = buffers(values)
+        start = np.full(len(headers), -1, np.int64)
+        end = np.zeros(len(headers), np.int64)
+        # Assignment in order: of several headers in one row the last stays.
+        start[row] = np.where(np.asarray(values.is_valid()), ends[:-1], -1)
+        end[row] = ends[1:]
+        return _whole(*milliseconds(data, start, end, self._spec.unit))
+
+
+def _whole(ms: NDArray[np.int64], valid: NDArray[np.bool_]) -> EventTimes:
+    return ms, None if valid.all() else valid

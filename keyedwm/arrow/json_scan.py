@@ -1,0 +1,206 @@
+"""Finding one value in many JSON texts, in a compiled loop.
+
+Rule: a text is only scanned up to the value asked for; every read is bounds-checked, and whatever does not read as JSON
+on the way is "not found". Of members with one name the first counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_QUOTE, _BACKSLASH, _COLON, _COMMA = 34, 92, 58, 44
+_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
+_FAILED = -1
+_NAME = -1  # in the steps: a member's name, not an index
+
+
+class Path:
+    """A compiled path: each step is a member's name (in the ways JSON may write it) or an array index."""
+
+    def __init__(self, steps: Sequence[str | int]) -> None:
+        names: list[bytes] = []
+        self.index = np.array([_NAME if isinstance(s, str) else s for s in steps], np.int64)
+        self.first = np.zeros(len(steps) + 1, np.int64)
+        for number, step in enumerate(steps):
+            if isinstance(step, str):
+                names += _spellings(step)
+            self.first[number + 1] = len(names)
+        self.ends = np.cumsum([0, *map(len, names)]).astype(np.int64)
+        self.bytes = np.frombuffer(b"".join(names) or b"\0", np.uint8)
+
+
+def _spellings(name: str) -> list[bytes]:
+    """Encode a name raw and with its non-ASCII characters escaped, in either case of hex digits."""
+    escaped = json.dumps(name)[1:-1]
+    raw = json.dumps(name, ensure_ascii=False)[1:-1]
+    upper = "".join(part if i % 2 == 0 else part.upper() for i, part in enumerate(_split_escapes(escaped)))
+    return [s.encode() for s in dict.fromkeys((raw, escaped, upper))]
+
+
+def _split_escapes(text: str) -> list[str]:
+    """Split into plain text and the four hex digits after each \\u, in turn."""
+    parts, rest = [], text
+    while "\\u" in rest:
+        head, _, rest = rest.partition("\\u")
+        parts += [head + "\\u", rest[:4]]
+        rest = rest[4:]
+    return [*parts, rest]
+
+
+def find(texts: pa.Array, path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Find the value at `path` in each text.
+
+    texts: binary array. Returns the bytes they lie in, and start and end of each value in them; start -1: not found.
+    A string's span is its inside, without the quotes. A string and a number look the same to the caller, on purpose.
+    """
+    data, ends = buffers(texts)
+    start = np.full(len(texts), _FAILED, np.int64)
+    end = np.zeros(len(texts), np.int64)
+    if len(texts):
+        _find(data, ends, path.index, path.first, path.ends, path.bytes, start, end)
+    if texts.null_count:
+        start[np.asarray(texts.is_null())] = _FAILED
+    return data, start, end
+
+
+def buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Return a binary array's bytes and its count + 1 offsets into them."""
+    _, offsets, data = texts.buffers()
+    if not len(texts):
+        return np.zeros(1, np.uint8), np.zeros(1, np.int32)
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8), ends
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0917
+    for row in range(len(ends) - 1):
+        stop = ends[row + 1]
+        at = _blank(data, ends[row], stop)
+        for step in range(len(index)):
+            if index[step] == _NAME:
+                at = _member(data, at, stop, name_ends, names, first[step], first[step + 1])
+            else:
+                at = _element(data, at, stop, index[step])
+            if at == _FAILED:
+                break
+        if at == _FAILED or at >= stop:
+            continue
+        past = _skip(data, at, stop)
+        if past == _FAILED:
+            continue
+        quoted = data[at] == _QUOTE
+        start[row] = at + 1 if quoted else at
+        end[row] = past - 1 if quoted else past
+
+
+@numba.njit(cache=True, nogil=True)
+def _blank(data, at, stop):
+    while at < stop and (data[at] == 32 or 9 <= data[at] <= 13):
+        at += 1
+    return at
+
+
+@numba.njit(cache=True, nogil=True)
+def _string_end(data, at, stop):
+    """The position behind the string that begins at `at`."""
+    at += 1
+    while at < stop:
+        if data[at] == _BACKSLASH:
+            at += 2
+        elif data[at] == _QUOTE:
+            return at + 1
+        else:
+            at += 1
+    return _FAILED
+
+
+@numba.njit(cache=True, nogil=True)
+def _skip(data, at, stop):
+    """The position behind the value that begins at `at`."""
+    if at >= stop:
+        return _FAILED
+    if data[at] == _QUOTE:
+        return _string_end(data, at, stop)
+    if data[at] not in (_OPEN, _OPEN_LIST):
+        begin = at
+        while at < stop and data[at] > 32 and data[at] not in (_COMMA, _CLOSE, _CLOSE_LIST):
+            at += 1
+        return at if at > begin else _FAILED
+    depth = 0
+    while at < stop:
+        c = data[at]
+        if c == _QUOTE:
+            at = _string_end(data, at, stop)
+            if at == _FAILED:
+                return _FAILED
+            continue
+        if c in (_OPEN, _OPEN_LIST):
+            depth += 1
+        elif c in (_CLOSE, _CLOSE_LIST):
+            depth -= 1
+            if depth == 0:
+                return at + 1
+        at += 1
+    return _FAILED
+
+
+@numba.njit(cache=True, nogil=True)
+def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917, PLR0911
+    """The position of the value of the member whose name is one of names[first:last]."""
+    if at >= stop or data[at] != _OPEN:
+        return _FAILED
+    at = _blank(data, at + 1, stop)
+    while at < stop and data[at] == _QUOTE:
+        past = _string_end(data, at, stop)
+        if past == _FAILED:
+            return _FAILED
+        found = False
+        for name in range(first, last):
+            size = name_ends[name + 1] - name_ends[name]
+            if past - at - 2 == size and not found:
+                same = True
+                for i in range(size):
+                    if data[at + 1 + i] != names[name_ends[name] + i]:
+                        same = False
+                        break
+                found = same
+        at = _blank(data, past, stop)
+        if at >= stop or data[at] != _COLON:
+            return _FAILED
+        at = _blank(data, at + 1, stop)
+        if found:
+            return at
+        at = _skip(data, at, stop)
+        if at == _FAILED:
+            return _FAILED
+        at = _blank(data, at, stop)
+        if at >= stop or data[at] != _COMMA:
+            return _FAILED
+        at = _blank(data, at + 1, stop)
+    return _FAILED
+
+
+@numba.njit(cache=True, nogil=True)
+def _element(data, at, stop, index):
+    """The position of element `index` of the array that begins at `at`."""
+    if at >= stop or data[at] != _OPEN_LIST:
+        return _FAILED
+    at = _blank(data, at + 1, stop)
+    for _ in range(index):
+        at = _skip(data, at, stop)
+        if at == _FAILED:
+            return _FAILED
+        at = _blank(data, at, stop)
+        if at >= stop or data[at] != _COMMA:
+            return _FAILED
+        at = _blank(data, at + 1, stop)
+    if at >= stop or data[at] == _CLOSE_LIST:
+        return _FAILED
+    return at

@@ -1,0 +1,71 @@
+"""Where a record's event time is, and in which unit: the options `eventTime` and `eventTimeUnit` as values.
+
+Rule: values only. `timestamp` is the record's own, `json:PATH` lies in the value, `key:PATH` in the key, `header:NAME`
+in a header (the last one of that name).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from keyedwm.core.options import wrong
+
+_STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
+
+
+class Place(Enum):
+    """Which part of the record holds the event time."""
+
+    TIMESTAMP = "timestamp"
+    VALUE = "json"
+    KEY = "key"
+    HEADER = "header"
+
+
+class Unit(Enum):
+    """How the event time is written: a number of these since the epoch, or ISO 8601 text."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+    ISO = "iso"
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """One axis's event time; `path`: steps into a JSON text (a name or an array index), or the header's name."""
+
+    place: Place = Place.TIMESTAMP
+    path: tuple[str | int, ...] = ()
+    unit: Unit = Unit.MILLISECONDS
+
+    @staticmethod
+    def parse(text: str, unit: Unit) -> EventTime:
+        """Read `timestamp`, `json:$.a.b`, `key:$.a` or `header:NAME`; raises OptionError for anything else."""
+        kind, _, rest = text.strip().partition(":")
+        if kind.lower() == "timestamp" and not rest:
+            if unit is not Unit.MILLISECONDS:
+                raise wrong("eventTimeUnit", unit.value, "a record's own timestamp is in ms: leave the option out")
+            return EventTime()
+        if kind.lower() == "header" and rest:
+            return EventTime(Place.HEADER, (rest,), unit)
+        if kind.lower() in {"json", "key"} and rest:
+            return EventTime(Place(kind.lower()), _steps(text, rest.strip()), unit)
+        raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is wanted")
+
+
+def _steps(text: str, path: str) -> tuple[str | int, ...]:
+    at, steps = 1, list[str | int]()
+    while path.startswith("$") and at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            break
+        name = step[1] or step[2] or step[3]
+        steps.append(name if name is not None else int(step[4]))
+        at = step.end()
+    if at < len(path) or not steps:
+        raise wrong("eventTime", text, "a path such as $.a.b, $['a'] or $.a[0] is wanted")
+    return tuple(steps)
