@@ -1,6 +1,7 @@
 """What every test can ask for.
 
-`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh topics · `spark`: a real Spark · `seed`: where chance begins.
+`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh topics · `spark`: a real Spark ·
+`seed`: where chance begins.
 """
 
 from __future__ import annotations

@@ -1,0 +1,104 @@
+"""A source without Kafka or Spark for planning tests: logs are lists of event times, the clock is a number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from keyedwm.core.axis import Axis, AxisConfig
+from keyedwm.core.coalescer import CommonState
+from keyedwm.core.policy import FixedLag
+from keyedwm.core.throttle import ThrottleByBatch
+from keyedwm.core.watermark import Guarantee, Status
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.channel import After
+from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
+from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
+
+GROUP, TOKEN = "g-1", "0123456789ab"
+
+
+def tp(partition: int) -> TopicPartition:
+    return TopicPartition("t", partition)
+
+
+@dataclass
+class Simulation:
+    """Plans batches over logs that the test fills; `now_ms` stands where the test puts it.
+
+    logs: partition → event times in offset order, None for a record without one.
+    """
+
+    logs: dict[int, list[int | None]]
+    lag_ms: int = 0
+    idle_timeout_ms: int | None = 1_000
+    max_offsets: int | None = None
+    now_ms: int = 0
+    offset: QueryOffset = field(init=False)
+    starts: list[QueryOffset] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.axis = AxisConfig(key=0, policy=FixedLag(lag_ms=self.lag_ms), throttle=ThrottleByBatch())
+        self.offset = QueryOffset(
+            batch=NOT_STARTED, group=GROUP, token=TOKEN, now_ms=self.now_ms, coalesced=CommonState(),
+            begins={tp(p): 0 for p in self.logs},
+        )  # fmt: skip
+
+    def step(self, *, ends: Mapping[int, int] | None = None, took_ms: int = 0) -> QueryOffset | None:
+        """Plan one batch; the broker's answer takes `took_ms` and shows `ends`, else the whole logs."""
+        shown = (
+            {tp(p): len(log) for p, log in self.logs.items()} if ends is None else {tp(p): e for p, e in ends.items()}
+        )
+        seen = Seen(
+            ends=shown, begins={t: self.offset.begins.get(t, 0) for t in shown}, asked_ms=self.now_ms,
+            now_ms=self.now_ms + took_ms,
+        )  # fmt: skip
+        rules = Rules(
+            guarantee=Guarantee.EXACTLY_ONCE, idle_timeout_ms=self.idle_timeout_ms, max_offsets=self.max_offsets
+        )
+        planned = plan(self.offset, self.after(), seen, rules)
+        self.now_ms += took_ms
+        if not worth_a_batch(self.offset, planned):
+            return None
+        self.starts.append(self.offset)
+        self.offset = planned
+        return planned
+
+    def after(self) -> dict[TopicPartition, After]:
+        """What the tasks of the last batch leave, by the scalar reference."""
+        states = {}
+        for place, channel in self.offset.moved():
+            times = self.logs[place.partition][channel.start : channel.next_offset]
+            run = Axis(self.axis, channel.axes.get(0))
+            for event_ms in times:
+                if event_ms is not None:
+                    run.observe(event_ms, self.offset.now_ms)
+            run.end(self.offset.now_ms)
+            bad = channel.bad + sum(event_ms is None for event_ms in times)
+            states[place] = After(next_offset=channel.next_offset, bad=bad, axes={0: run.state()})
+        return states
+
+    def restart(self) -> None:
+        """Go on from the offset log alone."""
+        self.offset = QueryOffset.from_json(json.loads(json.dumps(self.offset.to_json())))
+
+    def drain(self) -> int:
+        """Plan until nothing is new; returns how many batches that took."""
+        count = 0
+        while self.step():
+            count += 1
+        return count
+
+    def status(self, partition: int) -> Status:
+        return self.offset.channels[tp(partition)].status
+
+    @property
+    def watermark_ms(self) -> int | None:
+        return self.offset.watermark_ms(0)
+
+
+def promise(times: Sequence[int | None], lag_ms: int) -> int | None:
+    """What a channel promises after these events."""
+    known = [t for t in times if t is not None]
+    return max(known) - lag_ms if known else None

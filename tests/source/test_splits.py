@@ -1,0 +1,104 @@
+"""Cutting a batch into tasks: everything follows from the two offsets."""
+
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keyedwm.core.rows import Kind
+from pyspark_wm_source.offsets import QueryOffset
+from pyspark_wm_source.splits import OFFSETS_PER_TASK, Split, splits
+from tests.source.plans import Simulation, tp
+
+
+def cut(sim: Simulation, *, control: bool = True, barriers: bool = True) -> list[Split]:
+    return splits(sim.starts[-1], sim.offset, {"": 0}, control=control, barriers=barriers)
+
+
+def known_rows(sim: Simulation) -> list[tuple]:
+    return [(r.kind, r.channel, r.offset, r.watermark_ms) for split in cut(sim) for r in split.control]
+
+
+def test_small_channels_share_a_task_and_large_ones_have_their_own():
+    sizes = [OFFSETS_PER_TASK, 3, 4, OFFSETS_PER_TASK, 5]
+    sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
+    sim.step()
+    assert [[r.channel.partition for r in split.ranges] for split in cut(sim)] == [[0], [1, 2, 3], [4]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 7, OFFSETS_PER_TASK - 1, OFFSETS_PER_TASK]), min_size=1, max_size=6))
+def test_every_offset_is_read_by_exactly_one_task(sizes):
+    sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
+    sim.step()
+    ranges = [r for split in cut(sim) for r in split.ranges]
+    assert [(r.channel, r.start, r.end) for r in ranges] == [
+        (tp(p), 0, size) for p, size in enumerate(sizes) if size
+    ]  # fmt: skip
+
+
+def test_a_batch_is_cut_the_same_way_from_the_log_alone():
+    sim = Simulation({0: [1, 2], 1: [5], 2: []})
+    while sim.step():
+        before = pickle.dumps(cut(sim))
+        sim.starts[-1] = QueryOffset.from_json(sim.starts[-1].to_json())
+        sim.restart()
+        assert pickle.dumps(cut(sim)) == before
+
+
+def test_channels_without_news_need_no_task_of_their_own():
+    sim = Simulation({0: [1], 1: [], 2: []})
+    sim.step()
+    (split,) = cut(sim)
+    assert [r.channel for r in split.ranges] == [tp(0)]
+    assert [(r.kind, r.channel, r.channels) for r in split.control] == [
+        (Kind.BARRIER, "t-1", 3), (Kind.BARRIER, "t-2", 3),
+    ]  # fmt: skip
+    assert split.channels == 3
+
+
+def test_a_control_only_batch_is_one_task():
+    sim = Simulation({0: [70]})
+    sim.drain()
+    (split,) = cut(sim)
+    assert split.ranges == ()
+    assert known_rows(sim) == [(Kind.WATERMARK, None, None, 70), (Kind.BARRIER, "t-0", 1, None)]
+
+
+def test_without_control_rows_a_control_only_batch_has_no_task():
+    sim = Simulation({0: [70]})
+    sim.drain()
+    assert cut(sim, control=False) == []
+
+
+def test_barriers_can_be_left_out():
+    sim = Simulation({0: [70]})
+    sim.drain()
+    assert [r.kind for split in cut(sim, barriers=False) for r in split.control] == [Kind.WATERMARK]
+
+
+def test_an_idle_spell_is_told_once_channel_by_channel_and_as_a_whole():
+    sim = Simulation({0: [100], 1: [10]})
+    sim.drain()
+    sim.now_ms = 5_000
+    sim.step()
+    assert known_rows(sim) == [
+        (Kind.WATERMARK, None, None, 100), (Kind.IDLE, None, None, None),
+        (Kind.IDLE, "t-0", 1, None), (Kind.BARRIER, "t-0", 1, None),
+        (Kind.IDLE, "t-1", 1, None), (Kind.BARRIER, "t-1", 1, None),
+    ]  # fmt: skip
+    sim.logs[0].append(200)
+    sim.step()
+    assert known_rows(sim) == [(Kind.BARRIER, "t-1", 1, None)]
+    assert [(r.channel, r.woken) for r in cut(sim)[0].ranges] == [(tp(0), True)]
+
+
+def test_every_row_of_a_batch_is_stamped_with_the_watermark_it_was_planned_with():
+    sim = Simulation({0: [100]})
+    sim.step()
+    assert [split.stamps for split in cut(sim)] == [{"": None}]
+    sim.logs[0].append(200)
+    sim.step()
+    assert [split.stamps for split in cut(sim)] == [{"": 100}]

@@ -1,0 +1,168 @@
+"""Tools that tests share: records given byte for byte, topics, streams driven by hand, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from keyedwm.kafka.admin import create_topic
+from keyedwm.kafka.cluster import Cluster, shared
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.connection import Retry
+from keyedwm.kafka.values import Codec, TopicPartition
+
+HOUR_MS = 3_600_000
+NO_TIMESTAMP = -1
+
+
+class Record(NamedTuple):
+    """One record, as it will lie in the log."""
+
+    partition: int
+    timestamp_ms: int
+    value: bytes | None = b""
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def cluster_at(bootstrap: str) -> Cluster:
+    """This process's connection to a broker."""
+    return shared(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
+
+
+def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> str:
+    """Create a topic; config: its settings, written with underscores."""
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    create_topic(cluster_at(bootstrap), name, partitions, settings)
+    return name
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[Record], codec: Codec = Codec.NONE) -> None:
+    """Append records in the order given, one record batch per partition; every byte is the caller's."""
+    by_partition: dict[int, list[Record]] = {}
+    for record in records:
+        by_partition.setdefault(record.partition, []).append(record)
+    cluster = cluster_at(bootstrap)
+    retry = Retry(cluster.config, f"producing to {topic}")
+    for partition, of_partition in sorted(by_partition.items()):
+        (node,) = cluster.leaders([TopicPartition(topic, partition)], retry)
+        answer = cluster.connection.call(node, _produce_request(topic, partition, _batch(of_partition, codec)))
+        (code,) = [p.error_code for t in answer.responses for p in t.partition_responses]
+        assert code == 0, f"{topic}-{partition} refused the records with error {code}"
+
+
+def _batch(records: Sequence[Record], codec: Codec) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=int(codec), is_transactional=False, producer_id=-1, producer_epoch=-1,
+        base_sequence=-1, batch_size=2**30,
+    )  # fmt: skip
+    for offset, r in enumerate(records):
+        builder.append(offset, r.timestamp_ms, r.key, r.value, list(r.headers))
+    return bytes(builder.build())
+
+
+def _produce_request(topic: str, partition: int, batch: bytes) -> ProduceRequest:
+    kind = ProduceRequest.TopicProduceData
+    data = kind.PartitionProduceData(index=partition, records=batch)
+    return ProduceRequest(
+        transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[kind(name=topic, partition_data=[data])],
+        min_version=3, max_version=9,
+    )  # fmt: skip
+
+
+def wait_until(reached: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    """Poll until `reached()` is true and return it; fails naming what never came."""
+    over_at = time.monotonic() + timeout_s
+    while not (answer := reached()):
+        if time.monotonic() > over_at:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.02)
+    return answer
+
+
+class Stream:
+    """The source driven as Spark drives it, in this process: plan, cut, read every task; one table per batch.
+
+    Offsets pass through JSON and readers and splits through pickle, as they do in Spark.
+    """
+
+    def __init__(self, **options: str) -> None:
+        from pyspark_wm_source.reader import row_schema, stream_reader
+
+        self._make = lambda: stream_reader(options, row_schema(options))
+        self.reader = self._make()
+        self.offset: dict[str, Any] | None = None
+        self.log: list[dict[str, Any]] = []
+
+    def restart(self) -> None:
+        """A new reader that knows nothing but the offset log."""
+        self.reader = self._make()
+
+    def plan(self, *, once: bool = False) -> bool:
+        """Plan one batch and write it into the offset log; False if there is nothing to tell."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        if self.offset is None:
+            self.offset = _through_json(self.reader.initialOffset())
+            self.log.append(self.offset)
+        limit = ReadAllAvailable() if once else self.reader.getDefaultReadLimit()
+        planned = _through_json(self.reader.latestOffset(self.offset, limit))
+        if planned == self.offset:
+            return False
+        self.offset = planned
+        self.log.append(planned)
+        return True
+
+    def read(self, number: int = -1) -> pa.Table:
+        """Read the batch that ends at `log[number]`."""
+        number %= len(self.log)
+        tasks = self.reader.partitions(self.log[number - 1], self.log[number])
+        batches = []
+        for task in tasks:
+            executor, split = pickle.loads(pickle.dumps((self.reader, task)))  # noqa: S301 - its own
+            batches += executor.read(split)
+        return pa.Table.from_batches(batches, self.schema)
+
+    def batch(self, *, once: bool = False) -> pa.Table | None:
+        """Plan and read one batch, None if there is nothing to tell."""
+        return self.read() if self.plan(once=once) else None
+
+    def drain(self) -> list[pa.Table]:
+        """All batches until nothing is new."""
+        batches = []
+        while (batch := self.batch()) is not None:
+            batches.append(batch)
+        return batches
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows' schema in Arrow."""
+        from pyspark_wm_source.reader import _arrow_schema
+
+        return _arrow_schema(self.reader._options)
+
+    def watermark_ms(self) -> int | None:
+        """The coalesced watermark of the last batch planned."""
+        assert self.offset is not None
+        return dict(self.offset["coalesced"]["emitted"]).get(0)
+
+
+def _through_json(offset: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(offset))
+
+
+def events(table: pa.Table) -> list[dict[str, Any]]:
+    """The event rows."""
+    return [row for row in table.to_pylist() if row.get("control") is None]
+
+
+def controls(table: pa.Table) -> list[dict[str, Any]]:
+    """The control rows: their struct, with `offset` beside it."""
+    return [{**row["control"], "offset": row["offset"]} for row in table.to_pylist() if row["control"] is not None]
