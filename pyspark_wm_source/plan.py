@@ -81,14 +81,15 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
 def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
     """Say whether `end` has something to tell: records, a coalesced watermark, a status, a channel (section 12).
 
-    The very first batch always runs: it makes the starting offsets durable.
+    The very first batch always runs: it makes the starting offsets durable. So does one that goes back to the end of a
+    topic made anew: what comes next there lies below the offset known so far.
     """
     if start.batch == NOT_STARTED or any(True for _ in end.moved()):
         return True
     return (
         start.coalesced.emitted != end.coalesced.emitted
         or start.coalesced.idle_spell != end.coalesced.idle_spell
-        or {tp: c.status for tp, c in start.channels.items()} != {tp: c.status for tp, c in end.channels.items()}
+        or _places(start) != _places(end)
     )
 
 
@@ -98,6 +99,10 @@ def shared_out(backlog: Mapping[TopicPartition, int], limit: int | None) -> dict
     if limit is None or limit >= total:
         return dict(backlog)
     return {tp: min(size, max(1, limit * size // total)) if size else 0 for tp, size in backlog.items()}
+
+
+def _places(offset: QueryOffset) -> dict[TopicPartition, tuple[Status, int]]:
+    return {tp: (c.status, c.next_offset) for tp, c in offset.channels.items()}
 
 
 def _settled(channel: Channel, after: After | None) -> Channel:
