@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.axis import AxisConfig
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole
+from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole, wrong
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee
@@ -143,7 +143,12 @@ def _axis(given: Mapping[str, str]) -> AxisConfig:
 
 def _idle_timeout(given: Mapping[str, str]) -> int | None:
     value = given.get("idletimeout", _IDLE_TIMEOUT)
-    return None if value.strip().lower() == "none" else duration_ms("idleTimeout", value)
+    if value.strip().lower() == "none":
+        return None
+    timeout_ms = duration_ms("idleTimeout", value)
+    if timeout_ms == 0:
+        raise wrong("idleTimeout", value, "a duration above 0 is wanted, or none")
+    return timeout_ms
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -1,0 +1,149 @@
+"""Every option is honoured or refused, in one sentence that names it, its value and what would be right."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from keyedwm.core.errors import OptionError
+from pyspark_wm_source.options import SourceOptions
+from pyspark_wm_source.start import EARLIEST, LATEST, NoMatch
+
+BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+
+
+def parse(**options: str) -> SourceOptions:
+    return SourceOptions.parse(BASE | options)
+
+
+WRONG = [
+    ({"subscribe": " , "}, r"option subscribe: ' , ' is wrong; a comma list of topics"),
+    (
+        {"assign": '{"t": [0]}'},
+        r"exactly one of the options subscribe, subscribePattern and assign .* assign and subscr",
+    ),
+    ({"startingOffsets": "earlyest"}, r"option startingOffsets: 'earlyest' is wrong; it is neither one of the words"),
+    ({"startingOffsets": "[1]"}, r"option startingOffsets: '\[1\]' is wrong; a JSON object keyed by topic"),
+    (
+        {"startingOffsets": '{"t": {"0": -3}}'},
+        r'option startingOffsets: .* is wrong; JSON such as \{"topic": \{"0": 23',
+    ),
+    ({"startingOffsets": '{"t": 5}'}, r"option startingOffsets: .* is wrong; JSON such as"),
+    (
+        {"startingTimestamp": "yesterday"},
+        r"option startingTimestamp: 'yesterday' is wrong; a whole number of at least 0",
+    ),
+    ({"startingOffsetsByTimestamp": "5"}, r"option startingOffsetsByTimestamp: '5' is wrong; a JSON object"),
+    (
+        {"startingOffsetsByTimestampStrategy": "err"},
+        r"option startingOffsetsByTimestampStrategy: 'err' is wrong; one of",
+    ),
+    ({"endingOffsets": "latest"}, r"option endingOffsets is for batch reads; a stream has no end"),
+    ({"maxOffsetsPerTrigger": "0"}, r"option maxOffsetsPerTrigger: '0' is wrong; a whole number of at least 1"),
+    ({"maxOffsetsPerTrigger": "many"}, r"option maxOffsetsPerTrigger: 'many' is wrong; a whole number"),
+    (
+        {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+        r"option minOffsetsPerTrigger: 9 is above maxOffsetsPerTrigger \(8\)",
+    ),
+    ({"maxTriggerDelay": "soon"}, r"option maxTriggerDelay: 'soon' is wrong; a duration such as '10 seconds'"),
+    ({"failOnDataLoss": "yes"}, r"option failOnDataLoss: 'yes' is wrong; true or false is wanted"),
+    ({"watermarkLag": "3"}, r"option watermarkLag: '3' is wrong; a duration such as"),
+    ({"watermarkLag": "-3 seconds"}, r"option watermarkLag: '-3 seconds' is wrong; a duration such as"),
+    ({"idleTimeout": "never"}, r"option idleTimeout: 'never' is wrong; a duration such as"),
+    ({"idleTimeout": "0 seconds"}, r"option idleTimeout: '0 seconds' is wrong; a duration above 0 is wanted, or none"),
+    ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; null or fail is wanted"),
+    ({"guarantee": "at-most-once"}, r"option guarantee: 'at-most-once' is wrong; one of exactly-once, at-least-once"),
+    ({"columns": "value,valeu"}, r"option columns: 'valeu' is not a column of the source .*; did you mean value\?"),
+    ({"columns": " "}, r"option columns: it is empty; name at least one column"),
+    (
+        {"watermarkLags": "3 seconds"},
+        r"option watermarkLags is unknown to the keyedwm source: did you mean watermarkLag",
+    ),
+    ({"path": "/tmp"}, r"option path is unknown to the keyedwm source: "),  # noqa: S108 - never touched
+    (
+        {"kafka.auto.offset.reset": "latest"},
+        r"option kafka.auto.offset.reset is set by the source itself: leave it out",
+    ),
+    ({"kafka.enable.auto.commit": "true"}, r"option kafka.enable.auto.commit is set by the source itself"),
+    ({"kafka.key.deserializer": "x"}, r"option kafka.key.deserializer is set by the source itself"),
+    ({"kafka.value.deserializer": "x"}, r"option kafka.value.deserializer is set by the source itself"),
+    ({"kafka.interceptor.classes": "x"}, r"option kafka.interceptor.classes is set by the source itself"),
+    ({"kafka.bootstrap.servers": "nowhere"}, r"option kafka.bootstrap.servers: 'nowhere' is wrong; .*host:port"),
+    (
+        {"kafka.bootstrap.servers": " "},
+        r"option kafka.bootstrap.servers is missing: a comma list of host:port is wanted",
+    ),
+    (
+        {"kafka.isolation.level": "serial"},
+        r"option kafka.isolation.level: 'serial' is wrong; one of read_uncommitted, ",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"), WRONG, ids=[next(iter(o)) + "=" + next(iter(o.values())) for o, _ in WRONG]
+)
+def test_a_wrong_option_is_refused_in_one_sentence(options, sentence):
+    with pytest.raises(OptionError, match=sentence) as refused:
+        parse(**options)
+    assert "\n" not in str(refused.value)
+    assert pickle.loads(pickle.dumps(refused.value)).message == refused.value.message  # noqa: S301 - its own
+
+
+def test_no_topics_at_all_names_the_three_ways():
+    with pytest.raises(
+        OptionError, match="exactly one of the options subscribe, subscribePattern and assign is wanted; none"
+    ):
+        SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092"})
+
+
+def test_a_wrong_pattern_is_refused():
+    with pytest.raises(OptionError, match=r"option subscribePattern: '\(' is wrong; it is no regular expression"):
+        SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "subscribePattern": "("})
+
+
+def test_no_servers_are_named_as_missing():
+    with pytest.raises(OptionError, match=r"option kafka\.bootstrap\.servers is missing"):
+        SourceOptions.parse({"subscribe": "t"})
+
+
+def test_a_secret_stays_out_of_every_message():
+    secret = "hunter2"  # noqa: S105 - the test's own
+    with pytest.raises(OptionError) as refused:
+        parse(
+            **{"kafka.sasl.jaas.config": secret, "kafka.sasl.mechanism": "PLAIN", "kafka.security.protocol": "SASL_SSL"}
+        )
+    assert secret not in str(refused.value)
+
+
+def test_names_are_case_insensitive():
+    shouted = {name.upper(): value for name, value in (BASE | {"maxOffsetsPerTrigger": "7"}).items()}
+    assert SourceOptions.parse(shouted).max_offsets == 7
+
+
+def test_sparks_own_options_without_effect_here_are_taken():
+    parse(
+        **{"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "10", "kafkaConsumer.pollTimeoutMs": "512"},
+        checkpointLocation="/c", queryName="q", groupIdPrefix="p",
+    )  # fmt: skip
+
+
+def test_the_start_by_timestamp_beats_the_others():
+    start = parse(startingTimestamp="5", startingOffsetsByTimestamp='{"t": {"0": 6}}', startingOffsets="earliest").start
+    assert (start.timestamp_ms, start.timestamps_ms) == (5, None)
+    start = parse(startingOffsetsByTimestamp='{"t": {"0": 6}}', startingOffsets="earliest").start
+    assert start.timestamps_ms == {"t": {0: 6}}
+    assert start.no_match is NoMatch.ERROR
+
+
+def test_a_stream_starts_at_the_latest_unless_told():
+    assert parse().start.word == LATEST
+    assert parse(startingOffsets="Earliest").start.word == EARLIEST
+
+
+def test_control_rows_go_with_their_column():
+    assert parse().emit_control
+    assert not parse(emitControl="false").emit_control
+    assert not parse(columns="value, event_time").emit_control
+    assert parse(columns="value,CONTROL").emit_control
