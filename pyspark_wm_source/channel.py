@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from keyedwm.arrow.axis import AxisRun
-from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.arrow.event_times import EventTimeReader, EventTimes
+from keyedwm.core.axis import AxisState
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.records import Records
 from keyedwm.kafka.values import TopicPartition
-
-EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
+from pyspark_wm_source.axes import Axis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,23 +51,24 @@ class Observed:
 class ChannelRun:
     """The policies of all axes over one channel's range."""
 
-    def __init__(
-        self, task: Range, axes: Mapping[str, AxisConfig], *, now_ms: int, fail_on_bad_event_time: bool
-    ) -> None:
+    def __init__(self, task: Range, axes: Mapping[str, Axis], *, now_ms: int, fail_on_bad_event_time: bool) -> None:
         self.task = task
+        self._axes = axes
         self._fail = fail_on_bad_event_time
         self._bad = task.bad
+        self._keys = {name: axis.config.key for name, axis in axes.items()}
+        self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
         self._runs = {
-            name: AxisRun(config, task.axes.get(config.key, AxisState()), now_ms) for name, config in axes.items()
+            name: AxisRun(axis.config, task.axes.get(axis.config.key, AxisState()), now_ms)
+            for name, axis in axes.items()
         }
-        self._keys = {name: config.key for name, config in axes.items()}
 
     def observe(self, records: Records) -> Observed:
         """Run the policies over `records` (in offset order)."""
         times: dict[str, EventTimes] = {}
         marks: list[tuple[int, int, int]] = []
         for name, run in self._runs.items():
-            ms, valid = self._event_times(records)
+            ms, valid = self._event_times(name, records)
             times[name] = (ms, valid)
             positions, watermarks = run.rows(ms, valid)
             marks += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
@@ -84,16 +84,17 @@ class ChannelRun:
         axes = {self._keys[name]: run.state() for name, run in self._runs.items()}
         return After(next_offset=self.task.end, bad=self._bad, axes=axes)
 
-    def _event_times(self, records: Records) -> EventTimes:
-        """Event times from the records' own timestamps; Kafka writes -1 for a record without one."""
-        valid = records.timestamp_ms >= 0
-        if valid.all():
-            return records.timestamp_ms, None
+    def _event_times(self, name: str, records: Records) -> EventTimes:
+        ms, valid = self._readers[name].read(records.timestamp_ms, records.key, records.value, records.headers)
+        if valid is None:
+            return ms, None
         self._bad += int(np.count_nonzero(~valid))
         if self._fail:
             at = int(np.argmin(valid))
+            spec = self._axes[name].event_time
+            place = ":".join((spec.place.value, *map(str, spec.path)))
             raise InputError(
-                f"{self.task.channel}: the record at offset {int(records.offset[at])} has no usable event time "
-                "(eventTime=timestamp, and it carries none); onBadEventTime=null would keep it with a null event time"
+                f"{self.task.channel}: the record at offset {int(records.offset[at])} has no usable event time in "
+                f"{place} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
             )
-        return records.timestamp_ms, valid
+        return ms, valid

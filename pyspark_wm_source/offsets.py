@@ -1,8 +1,9 @@
 """The offset in Spark's offset log: everything that decided a batch (DESIGN section 5.1), as JSON, version 1.
 
-Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset);
-an entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, axes ...], where an
-axis is [policy state, last emitted watermark] as of the batch's START. One canonical form: Spark compares strings.
+Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
+An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, keys whose watermark
+the planner moved by the clock, axes ...], an axis is [key, last emitted watermark, policy state ...] as of the batch's
+START. One canonical form: Spark compares strings.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ NOT_STARTED = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
-    """A channel in one batch; its range is [next_offset - read, next_offset), axes: key → state at its start."""
+    """A channel in one batch; its range is [next_offset - read, next_offset), axes: key → state at its start.
+
+    announced: keys of the watermarks that the planner itself moved, by the clock.
+    """
 
     next_offset: int
     read: int
@@ -31,6 +35,7 @@ class Channel:
     since_ms: int
     bad: int
     axes: Mapping[int, AxisState]
+    announced: tuple[int, ...] = ()
 
     @property
     def start(self) -> int:
@@ -69,7 +74,9 @@ class QueryOffset:
             c = self.channels[tp]
             offsets.setdefault(tp.topic, {})[str(tp.partition)] = c.next_offset
             axes = [[key, *state.as_list()] for key, state in sorted(c.axes.items())]
-            channels.setdefault(tp.topic, {})[str(tp.partition)] = [c.read, c.status.value, c.since_ms, c.bad, *axes]
+            channels.setdefault(tp.topic, {})[str(tp.partition)] = [
+                c.read, c.status.value, c.since_ms, c.bad, list(c.announced), *axes,
+            ]  # fmt: skip
         return {
             "batch": self.batch,
             "channels": channels,
@@ -93,13 +100,14 @@ class QueryOffset:
         channels = {}
         for topic, partitions in found["offsets"].items() if started else ():
             for partition, next_offset in partitions.items():
-                read, status, since_ms, bad, *axes = found["channels"][topic][partition]
+                read, status, since_ms, bad, announced, *axes = found["channels"][topic][partition]
                 channels[TopicPartition(topic, int(partition))] = Channel(
                     next_offset=next_offset,
                     read=read,
                     status=Status(status),
                     since_ms=since_ms,
                     bad=bad,
+                    announced=tuple(announced),
                     axes={axis[0]: AxisState.from_list(axis[1:]) for axis in axes},
                 )
         return QueryOffset(

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keyedwm.arrow.schema import row_schema
-from keyedwm.core.axis import AxisConfig
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole, wrong
-from keyedwm.core.policy import FixedLag
-from keyedwm.core.throttle import ThrottleByBatch
+from keyedwm.core.idleness import Idleness
+from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.config import ClientConfig
+from pyspark_wm_source.axes import AXIS_OPTIONS, Axis, axes_of
 from pyspark_wm_source.start import Start, Topics, start_of, topics_of
 
 # Options of Spark's own Kafka source that have no effect here: requests are retried by time, not by count.
@@ -25,14 +24,11 @@ _OURS = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
-    "eventTime", "eventTimeUnit", "onBadEventTime", "watermarkPolicy", "watermarkLag", "idleTimeout",
-    "watermarkThrottle", "emitControl", "barriers", "guarantee", "columns",
+    *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
+    "guarantee", "columns",
 )  # fmt: skip
 # Known names that this version cannot honour yet: refusing them by name beats reading other rows than were asked for.
-_ABSENT = (
-    "minPartitions", "maxRecordsPerPartition", "watermarkDelay", "watermarkLull", "wallClockLag", "frameSize",
-    "frameOffset", "watermarkStep", "maxWatermarkRetention", "watermarks", "propagate",
-)  # fmt: skip
+_ABSENT = ("minPartitions", "maxRecordsPerPartition", "propagate")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _FORBIDDEN_KAFKA = (
     "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
@@ -45,13 +41,14 @@ _IDLE_TIMEOUT = "60 seconds"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceOptions:
-    """Everything that the user decided. Times in ms; `idle_timeout_ms` None: nobody is ever idle."""
+    """Everything that the user decided. Times in ms; None for a timeout or a limit that is off."""
 
     client: ClientConfig
     topics: Topics
     start: Start
-    axes: Mapping[str, AxisConfig]
+    axes: Mapping[str, Axis]
     idle_timeout_ms: int | None
+    retention_ms: int | None
     max_offsets: int | None
     min_offsets: int | None
     max_trigger_delay_ms: int
@@ -76,14 +73,16 @@ class SourceOptions:
         _refuse_kafka(kafka)
         if smallest is not None and largest is not None and smallest > largest:
             raise OptionError(f"option minOffsetsPerTrigger: {smallest} is above maxOffsetsPerTrigger ({largest})")
-        columns = _columns(given)
+        axes = axes_of(given)
+        columns = _columns(given, tuple(axes))
         emit_control = boolean("emitControl", given.get("emitcontrol", "true"))
         return SourceOptions(
             client=ClientConfig.from_options(kafka),
             topics=topics,
             start=start_of(given),
-            axes={"": _axis(given)},
-            idle_timeout_ms=_idle_timeout(given),
+            axes=axes,
+            idle_timeout_ms=Idleness(_optional_ms(given, "idleTimeout", _IDLE_TIMEOUT)).timeout_ms,
+            retention_ms=_optional_ms(given, "maxWatermarkRetention", "none"),
             max_offsets=largest,
             min_offsets=smallest,
             max_trigger_delay_ms=duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
@@ -132,31 +131,17 @@ def _word(given: Mapping[str, str], name: str, default: str, allowed: tuple[str,
     raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
 
 
-def _axis(given: Mapping[str, str]) -> AxisConfig:
-    _word(given, "eventTime", "timestamp", ("timestamp",))
-    _word(given, "eventTimeUnit", "ms", ("ms",))
-    _word(given, "watermarkPolicy", "fixedLag", ("fixedLag",))
-    _word(given, "watermarkThrottle", "batch", ("batch",))
-    lag_ms = duration_ms("watermarkLag", given.get("watermarklag", "0 seconds"))
-    return AxisConfig(key=0, policy=FixedLag(lag_ms=lag_ms), throttle=ThrottleByBatch())
+def _optional_ms(given: Mapping[str, str], name: str, default: str) -> int | None:
+    value = given.get(name.lower(), default)
+    return None if value.strip().lower() == "none" else duration_ms(name, value)
 
 
-def _idle_timeout(given: Mapping[str, str]) -> int | None:
-    value = given.get("idletimeout", _IDLE_TIMEOUT)
-    if value.strip().lower() == "none":
-        return None
-    timeout_ms = duration_ms("idleTimeout", value)
-    if timeout_ms == 0:
-        raise wrong("idleTimeout", value, "a duration above 0 is wanted, or none")
-    return timeout_ms
-
-
-def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+def _columns(given: Mapping[str, str], axes: tuple[str, ...]) -> tuple[str, ...] | None:
     value = given.get("columns")
     if value is None:
         return None
     wanted = tuple(sorted({c.strip().lower() for c in value.split(",")} - {""}))
-    known = row_schema([""], headers=True, control=True).names
+    known = row_schema(axes, headers=True, control=True).names
     for column in wanted:
         if column not in {k.lower() for k in known}:
             hint = nearest(column, known)

@@ -7,9 +7,10 @@ so that a channel is never idle early (DESIGN rule 10).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from keyedwm.core.axis import Axis, AxisConfig
 from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, CoalescerState, Removed, WentIdle, Woken
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.watermark import Guarantee, Status
@@ -33,11 +34,13 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The options that planning needs; `max_offsets` None reads all there is."""
+    """The options that planning needs; None: no such limit. clocked: axes whose watermark moves with the clock, too."""
 
     guarantee: Guarantee
     idle_timeout_ms: int | None
     max_offsets: int | None
+    retention_ms: int | None = None
+    clocked: tuple[AxisConfig, ...] = ()
 
 
 def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, rules: Rules) -> QueryOffset:
@@ -56,13 +59,15 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
         if seen.ends[tp] < channel.next_offset:
             # The topic was made anew and the user accepts the loss: go on from its end.
             channel = replace(channel, next_offset=seen.ends[tp])
-        changes += _advances(tp, start.channels.get(tp), channel)
         behind = seen.ends[tp] > channel.next_offset
         status = _judged(channel, rules, behind=behind, asked_ms=seen.asked_ms)
+        if rules.clocked and not behind and status is Status.ACTIVE:
+            channel = _by_clock(channel, rules.clocked, now_ms)
+        changes += _advances(tp, start.channels.get(tp), channel)
         if status is not channel.status:
             changes.append(Woken(str(tp)) if status is Status.ACTIVE else WentIdle(str(tp)))
         channels[tp] = replace(channel, status=status, since_ms=now_ms if behind else channel.since_ms)
-    coalescer = Coalescer.restore(_coalescer_state(start), guarantee=rules.guarantee)
+    coalescer = Coalescer.restore(_coalescer_state(start), guarantee=rules.guarantee, retention_ms=rules.retention_ms)
     coalescer.step(changes, now_ms)
     backlog = {tp: seen.ends[tp] - c.next_offset for tp, c in channels.items()}
     shares = shared_out(backlog, rules.max_offsets)
@@ -88,6 +93,7 @@ def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
         return True
     return (
         start.coalesced.emitted != end.coalesced.emitted
+        or any(c.announced for c in end.channels.values())
         or start.coalesced.idle_spell != end.coalesced.idle_spell
         or _places(start) != _places(end)
     )
@@ -108,12 +114,23 @@ def _places(offset: QueryOffset) -> dict[TopicPartition, tuple[Status, int]]:
 def _settled(channel: Channel, after: After | None) -> Channel:
     """The channel once its range was read."""
     if after is None:
-        return replace(channel, read=0)
-    return replace(channel, read=0, bad=after.bad, axes=after.axes)
+        return replace(channel, read=0, announced=())
+    return replace(channel, read=0, announced=(), bad=after.bad, axes=after.axes)
 
 
 def _new(begin: int, now_ms: int) -> Channel:
     return Channel(next_offset=begin, read=0, status=Status.ACTIVE, since_ms=now_ms, bad=0, axes={})
+
+
+def _by_clock(channel: Channel, clocked: Iterable[AxisConfig], now_ms: int) -> Channel:
+    """The channel after a while without records: what its policies say by the clock alone (DESIGN rule 7)."""
+    axes, announced = dict(channel.axes), []
+    for config in clocked:
+        axis = Axis(config, axes.get(config.key))
+        if axis.end(now_ms) is not None:
+            announced.append(config.key)
+        axes[config.key] = axis.state()
+    return replace(channel, axes=axes, announced=tuple(announced))
 
 
 def _advances(tp: TopicPartition, before: Channel | None, channel: Channel) -> Iterator[Change]:

@@ -90,6 +90,8 @@ class Planner:
             guarantee=options.guarantee,
             idle_timeout_ms=options.idle_timeout_ms,
             max_offsets=None if once else options.max_offsets,
+            retention_ms=options.retention_ms,
+            clocked=tuple(axis.config for axis in options.axes.values() if axis.moves_by_clock),
         )
         planned = plan(start, after, seen, rules)
         first = start.batch == NOT_STARTED
@@ -104,7 +106,7 @@ class Planner:
 
     def splits(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[Split]:
         """Cut the batch between two offsets into tasks."""
-        keys = {name: axis.key for name, axis in self._options.axes.items()}
+        keys = {name: axis.config.key for name, axis in self._options.axes.items()}
         start, end = QueryOffset.from_json(start_json), QueryOffset.from_json(end_json)
         return splits(start, end, keys, barriers=self._options.barriers, control=self._options.emit_control)
 

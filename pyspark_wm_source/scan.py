@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.rows import ControlRow, Events, RowBuilder, channel_row, pack
 from keyedwm.core.encoding import encode_committed
+from keyedwm.core.event_time import Place
 from keyedwm.core.rows import HEADERS, Kind
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import Code
@@ -40,7 +41,7 @@ def recover(
 ) -> dict[TopicPartition, After]:
     """Run the policies over ranges whose committed state is missing; keeps no rows (the planner's recovery read)."""
     runs = [_run(task, options, now_ms) for task in ranges]
-    wanted = Wanted(key=False, value=False, headers=False)
+    wanted = _wanted(set(), options)
     for chunk in fetch(cluster, ranges, wanted, options):
         runs[chunk.which].observe(chunk.records)
         if chunk.done:
@@ -52,6 +53,16 @@ def _run(task: Range, options: SourceOptions, now_ms: int) -> ChannelRun:
     return ChannelRun(task, options.axes, now_ms=now_ms, fail_on_bad_event_time=options.fail_on_bad_event_time)
 
 
+def _wanted(columns: set[str], options: SourceOptions) -> Wanted:
+    """What to decode: the columns of the rows, and whatever holds an event time."""
+    places = {axis.event_time.place for axis in options.axes.values()}
+    return Wanted(
+        key="key" in columns or Place.KEY in places,
+        value="value" in columns or Place.VALUE in places,
+        headers=HEADERS in columns or Place.HEADER in places,
+    )
+
+
 def _rows(
     split: Split, options: SourceOptions, builder: RowBuilder, states: dict[TopicPartition, After]
 ) -> Iterator[pa.RecordBatch]:
@@ -60,8 +71,7 @@ def _rows(
         yield builder.control(split.control)
     if not split.ranges:
         return
-    names = set(builder.schema.names)
-    wanted = Wanted(key="key" in names, value="value" in names, headers=HEADERS in names)
+    wanted = _wanted(set(builder.schema.names), options)
     runs = [_run(task, options, split.now_ms) for task in split.ranges]
     woken = {index for index, task in enumerate(split.ranges) if task.woken}
     for index, records, done in fetch(shared(options.client), split.ranges, wanted, options):

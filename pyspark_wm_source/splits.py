@@ -98,6 +98,10 @@ def _quiet_rows(start: QueryOffset, end: QueryOffset, *, barriers: bool) -> Iter
             continue
         if _woken(start, tp, channel):
             yield channel_row(Kind.ACTIVE, tp, channel.next_offset)
+        for key in channel.announced:
+            yield channel_row(
+                Kind.WATERMARK, tp, channel.next_offset, key=key, watermark_ms=channel.axes[key].emitted_ms
+            )
         before = start.channels.get(tp)
         if channel.status is Status.IDLE and (before is None or before.status is not Status.IDLE):
             yield channel_row(Kind.IDLE, tp, channel.next_offset)

@@ -55,7 +55,7 @@ class ControlRow:
     channels: int | None = None
 
 
-def channel_row(kind: Kind, place: tuple[str, int], offset: int, **fields: int) -> ControlRow:
+def channel_row(kind: Kind, place: tuple[str, int], offset: int, **fields: int | None) -> ControlRow:
     """Build a control row of one channel; place: (topic, partition), fields: as in ControlRow."""
     return ControlRow(
         kind=kind, topic=place[0], partition=place[1], offset=offset, channel=channel_name(*place), **fields

@@ -1,0 +1,163 @@
+"""The time axes: where each one's event time is, its watermark policy and its throttle, read from the options.
+
+Rule: an option that the chosen policy or throttle has no use for is refused, and one that it needs is asked for. With
+`watermarks` each axis has its own settings; what it does not say it takes from the options beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from keyedwm.core.axis import AxisConfig
+from keyedwm.core.errors import OptionError
+from keyedwm.core.event_time import EventTime, Unit
+from keyedwm.core.options import choice, duration_ms, refuse_unknown, wrong
+from keyedwm.core.policy import (
+    FixedLag,
+    LagAndDelay,
+    LagAndLull,
+    NoWatermarks,
+    Policy,
+    RealTimeLag,
+    TimestampAndWallClockLag,
+)
+from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
+from keyedwm.core.watermark import MAX_KEY, MIN_KEY
+
+AXIS_OPTIONS = (
+    "eventTime", "eventTimeUnit", "watermarkPolicy", "watermarkLag", "watermarkDelay", "watermarkLull", "wallClockLag",
+    "watermarkThrottle", "frameSize", "frameOffset", "watermarkStep",
+)  # fmt: skip
+_NAME = re.compile(r"[A-Za-z]\w*")
+
+
+class _PolicyName(Enum):
+    FIXED_LAG = "fixedLag"
+    LAG_AND_DELAY = "lagAndDelay"
+    LAG_AND_LULL = "lagAndLull"
+    TIMESTAMP_AND_WALL_CLOCK_LAG = "timestampAndWallClockLag"
+    REAL_TIME_LAG = "realTimeLag"
+    NONE = "none"
+
+
+class _ThrottleName(Enum):
+    BATCH = "batch"
+    FRAME = "frame"
+    STEP = "step"
+    NONE = "none"
+
+
+# What each one takes, in the order of its arguments: option → default (None: it must be given).
+_POLICIES: Mapping[_PolicyName, tuple[Callable[..., Policy], Mapping[str, str | None]]] = {
+    _PolicyName.FIXED_LAG: (FixedLag, {"watermarkLag": "0 seconds"}),
+    _PolicyName.LAG_AND_DELAY: (LagAndDelay, {"watermarkLag": "0 seconds", "watermarkDelay": None}),
+    _PolicyName.LAG_AND_LULL: (LagAndLull, {"watermarkLag": "0 seconds", "watermarkLull": None}),
+    _PolicyName.TIMESTAMP_AND_WALL_CLOCK_LAG: (
+        TimestampAndWallClockLag,
+        {"watermarkLag": "0 seconds", "wallClockLag": None},
+    ),
+    _PolicyName.REAL_TIME_LAG: (RealTimeLag, {"wallClockLag": None}),
+    _PolicyName.NONE: (NoWatermarks, {}),
+}
+_THROTTLES: Mapping[_ThrottleName, tuple[Callable[..., Throttle], Mapping[str, str | None]]] = {
+    _ThrottleName.BATCH: (ThrottleByBatch, {}),
+    _ThrottleName.FRAME: (ThrottleByFrame, {"frameSize": None, "frameOffset": "0 seconds"}),
+    _ThrottleName.STEP: (ThrottleByStep, {"watermarkStep": None}),
+    _ThrottleName.NONE: (NoThrottle, {}),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """One time axis of the source."""
+
+    config: AxisConfig
+    event_time: EventTime
+
+    @property
+    def moves_by_clock(self) -> bool:
+        """Whether the watermark can move while nothing is read."""
+        return not isinstance(self.config.policy, (FixedLag, NoWatermarks))
+
+
+def axes_of(given: Mapping[str, str]) -> dict[str, Axis]:
+    """Read the axes (options in lower case): one without a name, or those of `watermarks` by name, in key order."""
+    text = given.get("watermarks")
+    if text is None:
+        return {"": _axis(0, given, given)}
+    axes: dict[str, Axis] = {}
+    for name, settings in _named(text).items():
+        refuse_unknown(settings, ("key", *AXIS_OPTIONS), side=f"source's option watermarks, axis {name}")
+        own = {option.lower(): str(value) for option, value in settings.items()}
+        beside = {option: value for option, value in given.items() if option not in own}
+        axes[name] = _axis(_key(name, settings), {**beside, **own}, own)
+    keys = [axis.config.key for axis in axes.values()]
+    if len(set(keys)) < len(keys):
+        raise OptionError(f"option watermarks: two axes have the same key ({sorted(keys)}); give each its own")
+    return dict(sorted(axes.items(), key=lambda item: item[1].config.key))
+
+
+def _named(text: str) -> dict[str, dict[str, Any]]:
+    right = 'JSON such as {"created": {"key": 0, "eventTime": "json:$.created"}} is wanted'
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        raise wrong("watermarks", text, right) from None
+    if not isinstance(parsed, dict) or not parsed or not all(isinstance(s, dict) for s in parsed.values()):
+        raise wrong("watermarks", text, right)
+    for name in parsed:
+        if not _NAME.fullmatch(name):
+            raise wrong("watermarks", name, "an axis is named by letters, digits and underscores, a letter first")
+    return parsed
+
+
+def _key(name: str, settings: Mapping[str, Any]) -> int:
+    key = next((value for option, value in settings.items() if option.lower() == "key"), None)
+    if not isinstance(key, int) or isinstance(key, bool) or not MIN_KEY <= key <= MAX_KEY:
+        raise OptionError(
+            f"option watermarks: axis {name} has key {key!r}; a whole number from {MIN_KEY} to {MAX_KEY} is wanted"
+        )
+    return key
+
+
+def _axis(key: int, given: Mapping[str, str], own: Mapping[str, str]) -> Axis:
+    """Build one axis; `own`: the settings in which a needless one is a mistake rather than another axis's business."""
+    policy = choice("watermarkPolicy", given.get("watermarkpolicy", _PolicyName.FIXED_LAG.value), _PolicyName)
+    throttle = choice("watermarkThrottle", given.get("watermarkthrottle", _ThrottleName.BATCH.value), _ThrottleName)
+    build_policy, policy_takes = _POLICIES[policy]
+    build_throttle, throttle_takes = _THROTTLES[throttle]
+    _refuse_needless(own, "watermarkPolicy", policy, {n: takes for n, (_, takes) in _POLICIES.items()})
+    _refuse_needless(own, "watermarkThrottle", throttle, {n: takes for n, (_, takes) in _THROTTLES.items()})
+    unit = choice("eventTimeUnit", given.get("eventtimeunit", Unit.MILLISECONDS.value), Unit)
+    return Axis(
+        config=AxisConfig(
+            key=key,
+            policy=build_policy(*_durations(given, "watermarkPolicy", policy, policy_takes)),
+            throttle=build_throttle(*_durations(given, "watermarkThrottle", throttle, throttle_takes)),
+        ),
+        event_time=EventTime.parse(given.get("eventtime", "timestamp"), unit),
+    )
+
+
+def _durations(given: Mapping[str, str], by: str, chosen: Enum, takes: Mapping[str, str | None]) -> list[int]:
+    found = []
+    for name, default in takes.items():
+        value = given.get(name.lower(), default)
+        if value is None:
+            raise OptionError(
+                f"option {name} is missing: {by}={chosen.value} needs it, a duration such as '10 seconds'"
+            )
+        found.append(duration_ms(name, value))
+    return found
+
+
+def _refuse_needless(own: Mapping[str, str], by: str, chosen: Enum, all_take: Mapping[Any, Mapping[str, Any]]) -> None:
+    for name in sorted({option for takes in all_take.values() for option in takes} - set(all_take[chosen])):
+        if name.lower() in own:
+            users = " or ".join(str(other.value) for other, takes in all_take.items() if name in takes)
+            raise OptionError(f"option {name} has no effect with {by}={chosen.value}: leave it out, or choose {users}")
