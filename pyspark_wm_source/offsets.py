@@ -1,9 +1,9 @@
 """The offset in Spark's offset log: everything that decided a batch (DESIGN section 5.1), as JSON, version 1.
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
-An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, keys whose watermark
-the planner moved by the clock, axes ...], an axis is [key, last emitted watermark, policy state ...] as of the batch's
-START. One canonical form: Spark compares strings.
+An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, keys whose
+watermark the planner moved by the clock, axes ...]; an axis is [key, last emitted watermark, policy state ...] as of the
+START of the batch. One canonical form: Spark compares strings.
 """
 
 from __future__ import annotations
