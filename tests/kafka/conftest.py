@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keyedwm.testing.broker import Broker
+
+# Imported late: this file can be loaded before the suite's warning filters stand, and kafka-python warns when imported.
+if TYPE_CHECKING:
+    from keyedwm.kafka.cluster import Cluster
+    from keyedwm.kafka.config import ClientConfig
+
+
+@pytest.fixture(scope="session")
+def config(kafka: Broker) -> ClientConfig:
+    from keyedwm.kafka.config import ClientConfig
+
+    return ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap})
+
+
+@pytest.fixture(scope="session")
+def cluster(config: ClientConfig) -> Iterator[Cluster]:
+    from keyedwm.kafka.cluster import Cluster
+
+    connected = Cluster.connect(config)
+    yield connected
+    connected.close()
+
+
+@pytest.fixture
+def make_topic(cluster: Cluster, new_topic: Callable[[], str]) -> Iterator[Callable[..., str]]:
+    """Creates a topic with so many partitions and these settings; deleted afterwards."""
+    from keyedwm.kafka import admin
+
+    made: list[str] = []
+
+    def make(partitions: int = 1, **settings: str) -> str:
+        name = new_topic()
+        admin.create_topic(cluster, name, partitions, {key.replace("_", "."): value for key, value in settings.items()})
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        if cluster.partitions([name], missing_ok=True):
+            admin.delete_topic(cluster, name)

@@ -1,0 +1,95 @@
+"""Damaged record batches: `python -m tests.kafka.fuzz --count 100000 --seed 1`.
+
+Every one must end in the rows that a plain reader gives, or in a CorruptRecordError that says where. Half of them
+get a fitting checksum, so that the damage reaches the decoder. With NUMBA_BOUNDSCHECK=1 a read out of bounds is an
+error, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+
+from keyedwm.kafka.errors import CorruptRecordError
+from keyedwm.kafka.values import Codec
+from tests.kafka.reference import Record, read_by_us, read_plainly, signed, write
+
+HEADER = 61
+
+
+def seeds() -> list[bytes]:
+    """Sound batches of every codec: nulls, empty values, headers with duplicates, offsets with holes."""
+    plain = [Record(7 + i, 1_700_000_000_000 + i, b"k%d" % i, b"value " * i) for i in range(20)]
+    odd = [
+        Record(0, 5, None, None),
+        Record(1, 3, b"", b"", (("a", b"1"), ("a", None), ("", b""))),
+        Record(5, 2**40, b"k" * 70, b"v" * 9_000, (("name", b"x" * 200),)),
+        Record(900, 0, None, b"\xff"),
+    ]
+    return [write(records, codec) for codec in Codec for records in (plain, odd)]
+
+
+def damaged(batch: bytes, chance: random.Random) -> bytes:
+    """One mutation: bytes changed, set, cut, doubled or moved; half of them signed anew."""
+    data = bytearray(batch)
+    for _ in range(chance.choice((1, 1, 1, 2, 5))):
+        at = chance.randrange(len(data))
+        kind = chance.randrange(5)
+        if kind == 0:
+            data[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            data[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        elif kind == 2:
+            del data[at : at + chance.randrange(1, 9)]
+        elif kind == 3:
+            data[at:at] = data[at : at + chance.randrange(1, 9)]
+        else:
+            data[at : at + 4] = chance.choice((b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00"))
+        if len(data) <= HEADER:
+            break
+    if chance.random() < 0.5 and len(data) > HEADER:
+        if chance.random() < 0.8:
+            data[8:12] = (len(data) - 12).to_bytes(4, "big")
+        return signed(data)
+    return bytes(data)
+
+
+def outcome(batch: bytes) -> str:
+    """What became of one batch; raises AssertionError if it is anything else than allowed."""
+    try:
+        ours = read_by_us(batch)
+    except CorruptRecordError as error:
+        named = error.topic == "t" and error.partition == 3 and f"offset {error.offset} of t-3 " in str(error)
+        return "refused" if named else "refused without saying where"
+    if not ours:
+        return "no rows"
+    assert ours == read_plainly(batch)
+    return "read"
+
+
+def run(count: int, seed: int) -> Counter[str]:
+    """Mutate `count` batches; what became of them, by kind."""
+    chance = random.Random(seed)
+    sound = seeds()
+    seen: Counter[str] = Counter()
+    for number in range(count):
+        batch = damaged(chance.choice(sound), chance)
+        try:
+            seen[outcome(batch)] += 1
+        except Exception as error:
+            message = f"mutation {number} of seed {seed}: {batch.hex()}"
+            raise AssertionError(message) from error
+    return seen
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--count", type=int, default=100_000)
+    options.add_argument("--seed", type=int, default=1)
+    given = options.parse_args()
+    print(dict(run(given.count, given.seed)))
+
+
+if __name__ == "__main__":
+    main()
