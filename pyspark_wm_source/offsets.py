@@ -2,8 +2,8 @@
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
 An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, keys whose
-watermark the planner moved by the clock, axes ...]; an axis is [key, last emitted watermark, policy state ...] as of the
-START of the batch. One canonical form: Spark compares strings.
+watermark the planner moved by the clock, axes ...]; an axis is [key, last emitted watermark, policy state ...] as of
+the START of the batch. One canonical form: Spark compares strings.
 """
 
 from __future__ import annotations
