@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from keyedwm.core.errors import InputError, OutOfTurnError, RegressionError
 from keyedwm.core.retention import History
-from keyedwm.core.watermark import Guarantee, IdleMarker, Status, Watermark, check_key, check_time
+from keyedwm.core.watermark import MAX_MS, MIN_MS, Guarantee, IdleMarker, Status, Watermark, check_key, check_time
 
 Output = Watermark | IdleMarker
 ChannelState = tuple[Status, Mapping[int, int]]
@@ -195,9 +195,11 @@ class Coalescer:
                 )
             self._swallowed += 1
         else:
-            check_time(time_ms)
+            if not MIN_MS <= time_ms <= MAX_MS:
+                check_time(time_ms)
             of_key[channel] = time_ms
-            if time_ms > self._top.get(key, time_ms - 1):
+            top = self._top.get(key)
+            if top is None or time_ms > top:
                 self._top[key] = time_ms
         if status is Status.IDLE:
             self._wake(channel)

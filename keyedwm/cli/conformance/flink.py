@@ -40,15 +40,15 @@ def number(value: object) -> int:
 
 
 def _checked(vector: dict, answers: list) -> tuple[list, list]:
-    """Expected and given answers of the steps that are checked."""
-    checked = [index for index, step in enumerate(vector["steps"]) if "expect" in step]
-    return [vector["steps"][index]["expect"] for index in checked], [answers[index] for index in checked]
+    """Expected and given answers, None for both at a step that is not checked."""
+    expected = [step.get("expect") for step in vector["steps"]]
+    return expected, [None if wanted is None else answer for wanted, answer in zip(expected, answers, strict=True)]
 
 
 def _decide(vector: dict, ours: list, peers: list[list], rule: str, shown: Callable = lambda answer: answer) -> Verdict:
     """MATCH, or decided otherwise when one of the peer's models gives the answers, or a failure."""
     expected, got = _checked(vector, ours)
-    wanted = [shown(answer) for answer in expected]
+    wanted = [None if answer is None else shown(answer) for answer in expected]
     if first_difference(wanted, got) is None:
         return MATCH
     verdict = compare(wanted, got)
@@ -205,7 +205,7 @@ def _sampler(vector: dict) -> Verdict:
 
 def _peer_only(vector: dict, answers: list) -> Verdict:
     expected, got = _checked(vector, answers)
-    wanted = [{name: _time(value) for name, value in answer.items()} for answer in expected]
+    wanted = [answer and {name: _time(value) for name, value in answer.items()} for answer in expected]
     verdict = compare(wanted, got)
     return otherwise(NO_DRIFT_RULE) if verdict is MATCH else verdict
 

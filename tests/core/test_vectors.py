@@ -1,0 +1,151 @@
+"""Every recorded sequence of the peers, through the same code as `keyedwm vectors`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from keyedwm.cli import main as command
+from keyedwm.cli.conformance.reading import Replayed, replay_all
+from keyedwm.cli.conformance.verdict import Outcome
+from keyedwm.core.errors import InputError
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+REPLAYED = list(replay_all([VECTORS / "jet", VECTORS / "flink", VECTORS / "oracle"]))
+
+# What a rule of the design decides otherwise, and the step at which that shows first.
+DECIDED = {
+    "keyed-111": 3,  # rule 4: one idle marker per idle spell
+    "keyed-201": 4,  # rule 3: a watermark wakes its channel for every key
+    "keyed-202": 2,  # rule 4
+    "keyed-204": 2,  # rule 3
+    "sess-106": 2,  # rule 11: touching sessions merge and close above their end, or neither
+    "slide-113": 5,  # rule 11: a key whose total is 0 is still in the window
+    "join-106": 3,  # rule 13: what was emitted is part of the state
+    "hist-001": 6,  # rules 6 and 7: exact, not a slot early
+    "hist-006": 2,
+    "flink-align-min-plus-drift": None,  # no counterpart: rate limits bound a batch
+    "flink-align-sampler-depth2": None,
+    "flink-align-two-sources-one-group": None,
+    "flink-split-pause-strictly-above": None,
+    "flink-split-pause-subtask-waits": None,
+    "flink-barrier-aligned-end-of-input-aborts": 1,  # rule 12: a finished channel is not waited for
+    "flink-idle-timer-arming": 6,  # rule 10: idle is exact
+    "flink-idle-timer-never-any-event": 2,
+    "flink-idle-timer-paused-clock": 5,
+    "flink-idle-timer-probe-longer-than-timeout": 1,
+    "flink-mux-never-had-splits": 0,  # rule 5: without channels all is idle
+    "flink-mux-remove-lowest": 4,  # rule 5: a removal counts at once
+    "flink-valve-finished-input-max-hazard": 4,  # rule 2: the end of a channel is no watermark
+    "flink-valve-idle-input-watermark-dropped": 6,  # rule 3: any watermark wakes
+    "flink-valve-laggard-excluded-until-caught-up": 5,  # rule 2: a woken laggard holds the output
+    "flink-valve-sole-aligned-reactivation-emits": 7,  # rule 2
+    "flink-valve-ties": 9,  # rule 2
+    "flink-valve-watermark-does-not-reactivate": 4,  # rule 3
+}
+
+
+def identity(replayed: Replayed) -> str:
+    return f"{replayed.path.name.removesuffix('.gz')}:{replayed.case}"
+
+
+@pytest.mark.parametrize("replayed", REPLAYED, ids=identity)
+def test_the_core_keeps_the_vector_or_a_rule_decides_otherwise(replayed: Replayed) -> None:
+    assert replayed.verdict.outcome is not Outcome.FAIL, replayed.line()
+
+
+def test_the_jet_and_flink_vectors_decided_otherwise_are_these_and_differ_exactly_there() -> None:
+    found = {
+        replayed.case: replayed.verdict.step
+        for replayed in REPLAYED
+        if replayed.verdict.outcome is Outcome.OTHERWISE and replayed.path.parent.name != "oracle"
+    }
+
+    assert found == DECIDED
+
+
+def test_the_oracle_lines_decided_otherwise_are_those_that_say_so() -> None:
+    summary = json.loads((VECTORS / "oracle" / "summary.json").read_text())
+    expected = Counter({name: counts["vectors"]["not_normative"] for name, counts in summary.items()})
+    found = Counter(
+        replayed.path.name.removesuffix(".jsonl.gz")
+        for replayed in REPLAYED
+        if replayed.verdict.outcome is Outcome.OTHERWISE and replayed.path.parent.name == "oracle"
+    )
+    assert found == +expected
+
+
+def test_every_decision_names_its_reason() -> None:
+    assert all(replayed.verdict.reason for replayed in REPLAYED if replayed.verdict.outcome is Outcome.OTHERWISE)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (VECTORS / "oracle").glob("*.gz")))
+def test_a_changed_answer_is_a_failure(name: str, tmp_path: Path) -> None:
+    with gzip.open(VECTORS / "oracle" / name, "rt") as stream:
+        lines = [json.loads(line) for line in stream]
+    line = next(line for line in lines if line["normative"] and any(out and len(out[0]) > 1 for out in line["out"]))
+    index, first = next((at, out[0]) for at, out in enumerate(line["out"]) if out and len(out[0]) > 1)
+    number = next((at for at, part in enumerate(first) if type(part) is int), None)
+    line["out"][index][0] = first[:1] if number is None else [*first[:number], first[number] + 1, *first[number + 1 :]]
+    path = tmp_path / "changed.jsonl"
+    path.write_text(json.dumps(line))
+    assert [replayed.verdict.outcome for replayed in replay_all([path])] == [Outcome.FAIL]
+
+
+def test_the_command_ends_with_the_counts_and_tells_by_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(VECTORS / "jet" / "keyed_coalescer.json", tmp_path)
+    assert command.main(["vectors", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == ["15 match, 4 decided otherwise, 0 fail"]
+
+
+def test_a_failure_has_a_line_with_file_case_step_expected_and_got(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (VECTORS / "flink" / "flink-valve-min-over-four.json").read_text()
+    path = tmp_path / "wrong.json"
+    vector = json.loads(text)
+    step = next(index for index, step in enumerate(vector["steps"]) if step["expect"])
+    vector["steps"][step]["expect"] = [{"wm": 123456}]
+    path.write_text(json.dumps(vector))
+    assert command.main(["vectors", str(path)]) == 1
+    line, last = capsys.readouterr().out.splitlines()
+    assert line.startswith(f'FAIL {path} flink-valve-min-over-four step {step}: expected [["wm", 123456]], got [["wm"')
+    assert last == "0 match, 0 decided otherwise, 1 fail"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.json", '{"what": 1}', "the format is not known"),
+        ("b.json", "{", "not readable as JSON"),
+        ("c.jsonl", '{"oracle": "new", "config": {}, "ops": [], "out": []}', "oracle 'new' is not known"),
+        ("d.json", '{"component": "new", "vectors": [{"id": "x"}]}', "component 'new' is not known"),
+        ("e.json", '{"schema": "wm-vectors/1", "model": "new", "steps": []}', "model 'new' is not known"),
+        ("f.json", '{"schema": "keyedwm.windows.vector/1", "family": "new"}', "window family 'new' is not known"),
+        ("g.jsonl", '{"oracle": "jet-frames", "config": {}, "ops": [["at", 1]], "out": [[]]}', "cannot be replayed"),
+        ("h.json.gz", "no gzip", "not readable as JSON"),
+    ],
+)
+def test_what_nobody_has_seen_is_a_failure_line_and_the_next_file_is_tried(
+    name: str, content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(content)
+    shutil.copy(VECTORS / "flink" / "flink-mux-single.json", tmp_path / "z.json")
+    assert command.main(["vectors", str(tmp_path)]) == 1
+    line, last = capsys.readouterr().out.splitlines()
+    assert told in line
+    assert last == "1 match, 0 decided otherwise, 1 fail"
+
+
+def test_a_path_without_vectors_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no vectors"):
+        list(replay_all([tmp_path]))
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        list(replay_all([tmp_path / "none"]))
