@@ -41,8 +41,11 @@ class Cluster:
 
     @classmethod
     def connect(cls, config: ClientConfig, timeout_ms: int = 30_000) -> Cluster:
-        """Connect; raises UnavailableError naming the addresses if no broker answers within `timeout_ms`."""
-        return cls(Connection(config, timeout_ms))
+        """Connect; raises UnavailableError naming the addresses if no broker answers within `timeout_ms`.
+
+        A shorter `kafka.default.api.timeout.ms` counts here too.
+        """
+        return cls(Connection(config, min(timeout_ms, config.api_timeout_ms)))
 
     @property
     def usable(self) -> bool:

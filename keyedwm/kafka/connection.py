@@ -9,12 +9,15 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import random
+import socket
 import time
 from typing import Any
 
 import kafka.errors as wire_errors
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.config import ClientConfig
@@ -128,16 +131,41 @@ class Retry:
 
 
 class _Manager(KafkaConnectionManager):
-    """Remembers why the last connection failed, for the message."""
+    """Closes the sockets of failed attempts, and remembers why the last one failed."""
 
     last_failure: str | None = None
 
-    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:
+        dialer = KafkaNetSocket()
+        self.last_failure = f"{node.host}: the name does not resolve"
+        for family, kind, protocol, _, address in dialer.dns_lookup(node.host, node.port):
+            try:
+                return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, timeout_at)
+            except (OSError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
+                self.last_failure = f"{node.host}:{node.port}: {error}"
+        raise wire_errors.KafkaConnectionError(self.last_failure)
+
+    async def _dial(
+        self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, timeout_at: float | None
+    ) -> KafkaTCPTransport:
+        opened: KafkaTCPTransport | None = None
+        ready = False
         try:
-            return await super()._build_transport(node, timeout_at=timeout_at)
-        except Exception as error:
-            self.last_failure = f"{node.host}:{node.port}: {error}"
-            raise
+            sock.settimeout(0)
+            for option in self.config["socket_options"]:
+                sock.setsockopt(*option)
+            await dialer.sock_connect(self._net, sock, address, timeout_at=timeout_at)
+            if self.ssl_enabled:
+                settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+                opened = KafkaSSLTransport(self._net, sock, host=host, **settings)
+            else:
+                opened = KafkaTCPTransport(self._net, sock, host=host)
+            await opened.handshake()
+            ready = True
+            return opened
+        finally:
+            if not ready:
+                (opened or sock).close()
 
 
 def _settings(config: ClientConfig) -> dict[str, Any]:
