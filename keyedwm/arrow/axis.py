@@ -148,11 +148,12 @@ def _admitted(  # noqa: PLR0917  compiled code takes no keywords
             continue
         candidate = min(watermark_ms, event)
         if kind == _FRAME:
-            rest = (candidate - offset_ms) % size_ms
+            rest = (candidate % size_ms - offset_ms) % size_ms
             candidate = candidate - rest if candidate >= _NONE + rest else _NONE
         if has_sent and candidate <= sent_ms:
             continue
-        if kind == _STEP and has_sent and candidate - size_ms < sent_ms:
+        # As unsigned numbers the distance to the last one sent cannot overflow.
+        if kind == _STEP and has_sent and np.uint64(candidate - sent_ms) < np.uint64(size_ms):
             continue
         sent_ms = candidate
         has_sent = True

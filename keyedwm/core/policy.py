@@ -115,7 +115,7 @@ class LagAndDelay:
         _check_span("watermarkDelay", self.delay_ms)
 
     @property
-    def event_lag_ms(self) -> int | None:
+    def event_lag_ms(self) -> int:
         """The lag; without a delay an event is known at once."""
         return self.lag_ms if self.delay_ms else 0
 
@@ -136,7 +136,7 @@ class LagAndDelay:
 class _LagAndDelayRun:
     def __init__(self, config: LagAndDelay, state: Sequence[int]) -> None:
         _check_state("lagAndDelay", state, fits=not state or len(state) % 2 == 1)
-        self._lag_ms = config.lag_ms
+        self._lag_ms = config.event_lag_ms
         self._delay_ms = config.delay_ms
         self._watermark_ms = state[0] if state else None
         self._history = History(zip(state[1::2], state[2::2], strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,7 +55,7 @@ def vectorised(config, run, cuts=()):
         axis = AxisRun(config, AxisState.from_list(state.as_list()), now_ms)
         sent = []
         edges = [0, *sorted(cut for cut in cuts if cut < len(batch)), len(batch)]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             part = batch[start:end]
             event_ms = np.array([time_ms for time_ms, _ in part], np.int64)
             known = np.array([known for _, known in part], np.bool_)
