@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
 import time
@@ -16,10 +17,11 @@ from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.connection import Retry
+from keyedwm.kafka.errors import Code
 from keyedwm.kafka.values import Codec, TopicPartition
 
-HOUR_MS = 3_600_000
 NO_TIMESTAMP = -1
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class Record(NamedTuple):
@@ -30,6 +32,11 @@ class Record(NamedTuple):
     value: bytes | None = b""
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def at(ms: int) -> dt.datetime:
+    """A time as Arrow gives it back."""
+    return EPOCH + dt.timedelta(milliseconds=ms)
 
 
 def cluster_at(bootstrap: str) -> Cluster:
@@ -52,10 +59,24 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record], codec: Codec 
     cluster = cluster_at(bootstrap)
     retry = Retry(cluster.config, f"producing to {topic}")
     for partition, of_partition in sorted(by_partition.items()):
-        (node,) = cluster.leaders([TopicPartition(topic, partition)], retry)
-        answer = cluster.connection.call(node, _produce_request(topic, partition, _batch(of_partition, codec)))
-        (code,) = [p.error_code for t in answer.responses for p in t.partition_responses]
-        assert code == 0, f"{topic}-{partition} refused the records with error {code}"
+        place, batch = TopicPartition(topic, partition), _batch(of_partition, codec)
+        while code := _append(cluster, place, batch, retry):
+            # A topic made a moment ago may not have its leader in place yet.
+            assert code.moved, f"{place} refused the records: {code.name}"
+            cluster.forget_leaders([topic])
+            retry.pause(code.name)
+
+
+def _append(cluster: Cluster, place: TopicPartition, batch: bytes, retry: Retry) -> Code:
+    (node,) = cluster.leaders([place], retry)
+    kind = ProduceRequest.TopicProduceData
+    data = kind.PartitionProduceData(index=place.partition, records=batch)
+    request = ProduceRequest(
+        transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[kind(name=place.topic, partition_data=[data])],
+        min_version=3, max_version=9,
+    )  # fmt: skip
+    answer = cluster.connection.call(node, request)
+    return Code.of(answer.responses[0].partition_responses[0].error_code)
 
 
 def _batch(records: Sequence[Record], codec: Codec) -> bytes:
@@ -66,15 +87,6 @@ def _batch(records: Sequence[Record], codec: Codec) -> bytes:
     for offset, r in enumerate(records):
         builder.append(offset, r.timestamp_ms, r.key, r.value, list(r.headers))
     return bytes(builder.build())
-
-
-def _produce_request(topic: str, partition: int, batch: bytes) -> ProduceRequest:
-    kind = ProduceRequest.TopicProduceData
-    data = kind.PartitionProduceData(index=partition, records=batch)
-    return ProduceRequest(
-        transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[kind(name=topic, partition_data=[data])],
-        min_version=3, max_version=9,
-    )  # fmt: skip
 
 
 def wait_until(reached: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:

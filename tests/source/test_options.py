@@ -51,7 +51,7 @@ WRONG = [
     ({"watermarkLag": "3"}, r"option watermarkLag: '3' is wrong; a duration such as"),
     ({"watermarkLag": "-3 seconds"}, r"option watermarkLag: '-3 seconds' is wrong; a duration such as"),
     ({"idleTimeout": "never"}, r"option idleTimeout: 'never' is wrong; a duration such as"),
-    ({"idleTimeout": "0 seconds"}, r"option idleTimeout: '0 seconds' is wrong; a duration above 0 is wanted, or none"),
+    ({"idleTimeout": "0 seconds"}, r"idleTimeout is 0 ms, it must be above 0, or none"),
     ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; null or fail is wanted"),
     ({"guarantee": "at-most-once"}, r"option guarantee: 'at-most-once' is wrong; one of exactly-once, at-least-once"),
     ({"columns": "value,valeu"}, r"option columns: 'valeu' is not a column of the source .*; did you mean value\?"),

@@ -1,0 +1,166 @@
+"""A commit that is lost, foreign, stale, damaged or refused costs a second read and changes nothing else."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka.protocol.admin import CreateAclsRequest, DeleteGroupsRequest
+
+from keyedwm.core.axis import AxisState
+from keyedwm.core.encoding import encode_committed, try_decode
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.connection import Retry
+from keyedwm.kafka.values import TopicPartition
+from keyedwm.testing.local import local_broker
+from tests.tools import NO_TIMESTAMP, Record, Stream, cluster_at, controls, events, make_topic, produce
+
+PARTITIONS = 3
+WRONG_STATE = {0: AxisState(policy=(10**15,), emitted_ms=10**15)}
+
+Damage = Callable[[Cluster, str, list[TopicPartition]], None]
+
+
+def committed(cluster: Cluster, group: str, places: list[TopicPartition]) -> dict:
+    return cluster.fetch_offsets(group, places)
+
+
+def deleted(cluster: Cluster, group: str, places: list[TopicPartition]) -> None:
+    node = cluster.coordinator(group, 0, Retry(cluster.config, "deleting a group"))
+    answer = cluster.connection.call(node, DeleteGroupsRequest(groups_names=[group], max_version=2))
+    assert answer.results[0].error_code == 0
+
+
+def rewritten(change: Callable[[int, str], tuple[int, str]]) -> Damage:
+    def damage(cluster: Cluster, group: str, places: list[TopicPartition]) -> None:
+        found = committed(cluster, group, places)
+        assert found
+        cluster.commit_offsets(group, {tp: change(c.next_offset, c.metadata) for tp, c in found.items()})
+
+    return damage
+
+
+def foreign(next_offset: int, metadata: str) -> tuple[int, str]:
+    ours = try_decode(metadata)
+    assert ours is not None
+    return next_offset, encode_committed("somebody.els", ours.snapshot_id, 0, WRONG_STATE)
+
+
+def of_another_batch(next_offset: int, metadata: str) -> tuple[int, str]:
+    ours = try_decode(metadata)
+    assert ours is not None
+    return next_offset, encode_committed(ours.token, ours.snapshot_id + 1, 0, WRONG_STATE)
+
+
+DAMAGES: dict[str, Damage] = {
+    "deleted": deleted,
+    "garbage": rewritten(lambda offset, _: (offset, "garbage")),
+    "empty": rewritten(lambda offset, _: (offset, "")),
+    "newer version": rewritten(lambda offset, text: (offset, text.replace("keyedwm1:", "keyedwm2:"))),
+    "one byte changed": rewritten(lambda offset, text: (offset, text[:-1] + ("1" if text[-1] == "0" else "0"))),
+    "cut short": rewritten(lambda offset, text: (offset, text[: len(text) // 2])),
+    "stale offset": rewritten(lambda offset, text: (offset - 1, text)),
+    "of another query": rewritten(foreign),
+    "of another batch": rewritten(of_another_batch),
+}
+
+
+def records(seed: str, count: int = 60) -> list[Record]:
+    rng = random.Random(seed)
+    return [
+        Record(rng.randrange(PARTITIONS), rng.choice([NO_TIMESTAMP, *(rng.randrange(10**6) for _ in range(4))]))
+        for _ in range(count)
+    ]
+
+
+def run(stream: Stream, damage: Callable[[], None] = lambda: None) -> tuple[list, list]:
+    """The offset log without clocks and names, and all rows; `damage` comes after every batch."""
+    rows = []
+    while (batch := stream.batch()) is not None:
+        rows.append((events(batch), controls(batch)))
+        damage()
+        stream.restart()
+    return [timeless(offset) for offset in stream.log[1:]], rows
+
+
+def timeless(offset: dict) -> dict:
+    kept = copy.deepcopy({k: v for k, v in offset.items() if k not in ("now_ms", "group", "token")})
+    for of_topic in kept["channels"].values():
+        for channel in of_topic.values():
+            channel[2] = "since_ms"
+    return kept
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_commit_changes_no_result(kafka, topic_of, open_stream, seed, caplog, damage):  # noqa: PLR0917 - fixtures
+    topic = topic_of(PARTITIONS)
+    produce(kafka.bootstrap, topic, records(f"{seed} recovery"))
+    options = {"maxOffsetsPerTrigger": "15", "watermarkLag": "100 milliseconds", "idleTimeout": "none"}
+    expected = run(open_stream(topic, options))
+    assert len(expected[0]) > 4
+    stream = open_stream(topic, options)
+    places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+    cluster = cluster_at(kafka.bootstrap)
+    with caplog.at_level(logging.INFO, "keyedwm.source"):
+        found = run(stream, lambda: damage(cluster, stream.log[0]["group"], places) if reads(stream) else None)
+    assert found == expected
+    assert "recovery read" in caplog.text
+
+
+def reads(stream: Stream) -> bool:
+    return any(channel[0] for of_topic in stream.offset["channels"].values() for channel in of_topic.values())
+
+
+def test_committed_states_are_taken_and_nothing_is_read_twice(kafka, topic_of, open_stream, seed, caplog):
+    topic = topic_of(PARTITIONS)
+    produce(kafka.bootstrap, topic, records(f"{seed} recovery"))
+    with caplog.at_level(logging.INFO, "keyedwm.source"):
+        run(open_stream(topic, maxOffsetsPerTrigger="15"))
+    assert "recovery read" not in caplog.text
+
+
+def test_users_see_the_real_backlog_of_the_group(kafka, topic_of, open_stream):
+    topic = topic_of()
+    produce(kafka.bootstrap, topic, [Record(0, 1)] * 10)
+    stream = open_stream(topic, {"maxOffsetsPerTrigger": "4", "kafka.group.id": f"shown-{topic}"})
+    stream.batch()
+    assert (
+        committed(cluster_at(kafka.bootstrap), f"shown-{topic}", [TopicPartition(topic, 0)])[topic, 0].next_offset == 4
+    )
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """A broker that lets nobody use any consumer group."""
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:somebody",
+    }
+    with local_broker(extra=rights) as running:
+        cluster = cluster_at(running.bootstrap)
+        deny = CreateAclsRequest.AclCreation(
+            resource_type=3, resource_name="*", resource_pattern_type=3, principal="User:ANONYMOUS", host="*",
+            operation=2, permission_type=2,
+        )  # fmt: skip
+        answer = cluster.connection.call(None, CreateAclsRequest(creations=[deny], max_version=2))
+        assert answer.results[0].error_code == 0, answer.results[0].error_message
+        yield running.bootstrap
+        cluster.close()
+
+
+def test_a_refused_group_changes_no_result(kafka, topic_of, open_stream, guarded, seed, caplog):  # noqa: PLR0917 - fixtures
+    sent = records(f"{seed} refused")
+    options = {"maxOffsetsPerTrigger": "15", "watermarkLag": "100 milliseconds", "idleTimeout": "none"}
+    topic = topic_of(PARTITIONS)
+    make_topic(guarded, topic, PARTITIONS)
+    produce(kafka.bootstrap, topic, sent)
+    produce(guarded, topic, sent)
+    expected = run(open_stream(topic, options))
+    with caplog.at_level(logging.WARNING, "keyedwm.source"):
+        found = run(open_stream(topic, {**options, "kafka.bootstrap.servers": guarded}))
+    assert found == expected
+    assert "every batch is read a second time" in caplog.text
