@@ -44,7 +44,7 @@ def load(bootstrap: str, records: int) -> None:
     keys = pa.array([b"k%03d" % i for i in range(KEYS)], pa.binary()).take(pa.array(numbers % KEYS))
     values = pa.array([b"x" * VALUE_BYTES], pa.binary()).take(pa.array(np.zeros(each, np.int64)))
     table = pa.table({"key": keys, "value": values, "timestamp": pa.array(FIRST_MS + numbers)})
-    send(cluster, TOPIC, {partition: table for partition in range(PARTITIONS)})
+    send(cluster, TOPIC, dict.fromkeys(range(PARTITIONS), table))
     cluster.close()
 
 
