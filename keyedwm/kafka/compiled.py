@@ -1,10 +1,11 @@
 """One decorator for compiled functions: cached on disk where a cache directory is writable, else compiled per process.
 
-Rule: whatever it decorates releases the interpreter lock, checks its own bounds and allocates nothing that grows.
+Rule: what it decorates checks its own bounds, as numba does not, and runs without the interpreter lock.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import TypeVar
@@ -21,9 +22,15 @@ def compiled(function: _Function) -> _Function:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError as error:
         # numba raises this while decorating, when no place for its cache is writable
-        if "cache" not in str(error):
+        if "cannot cache function" not in str(error):
             raise
-        _log.warning(
-            "no writable directory for compiled code, every process compiles anew; set NUMBA_CACHE_DIR to change that"
-        )
+        _warn_once()
         return numba.njit(nogil=True)(function)
+
+
+@functools.cache
+def _warn_once() -> None:
+    _log.warning(
+        "no directory for compiled code is writable, so every process compiles anew (some seconds): "
+        "set NUMBA_CACHE_DIR to a writable one"
+    )

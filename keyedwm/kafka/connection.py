@@ -24,6 +24,7 @@ from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError
 
 MAX_ANSWER_BYTES = 2**31 - 1
+RECEIVE_BYTES = 256 << 10
 
 Answer = concurrent.futures.Future[Any]
 
@@ -130,6 +131,19 @@ class Retry:
         self._pause_ms = min(self._pause_ms * 2, self._config.retry_backoff_max_ms)
 
 
+class _Transport(KafkaTCPTransport):
+    """Takes what has arrived in one call; kafka-python takes 4 KiB at a time."""
+
+    def _sock_recv(self) -> tuple[bytes, wire_errors.KafkaConnectionError | None]:
+        try:
+            data = self._sock.recv(RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return b"", None
+        except OSError as error:
+            return b"", wire_errors.KafkaConnectionError(error)
+        return data, None if data else wire_errors.KafkaConnectionError("the broker closed the connection")
+
+
 class _Manager(KafkaConnectionManager):
     """Closes the sockets of failed attempts, and remembers why the last one failed."""
 
@@ -159,7 +173,7 @@ class _Manager(KafkaConnectionManager):
                 settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
                 opened = KafkaSSLTransport(self._net, sock, host=host, **settings)
             else:
-                opened = KafkaTCPTransport(self._net, sock, host=host)
+                opened = _Transport(self._net, sock, host=host)
             await opened.handshake()
             ready = True
             return opened

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import FencedError, InputError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.encode import Producer
+from keyedwm.kafka.errors import UnknownTopicError
+from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.produce import Sender, new_producer, send
+from keyedwm.kafka.values import Codec
+
+MakeTopic = Callable[..., str]
+
+
+def read(cluster: Cluster, topic: str, end: int) -> list[bytes]:
+    return [
+        value
+        for part in read_ranges(cluster, [Range(topic, 0, 0, end)])
+        for value in part.records.value.to_pylist()  # type: ignore[union-attr]
+    ]
+
+
+def test_several_tables_by_one_sender_follow_each_other(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    sender = Sender(cluster, new_producer(cluster), codec=Codec.LZ4)
+    for first in (0, 3, 6):
+        table = pa.table({"value": [b"%d" % i for i in range(first, first + 3)]})
+        assert sender.send(topic, {0: table, 1: table.slice(0, 0)}) == {(topic, 0): first + 3}
+    assert read(cluster, topic, 9) == [b"%d" % i for i in range(9)]
+
+
+def test_a_repeated_batch_is_written_once(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    producer = new_producer(cluster)
+    table = pa.table({"value": ["a", "b"]})
+    for _ in range(2):
+        Sender(cluster, producer).send(topic, {0: table})
+    assert cluster.latest([(topic, 0)]) == {(topic, 0): 2}
+
+
+def test_moved_leaders_are_looked_up_and_order_is_kept(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    cluster.partitions([topic])
+    cluster._topics[topic].leaders[0] = 4711  # type: ignore[index]
+    send(cluster, topic, {0: pa.table({"value": [b"%06d" % i + b"x" * 400 for i in range(20_000)]})})
+    assert [value[:6] for value in read(cluster, topic, 20_000)] == [b"%06d" % i for i in range(20_000)]
+
+
+def test_a_record_that_the_topic_does_not_take_is_an_input_error(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(1, max_message_bytes="1000")
+    with pytest.raises(InputError, match=rf"{topic}-0 does not take a batch of .* max\.message\.bytes"):
+        send(cluster, topic, {0: pa.table({"value": [b"x" * 2_000]})})
+
+
+def test_a_gap_in_the_sequence_is_an_error(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    sender = Sender(cluster, new_producer(cluster))
+    sender.send(topic, {0: pa.table({"value": ["a"]})})
+    sender.sequences[topic, 0] = 7  # type: ignore[index]
+    with pytest.raises(InputError, match=f"{topic}-0 does not take a batch"):
+        sender.send(topic, {0: pa.table({"value": ["b"]})})
+
+
+def test_a_producer_of_an_older_epoch_is_fenced(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    number = new_producer(cluster).producer_id
+    Sender(cluster, Producer(number, 3)).send(topic, {0: pa.table({"value": ["a"]})})
+    with pytest.raises(FencedError, match=f"{topic}-0"):
+        Sender(cluster, Producer(number, 2)).send(topic, {0: pa.table({"value": ["b"]})})
+
+
+def test_a_missing_partition_is_named_before_anything_is_written(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    with pytest.raises(UnknownTopicError, match=f"topic '{topic}' has no partition 3"):
+        send(cluster, topic, {3: pa.table({"value": ["a"]})})
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        (pa.table({"vaule": ["a"]}), "column vaule"),
+        (pa.table({"value": ["a"], "timestamp": pa.array([None], pa.int64())}), "column timestamp has nulls"),
+    ],
+)
+def test_a_column_that_cannot_be_written_is_named(
+    cluster: Cluster, make_topic: MakeTopic, table: pa.Table, named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        send(cluster, make_topic(1), {0: table})
