@@ -21,7 +21,11 @@ from pyspark_wm_source.axes import Axis
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """What one task reads of one channel, and its state at the start. `woken`: it was idle until this batch."""
+    """What one task reads of one channel, and its state at the start.
+
+    woken: it was idle until this batch. opening: watermarks (key, ms) due before its first event. A channel whose range
+    is cut has several `parts`: each starts from a neutral state and tells no watermark in band (DESIGN section 5.6).
+    """
 
     channel: TopicPartition
     start: int
@@ -29,15 +33,19 @@ class Range:
     bad: int
     axes: Mapping[int, AxisState]
     woken: bool = False
+    opening: tuple[tuple[int, int], ...] = ()
+    part: int = 0
+    parts: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class After:
-    """A channel's state once its range was read."""
+    """A channel's state once its range was read; `cut`: it was read in parts, so its watermark was not told yet."""
 
     next_offset: int
     bad: int
     axes: Mapping[int, AxisState]
+    cut: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,10 +80,12 @@ class ChannelRun:
             times[name] = (ms, valid)
             positions, watermarks = run.rows(ms, valid)
             marks += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
-        return Observed(event_ms=times, watermarks=tuple(sorted(marks)))
+        return Observed(event_ms=times, watermarks=tuple(sorted(marks)) if self.task.parts == 1 else ())
 
     def end(self) -> tuple[tuple[int, int], ...]:
         """Return the watermarks (key, ms) that stand after the range's last event."""
+        if self.task.parts > 1:
+            return ()
         ends = ((self._keys[name], run.end()) for name, run in self._runs.items())
         return tuple(sorted((key, ms) for key, ms in ends if ms is not None))
 

@@ -2,7 +2,7 @@
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
 An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, keys whose
-watermark the planner moved by the clock, axes ...]; an axis is [key, last emitted watermark, policy state ...] as of
+watermark the planner itself moved, axes ...]; an axis is [key, last emitted watermark, policy state ...] as of
 the START of the batch. One canonical form: Spark compares strings.
 """
 
@@ -26,7 +26,7 @@ NOT_STARTED = -1
 class Channel:
     """A channel in one batch; its range is [next_offset - read, next_offset), axes: key → state at its start.
 
-    announced: keys of the watermarks that the planner itself moved, by the clock.
+    announced: keys of the watermarks that the planner itself moved: by the clock, or after a range read in parts.
     """
 
     next_offset: int

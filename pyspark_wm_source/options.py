@@ -23,12 +23,13 @@ _SPARK = ("checkpointLocation", "queryName")
 _OURS = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
     "guarantee", "columns",
 )  # fmt: skip
 # Known names that this version cannot honour yet: refusing them by name beats reading other rows than were asked for.
-_ABSENT = ("minPartitions", "maxRecordsPerPartition", "propagate")
+_ABSENT = ("propagate",)
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _FORBIDDEN_KAFKA = (
     "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
@@ -52,6 +53,8 @@ class SourceOptions:
     max_offsets: int | None
     min_offsets: int | None
     max_trigger_delay_ms: int
+    least_tasks: int | None
+    most_records: int | None
     fail_on_data_loss: bool
     fail_on_bad_event_time: bool
     include_headers: bool
@@ -86,6 +89,8 @@ class SourceOptions:
             max_offsets=largest,
             min_offsets=smallest,
             max_trigger_delay_ms=duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
+            least_tasks=_count(given, "minPartitions"),
+            most_records=_count(given, "maxRecordsPerPartition"),
             fail_on_data_loss=boolean("failOnDataLoss", given.get("failondataloss", "true")),
             fail_on_bad_event_time=_word(given, "onBadEventTime", "null", ("null", "fail")) == "fail",
             include_headers=boolean("includeHeaders", given.get("includeheaders", "false")),

@@ -34,12 +34,13 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The options that planning needs; None: no such limit. clocked: axes whose watermark moves with the clock, too."""
+    """The options that planning needs; None: no such limit. clocked: the axes that move with the clock, too."""
 
     guarantee: Guarantee
     idle_timeout_ms: int | None
     max_offsets: int | None
     retention_ms: int | None = None
+    axes: tuple[AxisConfig, ...] = ()
     clocked: tuple[AxisConfig, ...] = ()
 
 
@@ -61,8 +62,10 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
             channel = replace(channel, next_offset=seen.ends[tp])
         behind = seen.ends[tp] > channel.next_offset
         status = _judged(channel, rules, behind=behind, asked_ms=seen.asked_ms)
-        if rules.clocked and not behind and status is Status.ACTIVE:
-            channel = _by_clock(channel, rules.clocked, now_ms)
+        if tp in after and after[tp].cut:
+            channel = _told(channel, rules.axes, now_ms)
+        elif rules.clocked and not behind and status is Status.ACTIVE:
+            channel = _told(channel, rules.clocked, now_ms)
         changes += _advances(tp, start.channels.get(tp), channel)
         if status is not channel.status:
             changes.append(Woken(str(tp)) if status is Status.ACTIVE else WentIdle(str(tp)))
@@ -122,10 +125,10 @@ def _new(begin: int, now_ms: int) -> Channel:
     return Channel(next_offset=begin, read=0, status=Status.ACTIVE, since_ms=now_ms, bad=0, axes={})
 
 
-def _by_clock(channel: Channel, clocked: Iterable[AxisConfig], now_ms: int) -> Channel:
-    """The channel after a while without records: what its policies say by the clock alone (DESIGN rule 7)."""
+def _told(channel: Channel, configs: Iterable[AxisConfig], now_ms: int) -> Channel:
+    """The channel with what its policies say now: by the clock (DESIGN rule 7), or after a range read in parts."""
     axes, announced = dict(channel.axes), []
-    for config in clocked:
+    for config in configs:
         axis = Axis(config, axes.get(config.key))
         if axis.end(now_ms) is not None:
             announced.append(config.key)

@@ -9,37 +9,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.encoding import try_decode
 from keyedwm.core.errors import DataLossError
 from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.errors import GroupAccessError, UnknownTopicError
+from keyedwm.kafka.errors import UnknownTopicError
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.begin import assigned, begins
-from pyspark_wm_source.channel import After, Range
-from pyspark_wm_source.offsets import NOT_STARTED, Channel, QueryOffset, as_spark_offsets
+from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset, as_spark_offsets
 from pyspark_wm_source.options import SourceOptions
 from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
-from pyspark_wm_source.scan import recover
-from pyspark_wm_source.splits import Split, splits
+from pyspark_wm_source.settle import Settler
+from pyspark_wm_source.splits import Cutting, Split, splits
 
 LOG = logging.getLogger("keyedwm.source")
 _TOKEN_CHARACTERS = 12
 _ASSIGNMENT_AGE_S = 1.0
 _END_ATTEMPTS = 4
 _END_PAUSE_S = 0.1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _After:
-    """The states once the batch ending at `batch` was read."""
-
-    batch: int
-    group: str
-    states: Mapping[TopicPartition, After]
 
 
 class Planner:
@@ -49,13 +38,19 @@ class Planner:
         self._options = options
         self._initial: QueryOffset | None = None
         self._assigned: tuple[float, tuple[TopicPartition, ...]] | None = None
-        self._after: _After | None = None
+        self._cutting = Cutting(
+            axes={name: axis.config.key for name, axis in options.axes.items()},
+            control=options.emit_control,
+            barriers=options.barriers,
+            least_tasks=options.least_tasks,
+            most_records=options.most_records,
+        )
+        self._settler = Settler(options, self._cutting)
         self._frozen: Seen | None = None
         self._freeze = False
         self._closed = False
         self._planned_at_s = time.monotonic()
         self._ends: dict[TopicPartition, int] | None = None
-        self._warned_of_access = False
 
     @property
     def _cluster(self) -> Cluster:
@@ -83,7 +78,7 @@ class Planner:
     def next(self, start_json: Mapping[str, Any], *, once: bool) -> QueryOffset | None:
         """Return the end of the next batch, or None if there is nothing to tell."""
         start = QueryOffset.from_json(start_json)
-        after = self._settle(start)
+        after = self._settler.settle(self._cluster, start)
         seen = self._look(start)
         options = self._options
         rules = Rules(
@@ -91,6 +86,7 @@ class Planner:
             idle_timeout_ms=options.idle_timeout_ms,
             max_offsets=None if once else options.max_offsets,
             retention_ms=options.retention_ms,
+            axes=tuple(axis.config for axis in options.axes.values()),
             clocked=tuple(axis.config for axis in options.axes.values() if axis.moves_by_clock),
         )
         planned = plan(start, after, seen, rules)
@@ -106,9 +102,7 @@ class Planner:
 
     def splits(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[Split]:
         """Cut the batch between two offsets into tasks."""
-        keys = {name: axis.config.key for name, axis in self._options.axes.items()}
-        start, end = QueryOffset.from_json(start_json), QueryOffset.from_json(end_json)
-        return splits(start, end, keys, barriers=self._options.barriers, control=self._options.emit_control)
+        return splits(QueryOffset.from_json(start_json), QueryOffset.from_json(end_json), self._cutting)
 
     def reported(self) -> dict[str, dict[str, int]] | None:
         """Return the newest log ends seen, in Spark's shape."""
@@ -183,41 +177,6 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise DataLossError(what)
         LOG.warning("%s; going on (failOnDataLoss=false)", what)
-
-    def _settle(self, start: QueryOffset) -> Mapping[TopicPartition, After]:
-        """The states once the batch ending at `start` was read: from the committed offsets, else by reading again."""
-        kept = self._after
-        if kept is not None and (kept.batch, kept.group) == (start.batch, start.group):
-            return kept.states
-        moved = dict(start.moved())
-        states = self._committed(start, moved) if moved else {}
-        if lacking := [_range(tp, moved[tp]) for tp in sorted(moved) if tp not in states]:
-            LOG.info("recovery read of %d channels of batch %d", len(lacking), start.batch)
-            states |= recover(self._cluster, lacking, self._options, start.now_ms)
-        self._after = _After(batch=start.batch, group=start.group, states=states)
-        return states
-
-    def _committed(self, start: QueryOffset, moved: Mapping[TopicPartition, Channel]) -> dict[TopicPartition, After]:
-        """Committed states that are exactly those of this batch; anything else is as good as missing."""
-        try:
-            found = self._cluster.fetch_offsets(start.group, moved)
-        except GroupAccessError as error:
-            if not self._warned_of_access:
-                LOG.warning("%s: every batch is read a second time for its watermarks", error)
-            self._warned_of_access = True
-            return {}
-        states = {}
-        for tp, committed in found.items():
-            state = try_decode(committed.metadata)
-            if state is None or committed.next_offset != moved[tp].next_offset:
-                continue
-            if (state.token, state.snapshot_id) == (start.token, start.batch):
-                states[tp] = After(next_offset=committed.next_offset, bad=state.bad_count, axes=state.axes)
-        return states
-
-
-def _range(tp: TopicPartition, channel: Channel) -> Range:
-    return Range(channel=tp, start=channel.start, end=channel.next_offset, bad=channel.bad, axes=channel.axes)
 
 
 def _went_back(start: QueryOffset, tp: TopicPartition, end: int) -> bool:

@@ -7,7 +7,7 @@ read, so it is logged and never fails a task.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.channel import After, ChannelRun, Observed, Range
 from pyspark_wm_source.fetching import fetch
 from pyspark_wm_source.options import SourceOptions
-from pyspark_wm_source.splits import Split
+from pyspark_wm_source.splits import Split, part_group
 
 LOG = logging.getLogger("keyedwm.source")
 
@@ -30,7 +30,7 @@ LOG = logging.getLogger("keyedwm.source")
 def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one split in `schema`; a channel's rows come in its order."""
     builder = RowBuilder(schema, split.stamps)
-    states: dict[TopicPartition, After] = {}
+    states: list[tuple[Range, After]] = []
     yield from pack(_rows(split, options, builder, states))
     if states:
         _leave(split, shared(options.client), states)
@@ -64,7 +64,7 @@ def _wanted(columns: set[str], options: SourceOptions) -> Wanted:
 
 
 def _rows(
-    split: Split, options: SourceOptions, builder: RowBuilder, states: dict[TopicPartition, After]
+    split: Split, options: SourceOptions, builder: RowBuilder, states: list[tuple[Range, After]]
 ) -> Iterator[pa.RecordBatch]:
     control = options.emit_control
     if control and split.control:
@@ -73,22 +73,21 @@ def _rows(
         return
     wanted = _wanted(set(builder.schema.names), options)
     runs = [_run(task, options, split.now_ms) for task in split.ranges]
-    woken = {index for index, task in enumerate(split.ranges) if task.woken}
+    unopened = {index for index, task in enumerate(split.ranges) if task.woken or task.opening}
     for index, records, done in fetch(shared(options.client), split.ranges, wanted, options):
         run = runs[index]
         observed = run.observe(records)
-        if records.count and index in woken:
-            woken.discard(index)
-            if control:
-                yield builder.control([channel_row(Kind.ACTIVE, run.task.channel, int(records.offset[0]))])
         if records.count:
+            if control and index in unopened:
+                yield builder.control(_opening(run.task, int(records.offset[0])))
+            unopened.discard(index)
             yield _events(run.task, records, observed, builder, control=control)
         if done:
             ends = run.end()
-            states[run.task.channel] = run.after()
+            states.append((run.task, run.after()))
             if control:
-                rows = _closing(run.task, ends, split, woken=index in woken, barriers=options.barriers)
-                yield builder.control(list(rows))
+                opening = _opening(run.task, run.task.end) if index in unopened else []
+                yield builder.control([*opening, *_closing(run.task, ends, split, barriers=options.barriers)])
 
 
 def _events(task: Range, records: Records, observed: Observed, builder: RowBuilder, *, control: bool) -> pa.RecordBatch:
@@ -116,26 +115,30 @@ def _events(task: Range, records: Records, observed: Observed, builder: RowBuild
     return builder.interleave(batch, marks, [row for row, _, _ in observed.watermarks])
 
 
-def _closing(
-    task: Range, ends: Sequence[tuple[int, int]], split: Split, *, woken: bool, barriers: bool
-) -> Iterator[ControlRow]:
-    """The rows after a channel's last event: they carry the next offset. `woken`: no event came to carry the news."""
-    if woken:
-        yield channel_row(Kind.ACTIVE, task.channel, task.end)
+def _opening(task: Range, offset: int) -> list[ControlRow]:
+    """The rows before a channel's first event, or, if none came, at the end of its range."""
+    woken = [channel_row(Kind.ACTIVE, task.channel, offset)] if task.woken else []
+    due = [channel_row(Kind.WATERMARK, task.channel, offset, key=key, watermark_ms=ms) for key, ms in task.opening]
+    return woken + due
+
+
+def _closing(task: Range, ends: Sequence[tuple[int, int]], split: Split, *, barriers: bool) -> Iterator[ControlRow]:
+    """The rows after a channel's last event: they carry the next offset."""
     for key, ms in ends:
         yield channel_row(Kind.WATERMARK, task.channel, task.end, key=key, watermark_ms=ms)
-    if barriers:
+    if barriers and task.part == task.parts - 1:
         yield channel_row(Kind.BARRIER, task.channel, task.end, snapshot=split.batch, channels=split.channels)
 
 
-def _leave(split: Split, cluster: Cluster, states: Mapping[TopicPartition, After]) -> None:
-    """Commit every channel's state in one request."""
-    positions: dict[tuple[str, int], tuple[int, str]] = {
-        tp: (after.next_offset, encode_committed(split.token, split.batch, after.bad, after.axes))
-        for tp, after in states.items()
-    }
-    refused = {tp: code for tp, code in cluster.commit_offsets(split.group, positions).items() if code is not Code.NONE}
-    for tp, code in sorted(refused.items()):
-        LOG.warning(
-            "group %s: the state of %s was not committed (%s); it will be read again", split.group, tp, code.name
-        )
+def _leave(split: Split, cluster: Cluster, states: Sequence[tuple[Range, After]]) -> None:
+    """Commit every range's state, one request per group."""
+    groups: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
+    for task, after in states:
+        state = encode_committed(split.token, split.batch, after.bad, after.axes)
+        group = part_group(split.group, task.part, task.parts)
+        groups.setdefault(group, {})[task.channel] = (after.next_offset, state)
+    for group, positions in groups.items():
+        answers = cluster.commit_offsets(group, positions)
+        for tp, code in sorted(answers.items()):
+            if code is not Code.NONE:
+                LOG.warning("group %s: the state of %s was not committed (%s); it is read again", group, tp, code.name)

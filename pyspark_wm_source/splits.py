@@ -16,6 +16,7 @@ from keyedwm.core.rows import Kind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.channel import Range
+from pyspark_wm_source.cutting import cut, parts_of
 from pyspark_wm_source.offsets import Channel, QueryOffset
 
 OFFSETS_PER_TASK = 50_000
@@ -35,17 +36,34 @@ class Split(InputPartition):
     now_ms: int
 
 
-def splits(
-    start: QueryOffset, end: QueryOffset, axes: Mapping[str, int], *, control: bool, barriers: bool
-) -> list[Split]:
-    """Cut the batch that ends at `end` into tasks; axes: name → watermark key; control: are control rows wanted."""
-    known = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=barriers)) if control else ()
-    groups = list(_groups(start, end)) or ([()] if known else [])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cutting:
+    """How a batch is cut: axes name → watermark key; are control and barrier rows wanted; Spark's two limits."""
+
+    axes: Mapping[str, int]
+    control: bool
+    barriers: bool
+    least_tasks: int | None = None
+    most_records: int | None = None
+
+    def parts(self, end: QueryOffset) -> dict[TopicPartition, int]:
+        """Return into how many parts each channel's range is cut."""
+        moved = dict(end.moved())
+        sizes = [channel.read for channel in moved.values()]
+        return dict(
+            zip(moved, parts_of(sizes, least_tasks=self.least_tasks, most_records=self.most_records), strict=True)
+        )
+
+
+def splits(start: QueryOffset, end: QueryOffset, how: Cutting) -> list[Split]:
+    """Cut the batch that ends at `end` into tasks."""
+    known = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=how.barriers)) if how.control else ()
+    groups = _groups(list(_ranges(start, end, how)), how) or ([()] if known else [])
     return [
         Split(
             ranges=group,
             control=() if number else known,
-            stamps={name: end.watermark_ms(key) for name, key in axes.items()},
+            stamps={name: end.watermark_ms(key) for name, key in how.axes.items()},
             batch=end.batch,
             channels=len(end.channels),
             group=end.group,
@@ -56,25 +74,41 @@ def splits(
     ]
 
 
-def _groups(start: QueryOffset, end: QueryOffset) -> Iterator[tuple[Range, ...]]:
-    """Channels with news, in order, until a group has enough to pay for its task."""
-    held: list[Range] = []
+def part_group(group: str, part: int, parts: int) -> str:
+    """Name the consumer group in which the state of one part of a range is left."""
+    return group if parts == 1 else f"{group}-{part}"
+
+
+def _ranges(start: QueryOffset, end: QueryOffset, how: Cutting) -> Iterator[Range]:
+    """Channels with news, in order, whole or in parts."""
+    parts = how.parts(end)
     for tp, channel in end.moved():
-        held.append(
-            Range(
+        opening = tuple((key, channel.axes[key].emitted_ms) for key in channel.announced)
+        for part, (first, last) in enumerate(cut(channel.start, channel.next_offset, parts[tp])):
+            whole = parts[tp] == 1
+            yield Range(
                 channel=tp,
-                start=channel.start,
-                end=channel.next_offset,
-                bad=channel.bad,
-                axes=channel.axes,
-                woken=_woken(start, tp, channel),
+                start=first,
+                end=last,
+                bad=channel.bad if whole else 0,
+                axes=channel.axes if whole else {},
+                woken=part == 0 and _woken(start, tp, channel),
+                opening=tuple((key, ms) for key, ms in opening if ms is not None) if part == 0 else (),
+                part=part,
+                parts=parts[tp],
             )
-        )
-        if sum(r.end - r.start for r in held) >= OFFSETS_PER_TASK:
-            yield tuple(held)
-            held = []
-    if held:
-        yield tuple(held)
+
+
+def _groups(ranges: list[Range], how: Cutting) -> list[tuple[Range, ...]]:
+    """Join ranges until a group has enough to pay for its task; a user who asks for tasks gets one per range."""
+    if how.least_tasks is not None or how.most_records is not None:
+        return [(one,) for one in ranges]
+    groups: list[list[Range]] = [[]]
+    for one in ranges:
+        if sum(r.end - r.start for r in groups[-1]) >= OFFSETS_PER_TASK:
+            groups.append([])
+        groups[-1].append(one)
+    return [tuple(group) for group in groups if group]
 
 
 def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:

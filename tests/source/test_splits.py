@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from keyedwm.core.rows import Kind
 from pyspark_wm_source.offsets import QueryOffset
-from pyspark_wm_source.splits import OFFSETS_PER_TASK, Split, splits
+from pyspark_wm_source.splits import OFFSETS_PER_TASK, Cutting, Split, splits
 from tests.source.plans import Simulation, tp
 
 
 def cut(sim: Simulation, *, control: bool = True, barriers: bool = True) -> list[Split]:
-    return splits(sim.starts[-1], sim.offset, {"": 0}, control=control, barriers=barriers)
+    return splits(sim.starts[-1], sim.offset, Cutting(axes={"": 0}, control=control, barriers=barriers))
 
 
 def known_rows(sim: Simulation) -> list[tuple]:
