@@ -1,7 +1,7 @@
-"""Connections to the brokers: the one adapter around kafka-python's connection manager.
+"""Requests to brokers and their answers, over kafka-python's connections.
 
-Rule: every use of kafka-python's network internals stands here (they move between its versions). Its loop runs in one
-background thread per cluster, so that answers arrive and time-outs fire while this process computes.
+Rule: its loop runs in one background thread per cluster, so that answers arrive and time-outs fire while this process
+computes; what it raises is turned into TransientError or into an error for the user.
 """
 
 from __future__ import annotations
@@ -9,22 +9,16 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import random
-import socket
 import time
 from typing import Any
 
 import kafka.errors as wire_errors
-from kafka.net.inet import KafkaNetSocket
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError
-
-MAX_ANSWER_BYTES = 2**31 - 1
-RECEIVE_BYTES = 256 << 10
+from keyedwm.kafka.network import LOGIN_REFUSED, Manager, manager_settings
 
 Answer = concurrent.futures.Future[Any]
 
@@ -39,8 +33,9 @@ class Connection:
     def __init__(self, config: ClientConfig, timeout_ms: int) -> None:
         self.config = config
         self._pid = os.getpid()
+        settings = manager_settings(config)
         self._net = NetworkSelector(client_id=config.client_id, slow_task_threshold_secs=0)
-        self._manager = _Manager(self._net, **_settings(config))
+        self._manager = Manager(self._net, **settings)
         self._net.start()
         try:
             self._manager.bootstrap(timeout_ms)
@@ -131,77 +126,9 @@ class Retry:
         self._pause_ms = min(self._pause_ms * 2, self._config.retry_backoff_max_ms)
 
 
-class _Transport(KafkaTCPTransport):
-    """Takes what has arrived in one call; kafka-python takes 4 KiB at a time."""
-
-    def _sock_recv(self) -> tuple[bytes, wire_errors.KafkaConnectionError | None]:
-        try:
-            data = self._sock.recv(RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return b"", None
-        except OSError as error:
-            return b"", wire_errors.KafkaConnectionError(error)
-        return data, None if data else wire_errors.KafkaConnectionError("the broker closed the connection")
-
-
-class _Manager(KafkaConnectionManager):
-    """Closes the sockets of failed attempts, and remembers why the last one failed."""
-
-    last_failure: str | None = None
-
-    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:
-        dialer = KafkaNetSocket()
-        self.last_failure = f"{node.host}: the name does not resolve"
-        for family, kind, protocol, _, address in dialer.dns_lookup(node.host, node.port):
-            try:
-                return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, timeout_at)
-            except (OSError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
-                self.last_failure = f"{node.host}:{node.port}: {error}"
-        raise wire_errors.KafkaConnectionError(self.last_failure)
-
-    async def _dial(
-        self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, timeout_at: float | None
-    ) -> KafkaTCPTransport:
-        opened: KafkaTCPTransport | None = None
-        ready = False
-        try:
-            sock.settimeout(0)
-            for option in self.config["socket_options"]:
-                sock.setsockopt(*option)
-            await dialer.sock_connect(self._net, sock, address, timeout_at=timeout_at)
-            if self.ssl_enabled:
-                settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
-                opened = KafkaSSLTransport(self._net, sock, host=host, **settings)
-            else:
-                opened = _Transport(self._net, sock, host=host)
-            await opened.handshake()
-            ready = True
-            return opened
-        finally:
-            if not ready:
-                (opened or sock).close()
-
-
-def _settings(config: ClientConfig) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": list(config.bootstrap_servers),
-        "client_id": config.client_id,
-        "receive_message_max_bytes": MAX_ANSWER_BYTES,
-        "request_timeout_ms": config.request_timeout_ms,
-        "socket_connection_setup_timeout_ms": config.connect_timeout_ms,
-        # Who sends, limits itself; a connection that is full would refuse what others send meanwhile.
-        "max_in_flight_requests_per_connection": 1_000,
-        "reconnect_backoff_ms": config.reconnect_backoff_ms,
-        "reconnect_backoff_max_ms": config.reconnect_backoff_max_ms,
-        "connections_max_idle_ms": config.idle_connection_ms,
-        "metadata_max_age_ms": max(config.metadata_age_ms, 1_000),
-        **config.security.as_kafka_python(),
-    }
-
-
 def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
     """The error for the user, if asking again is of no use."""
-    if isinstance(error, (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)):
+    if isinstance(error, LOGIN_REFUSED):
         return AccessError(
             f"the brokers at {config.addresses} refused the login with {config.security.mechanism.value}: "
             "check kafka.sasl.jaas.config"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import shlex
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ class Security:
     password: str | None = field(default=None, repr=False)
     kerberos_service: str = "kafka"
     ca_file: str | None = None
+    ca_pem: str | None = None
     certificate_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
     check_hostname: bool = True
@@ -77,19 +79,44 @@ class Security:
             "sasl_plain_username": self.username,
             "sasl_plain_password": self.password,
             "sasl_kerberos_service_name": self.kerberos_service,
-            "ssl_check_hostname": self.check_hostname,
-            "ssl_cafile": self.ca_file,
-            "ssl_certfile": self.certificate_file,
-            "ssl_password": self.key_password,
+            "ssl_context": self._ssl_context() if self.protocol.tls else None,
         }
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.check_hostname
+        try:
+            if self.ca_file or self.ca_pem:
+                context.load_verify_locations(self.ca_file, cadata=self.ca_pem)
+            else:
+                context.load_default_certs()
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                f"option kafka.ssl.truststore.*: no PEM certificates can be read from it: {error}"
+            ) from error
+        try:
+            if self.certificate_file:
+                context.load_cert_chain(self.certificate_file, password=self.key_password or "")
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                "option kafka.ssl.keystore.location: the file must hold a private key and its certificates in PEM, "
+                f"and kafka.ssl.key.password its password if it has one: {error}"
+            ) from error
+        return context
 
 
 def _tls(given: Mapping[str, str]) -> dict[str, Any]:
     algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm.lower() not in {"", "https"}:
         raise wrong("kafka.ssl.endpoint.identification.algorithm", algorithm, "https or nothing is wanted")
+    if "ssl.keystore.key" in given:
+        raise OptionError(
+            "option kafka.ssl.keystore.key cannot be given in place: give kafka.ssl.keystore.location, a PEM file"
+        )
     return {
         "ca_file": _pem(given, "truststore"),
+        "ca_pem": given.get("ssl.truststore.certificates"),
         "certificate_file": _pem(given, "keystore"),
         "key_password": given.get("ssl.key.password"),
         "check_hostname": bool(algorithm),

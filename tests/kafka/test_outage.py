@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka import admin
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.testing.local import LocalBroker, local_broker
+
+RECORDS = 20_000
+
+
+@pytest.fixture
+def doomed() -> Iterator[LocalBroker]:
+    """A broker of our own, to be killed."""
+    with local_broker(extra={"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "300"}) as running:
+        yield running
+
+
+def test_a_killed_broker_costs_no_record_and_doubles_none(doomed: LocalBroker, topic: str) -> None:
+    options = {
+        "bootstrap.servers": doomed.bootstrap,
+        "max.partition.fetch.bytes": "100000",
+        "fetch.max.bytes": "200000",
+    }
+    cluster = Cluster.connect(ClientConfig.from_options(options))
+    admin.create_topic(cluster, topic, 2)
+    written = [b"%06d" % i + b"x" * 94 for i in range(RECORDS)]
+    sender = Sender(cluster, new_producer(cluster))
+    sender.send(topic, dict.fromkeys((0, 1), pa.table({"value": written[: RECORDS // 2]})))
+    reading = read_ranges(cluster, [Range(topic, p, 0, RECORDS) for p in (0, 1)])
+    found: list[list[bytes]] = [[], []]
+    for part in reading:
+        found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
+        if len(found[0]) > 2_000:
+            break
+    doomed.kill()
+    cluster.config = ClientConfig.from_options({**options, "default.api.timeout.ms": "300"})
+    with pytest.raises(UnavailableError, match="reading the partitions"):
+        cluster.partitions([topic])
+    cluster.config = cluster.connection.config
+    doomed.start()
+    sender.send(topic, dict.fromkeys((0, 1), pa.table({"value": written[RECORDS // 2 :]})))
+    for part in reading:
+        found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
+    assert found == [written, written]
+    cluster.close()
