@@ -1,6 +1,6 @@
 """State as bytes: the metadata of a committed offset (DESIGN section 5), and its readable form.
 
-Rule: `MARK + version`, then base85 of a body that ends in a checksum. Encoding and decoding are inverse, equal states
+Rule: `MARK + version`, then base64 of a body that ends in a checksum. Encoding and decoding are inverse, equal states
 give equal strings, and a string that is not ours is never taken for ours.
 
 Body, version 1: token length and token, snapshot id, bad count, number of axes, then per axis in order of its key: the
@@ -10,14 +10,13 @@ relative to the one before.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keyedwm.core.axis import AxisState
 from keyedwm.core.errors import FormatError, InputError
-from keyedwm.core.watermark import check_key
 
 MARK = "keyedwm"
 VERSION = 1
@@ -25,6 +24,7 @@ METADATA_BYTES = 4096  # what a broker takes by default (offset.metadata.max.byt
 _CHECKSUM_BYTES = 4
 _CONTINUES = 0x80
 _LOW_BITS = 0x7F
+_ONE_BYTE = tuple(bytes([number]) for number in range(_LOW_BITS + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def encode_committed(token: str, snapshot_id: int, bad_count: int, axes: Mapping
         for number in numbers:
             body += _varint(number - before_ms)
             before_ms = number
-    return f"{MARK}{VERSION}:" + base64.b85encode(body + _checksum(body)).decode("ascii")
+    return f"{MARK}{VERSION}:" + _text(bytes(body) + _checksum(body))
 
 
 def decode_committed(metadata: str) -> CommittedState:
@@ -67,13 +67,18 @@ def decode_committed(metadata: str) -> CommittedState:
     if version != str(VERSION):
         raise FormatError(f"offset metadata has version {version}, this keyedwm reads version {VERSION}")
     try:
-        raw = base64.b85decode(text)
+        raw = binascii.a2b_base64(text)
     except ValueError:
-        raise InputError("offset metadata with the mark of keyedwm is not base85") from None
+        raw = b""
+    if _text(raw) != text:
+        raise InputError("offset metadata with the mark of keyedwm is not base64")
     body = raw[:-_CHECKSUM_BYTES]
     if len(raw) <= _CHECKSUM_BYTES or raw[-_CHECKSUM_BYTES:] != _checksum(body):
         raise InputError("offset metadata with the mark of keyedwm has a wrong checksum")
-    return _read_body(body)
+    try:
+        return _read_body(body)
+    except (ValueError, IndexError):
+        raise InputError("offset metadata with the mark of keyedwm has a body that keyedwm never writes") from None
 
 
 def try_decode(metadata: str | None) -> CommittedState | None:
@@ -97,52 +102,54 @@ def readable(state: CommittedState) -> dict:
 
 
 def _read_body(body: bytes) -> CommittedState:
-    length, at = _read_varint(body, 0)
-    token = body[at : at + length].decode("ascii")
-    (snapshot_id, bad_count, count), at = _read_varints(body, at + length, 3)
+    start = 1
+    length = body[0] >> 1  # a token has 8 to 16 characters: one byte of zigzag
+    token = body[start : start + length].decode("ascii")
+    numbers = _numbers(body[start + length :])
+    snapshot_id, bad_count, count = numbers[:3]
+    at = 3
     axes = {}
     before_ms = 0
     for _ in range(count):
-        (key, sent, length), at = _read_varints(body, at, 3)
-        steps, at = _read_varints(body, at, length)
-        numbers = []
-        for step in steps:
+        key, sent, length = numbers[at : at + 3]
+        at += 3
+        times = []
+        for step in numbers[at : at + length]:
             before_ms += step
-            numbers.append(before_ms)
-        check_key(key)
-        axes[key] = AxisState(policy=tuple(numbers[sent:]), emitted_ms=numbers[0] if sent else None)
+            times.append(before_ms)
+        at += length
+        axes[key] = AxisState(policy=tuple(times[sent:]), emitted_ms=times[0] if sent else None)
     return CommittedState(token=token, snapshot_id=snapshot_id, bad_count=bad_count, axes=axes)
 
 
-def _checksum(body: Iterable[int]) -> bytes:
-    return zlib.crc32(bytes(body)).to_bytes(_CHECKSUM_BYTES, "big")
+def _numbers(body: bytes) -> list[int]:
+    numbers = []
+    rest = shift = 0
+    for byte in body:
+        rest |= (byte & _LOW_BITS) << shift
+        if byte < _CONTINUES:
+            numbers.append(-((rest + 1) >> 1) if rest & 1 else rest >> 1)
+            rest = shift = 0
+        else:
+            shift += 7
+    return numbers
+
+
+def _text(raw: bytes) -> str:
+    return binascii.b2a_base64(raw, newline=False).decode("ascii")
+
+
+def _checksum(body: bytes | bytearray) -> bytes:
+    return zlib.crc32(body).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 def _varint(number: int) -> bytes:
     rest = number << 1 if number >= 0 else (-number << 1) - 1
+    if rest <= _LOW_BITS:
+        return _ONE_BYTE[rest]
     out = bytearray()
     while rest > _LOW_BITS:
         out.append(rest & _LOW_BITS | _CONTINUES)
         rest >>= 7
     out.append(rest)
     return bytes(out)
-
-
-def _read_varint(body: bytes, at: int) -> tuple[int, int]:
-    rest = 0
-    shift = 0
-    while True:
-        byte = body[at]
-        at += 1
-        rest |= (byte & _LOW_BITS) << shift
-        shift += 7
-        if byte < _CONTINUES:
-            return (rest >> 1 if not rest & 1 else -((rest + 1) >> 1)), at
-
-
-def _read_varints(body: bytes, at: int, count: int) -> tuple[list[int], int]:
-    numbers = []
-    for _ in range(count):
-        number, at = _read_varint(body, at)
-        numbers.append(number)
-    return numbers, at

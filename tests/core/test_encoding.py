@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,7 @@ def test_equal_states_give_equal_strings(of_keys):
     assert encode_committed("query-token", 1, 0, of_keys) == encode_committed("query-token", 1, 0, backwards)
 
 
-@given(st.text() | st.binary().map(lambda raw: "keyedwm1:" + base64.b85encode(raw).decode()))
+@given(st.text() | st.binary().map(lambda raw: "keyedwm1:" + base64.b64encode(raw).decode()))
 def test_what_others_wrote_is_nothing_to_us_and_never_an_accident(text):
     assert try_decode(text) is None
     with pytest.raises((InputError, FormatError)):
@@ -72,6 +73,14 @@ def test_a_changed_or_cut_string_is_not_taken_for_a_state(of_keys, at, character
     changed = text[:at] + character + text[at + 1 :]
     assert changed == text or try_decode(changed) is None
     assert try_decode(text[:at]) is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x00", b"\xff", b"\x10abcdefgh", b"\x10abcdefgh\x00\x00\x04", b"\x10abcdefg\xff\x00\x00\x00"]
+)
+def test_a_body_that_is_never_written_is_no_state_even_with_the_right_checksum(body):
+    raw = body + zlib.crc32(body).to_bytes(4, "big")
+    assert try_decode("keyedwm1:" + base64.b64encode(raw).decode()) is None
 
 
 def test_nothing_committed_is_no_state():
