@@ -16,6 +16,7 @@ from keyedwm.core.errors import KeyedwmError
 
 COMMANDS: Mapping[str, str] = MappingProxyType({
     "broker": "keyedwm.cli.broker",
+    "demo": "keyedwm.cli.demo",
     "vectors": "keyedwm.cli.vectors",
 })  # fmt: skip
 WRONG = 2

@@ -1,0 +1,107 @@
+"""What the demo says at its end: the table, the JSON and the verdict.
+
+Rule: figures are shown as they came out. The verdict judges keyedwm only: a record that was lost though its own
+partition had not promised it away, one counted twice, or an event table that differs from the input, is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from rich.table import Table
+
+from keyedwm.cli.demo.exact import Difference
+from keyedwm.cli.demo.flights import Flights
+
+EXACT = "exact"
+SIDES = ("native", "keyedwm", EXACT)
+_HEADS = {"native": "native Spark", "keyedwm": "keyedwm", EXACT: "exact answer"}
+_ROWS = {
+    "rows_in": "rows in",
+    "late_by_own_promise": "rows late by their own partition's promise",
+    "lost": "rows lost",
+    "hours_wrong": "hours wrong",
+    "seconds": "seconds",
+}
+COMPARED = ("partition", "offset", "key", "value", "timestamp_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One side's column of the table; hours are (origin, hour) cells, seconds those spent in micro-batches."""
+
+    rows_in: int
+    late_by_own_promise: int
+    lost: int
+    hours_wrong: int
+    seconds: float
+
+
+def as_json(sides: Mapping[str, Figures], broker: str) -> str:
+    """The figures by side, and how the broker was found."""
+    return json.dumps({**{side: asdict(sides[side]) for side in SIDES}, "broker": broker}, indent=2) + "\n"
+
+
+def as_cells(sides: Mapping[str, Figures]) -> list[list[str]]:
+    """The table as text: a head row, then one row per figure."""
+    head = ["", *(_HEADS[side] for side in SIDES)]
+    return [head, *([label, *(_written(getattr(sides[s], name)) for s in SIDES)] for name, label in _ROWS.items())]
+
+
+def as_markdown(sides: Mapping[str, Figures]) -> str:
+    """The table for documents."""
+    head, *rows = as_cells(sides)
+    rule = ["---", *("---:" for _ in SIDES)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
+
+
+def as_table(sides: Mapping[str, Figures]) -> Table:
+    """The table for the terminal."""
+    head, *rows = as_cells(sides)
+    table = Table(head[0])
+    for name in head[1:]:
+        table.add_column(name, justify="right")
+    for cells in rows:
+        table.add_row(*cells)
+    return table
+
+
+def broken_promise(flights: Flights, late: NDArray[np.bool_], keyedwm: Difference) -> str | None:
+    """One sentence if keyedwm's counts break what it promises."""
+    if keyedwm.surplus:
+        return f"keyedwm counted {keyedwm.surplus:,} records more than there are"
+    wronged = np.flatnonzero(keyedwm.lost & ~late)
+    if not len(wronged):
+        return None
+    first = flights.table.slice(int(wronged[0]), 1).to_pylist()[0]
+    return (
+        f"keyedwm lost {len(wronged):,} records that were not late by their own partition's promise, "
+        f"the first at partition {first['partition']}, offset {first['offset']} ({first['key']})"
+    )
+
+
+def unlike_input(wanted: pa.Table, found: pa.Table) -> str | None:
+    """One sentence if the event table is not exactly what was produced (columns COMPARED, any row order)."""
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    wanted, found = (table.select(COMPARED).sort_by(order).combine_chunks() for table in (wanted, found))
+    if len(wanted) != len(found):
+        return f"the event table has {len(found):,} rows, {len(wanted):,} were produced"
+    for name in COMPARED:
+        same = pc.fill_null(pc.equal(wanted[name], found[name].cast(wanted.schema.field(name).type)), fill_value=False)
+        same = pc.or_(same, pc.and_(pc.is_null(wanted[name]), pc.is_null(found[name])))
+        at = pc.index(same, value=False).as_py()
+        if at >= 0:
+            where = f"partition {wanted['partition'][at]}, offset {wanted['offset'][at]}"
+            was = f"{name} is {found[name][at]}, not {wanted[name][at]}"
+            return f"the event table differs from the input at {where}: {was}"
+    return None
+
+
+def _written(figure: float) -> str:
+    return f"{figure:.1f}" if isinstance(figure, float) else f"{figure:,}"

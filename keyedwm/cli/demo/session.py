@@ -1,0 +1,67 @@
+"""A Spark for the demo: two cores of this machine, and quiet.
+
+Rule: what Spark writes while it starts and runs goes to a log file; the terminal is the demo's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+# Many tiny batches for a few minutes: on two cores the optimising compiler costs more than it brings.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+@contextmanager
+def session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
+    """A running Spark with these jars; `home` takes its log and its scratch files."""
+    # Spark looks our format up with this interpreter, and runs its workers with it.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    home.mkdir()
+    with _output_to(home / "log"):
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .appName("keyedwm demo")
+            .config("spark.jars", ",".join(map(str, jars)))
+            .config("spark.local.dir", str(home / "scratch"))
+            .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+            .config("spark.log.level", "ERROR")
+            .config("spark.driver.extraJavaOptions", _JAVA)
+            # The default one starts a chmod process for every file of a checkpoint.
+            .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.python.unix.domain.socket.enabled", "true")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "1")
+            .config("spark.sql.streaming.numRecentProgressUpdates", "1000000")
+            .getOrCreate()
+        )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Points this process's stdout and stderr at `log`: processes started within keep them there for good."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        with log.open("ab") as file:
+            for number in kept:
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)

@@ -1,0 +1,165 @@
+"""The demo from beginning to end, and what it tells while it runs.
+
+Rule: everything that is started lives inside `with`, so that it is gone afterwards, also after Ctrl-C; everything on
+disk lives in one temporary directory, apart from the results.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from keyedwm.cli.demo.drive import Trace, drive, rows_in, seconds
+from keyedwm.cli.demo.exact import difference, exact_counts, late_by_own_promise
+from keyedwm.cli.demo.flights import Flights, MissingError, read_flights
+from keyedwm.cli.demo.load import Step, closing, new_topic, steps
+from keyedwm.cli.demo.queries import EVENTS, KEYEDWM, LAG_MS, NATIVE, Queries, read_counts, read_events
+from keyedwm.cli.demo.report import EXACT, Figures, as_json, as_table, broken_promise, unlike_input
+from keyedwm.cli.demo.session import session
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.testing.broker import broker
+from keyedwm.testing.connector import spark_kafka_connector_jars
+
+_LINES = 10  # of progress, where stdout is no terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run left behind; by query: records read, seconds in micro-batches. counts: by side."""
+
+    broker: str
+    trace: Trace
+    counts: Mapping[str, pa.Table]
+    events: pa.Table
+    rows_in: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+
+def show(*, days: int, step_count: int, out: Path) -> int:
+    """Runs the demo; 1 and one sentence if keyedwm broke its promise."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if step_count < 1:
+        raise OptionError(f"--steps {step_count}: at least 1 is wanted")
+    if find_spec("matplotlib") is None:
+        raise MissingError("the demo needs matplotlib for its picture, which is not installed")
+    console = Console(soft_wrap=True)
+    flights = read_flights(days)
+    plan, last = steps(flights, step_count), closing(flights)
+    console.print(
+        f"{len(flights):,} flights of {days} days of 2013 in {step_count} steps of simulated time; one partition per "
+        "origin, each in order of arrival; JFK's feed reaches Kafka 6 hours after the others; lag 3 hours"
+    )
+    ran = _run(plan, last, console)
+    return judge(flights, last, ran, out, console)
+
+
+def _run(plan: list[Step], last: Step, console: Console) -> Run:
+    jars = _native_connector(console)
+    temporary_directory = tempfile.TemporaryDirectory(prefix="keyedwm-demo-", ignore_cleanup_errors=True)
+    with temporary_directory as temporary, broker() as kafka:
+        console.print(kafka.describe())
+        home = Path(temporary)
+        name = f"keyedwm-demo-{uuid.uuid4().hex[:8]}"
+        with session(home / "spark", jars) as spark, new_topic(kafka.bootstrap, name) as topic:
+            queries = Queries(spark=spark, bootstrap=kafka.bootstrap, topic=name, home=home, native_kafka=bool(jars))
+            with queries.running() as running, _progress(plan, console) as tell:
+                trace = drive(plan, last, topic, running, tell)
+                return Run(
+                    broker=kafka.way,
+                    trace=trace,
+                    counts={side: read_counts(queries.table(side)) for side in (NATIVE, KEYEDWM)},
+                    events=read_events(queries.table(EVENTS)),
+                    rows_in={name: rows_in(query) for name, query in running.items()},
+                    seconds={name: seconds(query) for name, query in running.items()},
+                )
+
+
+def _native_connector(console: Console) -> list[Path]:
+    """The jars of Spark's own Kafka connector; none where they cannot be fetched."""
+    try:
+        jars = spark_kafka_connector_jars()
+    except UnavailableError as error:
+        console.print(f'native: withWatermark on the plain event rows of format("keyedwm"), since {error.message}')
+        return []
+    console.print('native: withWatermark on format("kafka"), Spark\'s own connector')
+    return jars
+
+
+def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -> int:
+    """Compares, reports and gives the exit code."""
+    from keyedwm.cli.demo.picture import Drawing, draw
+
+    began_s = time.perf_counter()
+    exact_counts(flights)
+    late = late_by_own_promise(flights, LAG_MS)
+    exact_s = time.perf_counter() - began_s
+    found = {side: difference(flights, counts) for side, counts in ran.counts.items()}
+    late_count = int(late.sum())
+    figures = {
+        side: Figures(
+            rows_in=ran.rows_in[side] - len(last.flights),
+            late_by_own_promise=late_count,
+            lost=int(found[side].lost.sum()),
+            hours_wrong=found[side].hours_wrong,
+            seconds=ran.seconds[side],
+        )
+        for side in (NATIVE, KEYEDWM)
+    }
+    figures[EXACT] = Figures(
+        rows_in=len(flights), late_by_own_promise=late_count, lost=0, hours_wrong=0, seconds=exact_s
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "demo.json").write_text(as_json(figures, ran.broker))
+    lost = {side: difference.lost for side, difference in found.items()}
+    draw(Drawing(flights=flights, trace=ran.trace, lost=lost, lag_ms=LAG_MS), out / "demo.png")
+    console.print(as_table(figures))
+    produced = pa.concat_tables([flights.table, last.flights.table]).rename_columns({"event_ms": "timestamp_ms"})
+    wrong = [
+        sentence
+        for sentence in (broken_promise(flights, late, found[KEYEDWM]), unlike_input(produced, ran.events))
+        if sentence is not None
+    ]
+    if not wrong:
+        console.print(f"the event table equals the input: {len(ran.events):,} records, byte for byte")
+    console.print(f"figures: {out / 'demo.json'}, picture: {out / 'demo.png'}")
+    for sentence in wrong:
+        print(f"keyedwm: {sentence}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+@contextmanager
+def _progress(plan: list[Step], console: Console) -> Iterator[Callable[[Step], None]]:
+    """A bar on a terminal, else a line now and then."""
+    every = max(1, len(plan) // _LINES)
+    total = sum(len(step.flights) for step in plan)
+    done, records, began_s = 0, 0, time.monotonic()
+
+    def tell(step: Step) -> None:
+        nonlocal done, records
+        done, records = done + 1, records + len(step.flights)
+        at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.end_ms / 1000))
+        if console.is_terminal:
+            progress.update(bar, advance=1, at=f"{at}  {records:,} flights")
+        elif done % every == 0 or done == len(plan):
+            console.print(
+                f"step {done} of {len(plan)}: {at}, {records:,} of {total:,} flights, "
+                f"{time.monotonic() - began_s:.0f} s"
+            )
+
+    at = TextColumn("{task.fields[at]}")
+    columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), at, TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=len(plan), at="starting Spark's queries")
+        yield tell
