@@ -6,6 +6,7 @@ versions.
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from typing import Any
@@ -20,6 +21,10 @@ from keyedwm.kafka.config import ClientConfig
 MAX_ANSWER_BYTES = 2**31 - 1
 RECEIVE_BYTES = 256 << 10
 LOGIN_REFUSED = (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)
+
+# At debug level these two write whole requests into the log, the login with its password among them.
+for _name in ("kafka.net.connection", "kafka.protocol.parser"):
+    logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.DEBUG)
 
 
 class _Receiving:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import secrets
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -165,3 +166,14 @@ def test_without_rights_on_the_group_reading_goes_on(
     with pytest.raises(AccessError, match=f"not allowed to describe topic '{topic}-hidden'"):
         guest.partitions([f"{topic}-hidden"])
     guest.close()
+
+
+def test_the_password_stands_in_no_log_at_any_level(
+    secured: LocalBroker, certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "kafka"), caplog.at_level(logging.DEBUG):
+        cluster = Cluster.connect(ClientConfig.from_options(options(secured, certificate, "boss")))
+        cluster.topics()
+        cluster.close()
+    assert "kafka" in caplog.text
+    assert PASSWORD not in caplog.text
