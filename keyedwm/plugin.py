@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 FORMAT = "keyedwm"
@@ -29,6 +34,10 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Return the source's row schema; every option is checked here, so that `load()` fails cleanly."""
         return _half("pyspark_wm_source.reader").row_schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the batch source."""
+        return _half("pyspark_wm_source.reader").batch_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the streaming source."""

@@ -1,4 +1,4 @@
-"""Resolving where channels begin, once per checkpoint, with the broker's answers.
+"""Resolving where channels begin (and, for a batch read, end) with the broker's answers.
 
 Rule: nothing is guessed: a start that names other partitions than the topic has, or a timestamp without a record, is an
 error that says so.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.start import EARLIEST, LATEST, NoMatch, Start, Topics
+from pyspark_wm_source.start import EARLIEST, LATEST, Bound, NoMatch, Topics
 
 
 def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicPartition, ...]:
@@ -31,17 +31,19 @@ def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicP
     )
 
 
-def begins(cluster: Cluster, start: Start, channels: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the first offset to read of each channel."""
-    if start.timestamp_ms is not None:
-        return _by_timestamp(cluster, start, dict.fromkeys(channels, start.timestamp_ms))
-    if start.timestamps_ms is not None:
-        listed = _listed("startingOffsetsByTimestamp", start.timestamps_ms, channels)
-        return _by_timestamp(cluster, start, listed)
-    if start.offsets is None:
-        wanted = dict.fromkeys(channels, start.word)
+def resolve(
+    cluster: Cluster, bound: Bound, channels: Sequence[TopicPartition], default: int
+) -> dict[TopicPartition, int]:
+    """Return each channel's offset at a bound; `default`: EARLIEST or LATEST, where the user gave none."""
+    if bound.timestamp_ms is not None:
+        return _by_timestamp(cluster, bound, dict.fromkeys(channels, bound.timestamp_ms))
+    if bound.timestamps_ms is not None:
+        listed = _listed(f"{bound.side}OffsetsByTimestamp", bound.timestamps_ms, channels)
+        return _by_timestamp(cluster, bound, listed)
+    if bound.offsets is None:
+        wanted = dict.fromkeys(channels, default if bound.word is None else bound.word)
     else:
-        wanted = _listed("startingOffsets", start.offsets, channels)
+        wanted = _listed(f"{bound.side}Offsets", bound.offsets, channels)
     earliest = [tp for tp in channels if wanted[tp] == EARLIEST]
     latest = [tp for tp in channels if wanted[tp] == LATEST]
     resolved = {**cluster.earliest(earliest), **cluster.latest(latest)} if earliest or latest else {}
@@ -49,11 +51,11 @@ def begins(cluster: Cluster, start: Start, channels: Sequence[TopicPartition]) -
 
 
 def _by_timestamp(
-    cluster: Cluster, start: Start, timestamps_ms: Mapping[TopicPartition, int]
+    cluster: Cluster, bound: Bound, timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     found = cluster.by_timestamp({(tp.topic, tp.partition): ms for tp, ms in timestamps_ms.items()})
     lacking = sorted(tp for tp, offset in found.items() if offset is None)
-    if lacking and start.no_match is NoMatch.ERROR:
+    if lacking and bound.no_match is NoMatch.ERROR:
         raise OptionError(
             f"{lacking[0]} has no record at or after the starting timestamp {timestamps_ms[lacking[0]]} ms; "
             "choose an earlier one, or startingOffsetsByTimestampStrategy=latest"

@@ -6,7 +6,7 @@ Rule: an option that exists here is honoured or refused; none is ignored in sile
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import OptionError
@@ -15,7 +15,7 @@ from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_u
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.config import ClientConfig
 from pyspark_wm_source.axes import AXIS_OPTIONS, Axis, axes_of
-from pyspark_wm_source.start import Start, Topics, start_of, topics_of
+from pyspark_wm_source.start import EARLIEST, ENDING, LATEST, STARTING, Bound, Topics, bound_of, refuse_word, topics_of
 
 # Options of Spark's own Kafka source that have no effect here: requests are retried by time, not by count.
 _NO_EFFECT = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs")
@@ -46,7 +46,8 @@ class SourceOptions:
 
     client: ClientConfig
     topics: Topics
-    start: Start
+    start: Bound
+    end: Bound
     axes: Mapping[str, Axis]
     idle_timeout_ms: int | None
     retention_ms: int | None
@@ -65,6 +66,18 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     guarantee: Guarantee
 
+    def for_stream(self) -> SourceOptions:
+        """Refuse what only a batch read takes."""
+        if self.end.given is not None:
+            raise OptionError(f"option {self.end.given} is for batch reads, a stream has no end: leave it out")
+        return self
+
+    def for_batch(self) -> SourceOptions:
+        """Refuse what only a stream takes; a batch read has no control rows."""
+        refuse_word(self.start, LATEST)
+        refuse_word(self.end, EARLIEST)
+        return replace(self, emit_control=False, barriers=False)
+
     @staticmethod
     def parse(options: Mapping[str, str]) -> SourceOptions:
         """Check every option; raises OptionError with one sentence about the first that is wrong."""
@@ -82,7 +95,8 @@ class SourceOptions:
         return SourceOptions(
             client=ClientConfig.from_options(kafka),
             topics=topics,
-            start=start_of(given),
+            start=bound_of(given, STARTING),
+            end=bound_of(given, ENDING),
             axes=axes,
             idle_timeout_ms=Idleness(_optional_ms(given, "idleTimeout", _IDLE_TIMEOUT)).timeout_ms,
             retention_ms=_optional_ms(given, "maxWatermarkRetention", "none"),
@@ -104,9 +118,6 @@ class SourceOptions:
 
 
 def _refuse(options: Mapping[str, str], given: Mapping[str, str]) -> None:
-    for name in _BATCH_ONLY:
-        if name.lower() in given:
-            raise OptionError(f"option {name} is for batch reads; a stream has no end: leave it out")
     for name in _ABSENT:
         if name.lower() in given:
             raise OptionError(f"option {name} is not available in this version of keyedwm: leave it out")

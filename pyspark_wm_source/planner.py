@@ -17,12 +17,13 @@ from keyedwm.core.errors import DataLossError
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import UnknownTopicError
 from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.begin import assigned, begins
+from pyspark_wm_source.begin import assigned, resolve
 from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset, as_spark_offsets
 from pyspark_wm_source.options import SourceOptions
 from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
 from pyspark_wm_source.settle import Settler
 from pyspark_wm_source.splits import Cutting, Split, splits
+from pyspark_wm_source.start import LATEST
 
 LOG = logging.getLogger("keyedwm.source")
 _TOKEN_CHARACTERS = 12
@@ -38,13 +39,7 @@ class Planner:
         self._options = options
         self._initial: QueryOffset | None = None
         self._assigned: tuple[float, tuple[TopicPartition, ...]] | None = None
-        self._cutting = Cutting(
-            axes={name: axis.config.key for name, axis in options.axes.items()},
-            control=options.emit_control,
-            barriers=options.barriers,
-            least_tasks=options.least_tasks,
-            most_records=options.most_records,
-        )
+        self._cutting = Cutting.of(options)
         self._settler = Settler(options, self._cutting)
         self._frozen: Seen | None = None
         self._freeze = False
@@ -71,7 +66,7 @@ class Planner:
                 token=query[:_TOKEN_CHARACTERS],
                 now_ms=_wall_ms(),
                 coalesced=CommonState(),
-                begins=begins(self._cluster, options.start, channels),
+                begins=resolve(self._cluster, options.start, channels, LATEST),
             )
         return self._initial
 

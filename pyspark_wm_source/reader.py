@@ -6,7 +6,6 @@ on the reader only saves time. Spark compares offsets as strings: `start` is ret
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pyspark_wm_source.batch import BatchReader
     from pyspark_wm_source.planner import Planner
 
-LOG = logging.getLogger("keyedwm.source")
 _NO_LIMIT = 2**31 - 1
 
 
@@ -31,19 +30,32 @@ def row_schema(options: Mapping[str, str]) -> StructType:
     """Check every option and return the rows' schema."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(_arrow_schema(SourceOptions.parse(options)))
+    return from_arrow_schema(arrow_schema(SourceOptions.parse(options)))
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
     """Return the reader; a schema given by the user must be the source's own."""
-    parsed = SourceOptions.parse(options)
-    fixed = row_schema(options)
-    if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in fixed]:
-        raise OptionError("the keyedwm source has a fixed schema: leave .schema(...) out, or use the option columns")
+    parsed = SourceOptions.parse(options).for_stream()
+    _check_schema(options, schema)
     return StreamReader(parsed)
 
 
-def _arrow_schema(options: SourceOptions) -> pa.Schema:
+def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
+    """Return the batch reader, likewise."""
+    from pyspark_wm_source.batch import BatchReader
+
+    parsed = SourceOptions.parse(options)
+    _check_schema(options, schema)
+    return BatchReader(parsed.for_batch(), arrow_schema(parsed))
+
+
+def _check_schema(options: Mapping[str, str], schema: StructType) -> None:
+    if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in row_schema(options)]:
+        raise OptionError("the keyedwm source has a fixed schema: leave .schema(...) out, or use the option columns")
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """Return the rows' schema in Arrow."""
     from keyedwm.arrow.schema import row_schema as arrow_row_schema
 
     return arrow_row_schema(
@@ -99,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one split on an executor."""
         from pyspark_wm_source.scan import scan
 
-        return scan(partition, self._options, _arrow_schema(self._options))  # type: ignore[arg-type]
+        return scan(partition, self._options, arrow_schema(self._options))  # type: ignore[arg-type]
 
     def commit(self, end: dict) -> None:
         """Nothing to do: states were committed by the tasks, and Spark calls this only when the next batch is built."""

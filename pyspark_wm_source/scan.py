@@ -32,7 +32,7 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     builder = RowBuilder(schema, split.stamps)
     states: list[tuple[Range, After]] = []
     yield from pack(_rows(split, options, builder, states))
-    if states:
+    if states and split.group:
         _leave(split, shared(options.client), states)
 
 

@@ -18,6 +18,7 @@ from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.channel import Range
 from pyspark_wm_source.cutting import cut, parts_of
 from pyspark_wm_source.offsets import Channel, QueryOffset
+from pyspark_wm_source.options import SourceOptions
 
 OFFSETS_PER_TASK = 50_000
 
@@ -46,6 +47,17 @@ class Cutting:
     least_tasks: int | None = None
     most_records: int | None = None
 
+    @staticmethod
+    def of(options: SourceOptions) -> Cutting:
+        """Take what cutting needs from the options."""
+        return Cutting(
+            axes={name: axis.config.key for name, axis in options.axes.items()},
+            control=options.emit_control,
+            barriers=options.barriers,
+            least_tasks=options.least_tasks,
+            most_records=options.most_records,
+        )
+
     def parts(self, end: QueryOffset) -> dict[TopicPartition, int]:
         """Return into how many parts each channel's range is cut."""
         moved = dict(end.moved())
@@ -58,7 +70,7 @@ class Cutting:
 def splits(start: QueryOffset, end: QueryOffset, how: Cutting) -> list[Split]:
     """Cut the batch that ends at `end` into tasks."""
     known = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=how.barriers)) if how.control else ()
-    groups = _groups(list(_ranges(start, end, how)), how) or ([()] if known else [])
+    groups = groups_of(list(_ranges(start, end, how)), how) or ([()] if known else [])
     return [
         Split(
             ranges=group,
@@ -99,7 +111,7 @@ def _ranges(start: QueryOffset, end: QueryOffset, how: Cutting) -> Iterator[Rang
             )
 
 
-def _groups(ranges: list[Range], how: Cutting) -> list[tuple[Range, ...]]:
+def groups_of(ranges: list[Range], how: Cutting) -> list[tuple[Range, ...]]:
     """Join ranges until a group has enough to pay for its task; a user who asks for tasks gets one per range."""
     if how.least_tasks is not None or how.most_records is not None:
         return [(one,) for one in ranges]

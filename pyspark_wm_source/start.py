@@ -1,6 +1,7 @@
-"""Where to begin: the `subscribe` trio and the `starting*` options, as values.
+"""What to read and from where to where: the `subscribe` trio, `starting*` and `ending*` options, as values.
 
-Rule: consulted once per checkpoint; from then on the offset log decides (Spark's rule).
+Rule: a stream consults its start once per checkpoint, from then on the offset log decides; a batch read resolves both
+ends when it is planned (Spark's rules).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, whole, wrong
 
 EARLIEST, LATEST = -2, -1
+STARTING, ENDING = "starting", "ending"
 
 
 class NoMatch(Enum):
@@ -41,14 +43,36 @@ class Topics:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
-    """Where each partition begins: by timestamp if given, else by offset; `word` stands for partitions not listed."""
+class Bound:
+    """Where each partition begins or ends: by timestamp if given, else by offset, else by `word` (None: not given).
 
-    word: int = LATEST
+    side: `starting` or `ending`, as the options are called.
+    """
+
+    side: str
+    word: int | None = None
     offsets: Mapping[str, Mapping[int, int]] | None = None
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[str, Mapping[int, int]] | None = None
     no_match: NoMatch = NoMatch.ERROR
+
+    def word_of(self, place: tuple[str, int], default: int) -> int | None:
+        """Return EARLIEST or LATEST if that is the bound of a (topic, partition), else None."""
+        if self.timestamp_ms is not None or self.timestamps_ms is not None:
+            return None
+        if self.offsets is None:
+            return default if self.word is None else self.word
+        offset = self.offsets[place[0]][place[1]]
+        return offset if offset in {EARLIEST, LATEST} else None
+
+    @property
+    def given(self) -> str | None:
+        """The option that the user gave, None if none."""
+        if self.timestamp_ms is not None:
+            return f"{self.side}Timestamp"
+        if self.timestamps_ms is not None:
+            return f"{self.side}OffsetsByTimestamp"
+        return None if self.word is None and self.offsets is None else f"{self.side}Offsets"
 
 
 def topics_of(options: Mapping[str, str]) -> Topics:
@@ -77,18 +101,38 @@ def topics_of(options: Mapping[str, str]) -> Topics:
     return Topics(assigned={t: tuple(sorted(set(ps))) for t, ps in sorted(parsed.items())})
 
 
-def start_of(options: Mapping[str, str]) -> Start:
-    """Read the `starting*` options: startingTimestamp, then startingOffsetsByTimestamp, then startingOffsets."""
-    strategy = options.get("startingoffsetsbytimestampstrategy", "error")
-    no_match = choice("startingOffsetsByTimestampStrategy", strategy, NoMatch)
-    if (stamp := options.get("startingtimestamp")) is not None:
-        return Start(timestamp_ms=whole("startingTimestamp", stamp, at_least=0), no_match=no_match)
-    if (stamps := options.get("startingoffsetsbytimestamp")) is not None:
-        return Start(timestamps_ms=_partition_map("startingOffsetsByTimestamp", stamps), no_match=no_match)
-    value = options.get("startingoffsets", "latest").strip()
-    if value.lower() in {"earliest", "latest"}:
-        return Start(word=EARLIEST if value.lower() == "earliest" else LATEST)
-    return Start(offsets=_partition_map("startingOffsets", value))
+def bound_of(options: Mapping[str, str], side: str) -> Bound:
+    """Read one side's options: ...Timestamp goes before ...OffsetsByTimestamp, that before ...Offsets.
+
+    side: `starting` or `ending`. A timestamp without a record: at the end it means the log end, never an error.
+    """
+    no_match = NoMatch.LATEST
+    if side == STARTING:
+        strategy = options.get("startingoffsetsbytimestampstrategy", "error")
+        no_match = choice("startingOffsetsByTimestampStrategy", strategy, NoMatch)
+    if (stamp := options.get(f"{side}timestamp")) is not None:
+        return Bound(side=side, timestamp_ms=whole(f"{side}Timestamp", stamp, at_least=0), no_match=no_match)
+    if (stamps := options.get(f"{side}offsetsbytimestamp")) is not None:
+        listed = _partition_map(f"{side}OffsetsByTimestamp", stamps)
+        return Bound(side=side, timestamps_ms=listed, no_match=no_match)
+    value = options.get(f"{side}offsets")
+    if value is None:
+        return Bound(side=side)
+    if value.strip().lower() in {"earliest", "latest"}:
+        return Bound(side=side, word=EARLIEST if value.strip().lower() == "earliest" else LATEST)
+    return Bound(side=side, offsets=_partition_map(f"{side}Offsets", value))
+
+
+def refuse_word(bound: Bound, refused: int) -> None:
+    """Refuse `latest` (-1) as the start of a batch read, or `earliest` (-2) as its end."""
+    name = f"{bound.side}Offsets"
+    word = "latest" if refused == LATEST else "earliest"
+    if bound.word == refused:
+        raise wrong(name, word, f"a batch read cannot have it as its {bound.side} offset")
+    for topic, partitions in (bound.offsets or {}).items():
+        for partition, offset in partitions.items():
+            if offset == refused:
+                raise OptionError(f"option {name}: {topic}-{partition} has {refused} ({word}), not for a batch read")
 
 
 def _partition_map(name: str, value: str) -> dict[str, dict[int, int]]:

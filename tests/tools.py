@@ -156,9 +156,9 @@ class Stream:
     @property
     def schema(self) -> pa.Schema:
         """The rows' schema in Arrow."""
-        from pyspark_wm_source.reader import _arrow_schema
+        from pyspark_wm_source.reader import arrow_schema
 
-        return _arrow_schema(self.reader._options)
+        return arrow_schema(self.reader._options)
 
     def watermark_ms(self) -> int | None:
         """The coalesced watermark of the last batch planned."""

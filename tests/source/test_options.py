@@ -39,7 +39,7 @@ WRONG = [
         {"startingOffsetsByTimestampStrategy": "err"},
         r"option startingOffsetsByTimestampStrategy: 'err' is wrong; one of",
     ),
-    ({"endingOffsets": "latest"}, r"option endingOffsets is for batch reads; a stream has no end"),
+    ({"endingOffsets": "latest"}, r"option endingOffsets is for batch reads, a stream has no end"),
     ({"maxOffsetsPerTrigger": "0"}, r"option maxOffsetsPerTrigger: '0' is wrong; a whole number of at least 1"),
     ({"maxOffsetsPerTrigger": "many"}, r"option maxOffsetsPerTrigger: 'many' is wrong; a whole number"),
     (
@@ -86,7 +86,7 @@ WRONG = [
 )
 def test_a_wrong_option_is_refused_in_one_sentence(options, sentence):
     with pytest.raises(OptionError, match=sentence) as refused:
-        parse(**options)
+        parse(**options).for_stream()
     assert "\n" not in str(refused.value)
     assert pickle.loads(pickle.dumps(refused.value)).message == refused.value.message  # noqa: S301 - its own
 
@@ -138,7 +138,7 @@ def test_the_start_by_timestamp_beats_the_others():
 
 
 def test_a_stream_starts_at_the_latest_unless_told():
-    assert parse().start.word == LATEST
+    assert parse().start.word_of(("t", 0), LATEST) == LATEST
     assert parse(startingOffsets="Earliest").start.word == EARLIEST
 
 
