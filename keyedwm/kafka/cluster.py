@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest
 
@@ -58,8 +59,7 @@ class Cluster:
 
     def topics(self) -> tuple[str, ...]:
         """All topic names that we may see, internal ones included, sorted."""
-        self._refresh(None)
-        return tuple(sorted(self._topics))
+        return tuple(sorted(self._refresh(None)))
 
     def partitions(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, tuple[int, ...]]:
         """Partition numbers by topic, fresh from the cluster.
@@ -67,15 +67,15 @@ class Cluster:
         A topic that does not exist raises UnknownTopicError, or is left out if `missing_ok`.
         """
         wanted = sorted(set(topics))
-        missing = self._refresh(wanted)
+        found = self._refresh(wanted)
         grace_over_at = time.monotonic() + _UNKNOWN_TOPIC_GRACE_S
         # A topic made a moment ago is not yet known to every broker.
-        while missing and not missing_ok:
+        while len(found) < len(wanted) and not missing_ok:
             if time.monotonic() > grace_over_at:
-                raise UnknownTopicError.of(missing[0])
+                raise UnknownTopicError.of(next(topic for topic in wanted if topic not in found))
             time.sleep(0.1)
-            missing = self._refresh(wanted)
-        return {topic: tuple(sorted(self._topics[topic].leaders)) for topic in wanted if topic not in missing}
+            found = self._refresh(wanted)
+        return {topic: tuple(sorted(found[topic].leaders)) for topic in wanted if topic in found}
 
     def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
         """The partitions by leading broker, from what is known; asks the cluster about those without one."""
@@ -149,39 +149,38 @@ class Cluster:
     def _known(self, where: TopicPartition) -> bool:
         return where.topic in self._topics and where.partition in self._topics[where.topic].leaders
 
-    def _refresh(self, topics: list[str] | None) -> list[str]:
-        """Ask about topics (None: all); returns those that do not exist."""
-        request_topics = (
-            None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
-        )
+    def _refresh(self, topics: list[str] | None) -> dict[str, _Topic]:
+        """Ask about topics (None: all) and keep the answer; those that do not exist are not in it."""
+        answer = self._metadata(topics)
+        found = {
+            topic.name: _Topic({part.partition_index: part.leader_id for part in topic.partitions})
+            for topic in answer.topics
+            if topic.error_code == Code.NONE
+        }
+        for topic in answer.topics:
+            if topics is not None and topic.error_code != Code.NONE:
+                _raise_unless_missing(topic.name, topic.error_code)
+                self._topics.pop(topic.name, None)
+        self._topics.update(found)
+        return found
+
+    def _metadata(self, topics: list[str] | None) -> Any:
+        """The cluster's answer about topics (None: all), once none of them is without a leader."""
+        asked = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         task = "reading the list of topics" if topics is None else f"reading the partitions of {', '.join(topics)}"
         retry = Retry(self.config, task)
         while True:
             try:
                 # Reading must not create topics, whatever the broker's auto.create.topics.enable says.
-                request = MetadataRequest(topics=request_topics, allow_auto_topic_creation=False, max_version=12)
+                request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=12)
                 answer = self.connection.call(None, request)
             except TransientError as error:
                 retry.pause(error)
                 continue
-            codes = {topic.name: topic.error_code for topic in answer.topics}
-            unready = [name for name, code in codes.items() if Code.of(code) is Code.LEADER_NOT_AVAILABLE]
-            if unready:
-                retry.pause(f"topic {unready[0]} has no leader yet")
-                continue
-            break
-        missing = []
-        for topic in answer.topics:
-            if topic.error_code == Code.NONE:
-                leaders = {p.partition_index: p.leader_id for p in topic.partitions}
-                self._topics[topic.name] = _Topic(leaders)
-            elif topics is not None:
-                _raise_unless_missing(topic.name, topic.error_code)
-                self._topics.pop(topic.name, None)
-                missing.append(topic.name)
-        if topics is None:
-            self._topics = {t.name: self._topics[t.name] for t in answer.topics if t.error_code == Code.NONE}
-        return missing
+            unready = [topic.name for topic in answer.topics if topic.error_code == Code.LEADER_NOT_AVAILABLE]
+            if not unready:
+                return answer
+            retry.pause(f"topic {unready[0]} has no leader yet")
 
 
 def _raise_unless_missing(topic: str, code: int) -> None:
@@ -199,12 +198,21 @@ _shared: dict[tuple[int, str], Cluster] = {}
 _shared_lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    """In a child the lock may be held by a thread that exists only in the parent."""
+    global _shared_lock  # noqa: PLW0603 (one lock a process)
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def shared(config: ClientConfig) -> Cluster:
     """The one cluster of this process for a configuration; kept between tasks, made anew after a fork or a crash."""
     key = (os.getpid(), config.digest())
     with _shared_lock:
         cluster = _shared.get(key)
         if cluster is None or not cluster.usable:
-            # Entries of a parent process stay: closing them here would shut down the parent's connections.
+            # Entries of a parent process stay: they belong to it.
             cluster = _shared[key] = Cluster.connect(config)
         return cluster

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from keyedwm.core.errors import OptionError
@@ -52,7 +51,7 @@ class ClientConfig:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ClientConfig:
-        """Read Java client properties; names are taken as they are, `kafka.` removed.
+        """Read Java client properties, `kafka.` removed from their names; case does not matter there.
 
         Raises OptionError naming `kafka.<property>`, the value (never a secret one) and what would be right.
         """
@@ -76,7 +75,7 @@ class ClientConfig:
 
     def digest(self) -> str:
         """A name for this configuration, equal for equal ones; for caches within a process, not for logs."""
-        return hashlib.sha256(pickle.dumps(self)).hexdigest()
+        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()
 
 
 def _addresses(name: str, value: str) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Rows:
                 )
 
 
-class _Bytes(NamedTuple):
+class ColumnBytes(NamedTuple):
     """Values of a column: where each starts in `data` and how long it is, -1 for null; int64[values], uint8[bytes]."""
 
     starts: np.ndarray
@@ -83,7 +83,7 @@ def encode(
     """Yield the record batches of the rows; sequences count up from `base_sequence` if there is a producer."""
     count = len(rows.timestamp_ms)
     times = np.ascontiguousarray(rows.timestamp_ms, np.int64)
-    key, value = _bytes(rows.key, count), _bytes(rows.value, count)
+    key, value = column_bytes(rows.key, count), column_bytes(rows.value, count)
     header_ends, names, contents = _headers(rows.headers, count)
     fields = np.stack([key.starts, key.lengths, value.starts, value.lengths])
     pairs = np.stack([names.starts, names.lengths, contents.starts, contents.lengths])
@@ -125,9 +125,10 @@ def _sealed(out: np.ndarray, codec: Codec, times: np.ndarray, producer: Producer
     return out.tobytes()
 
 
-def _bytes(column: pa.Array | None, rows: int) -> _Bytes:
+def column_bytes(column: pa.Array | None, rows: int) -> ColumnBytes:
+    """Where a column's values lie; binary or string, None for all null."""
     if column is None:
-        return _Bytes(np.zeros(rows, np.int64), np.full(rows, -1, np.int64), np.empty(0, np.uint8))
+        return ColumnBytes(np.zeros(rows, np.int64), np.full(rows, -1, np.int64), np.empty(0, np.uint8))
     if column.type != pa.binary():
         column = column.cast(pa.binary())
     _, ends_buffer, data_buffer = column.buffers()
@@ -136,13 +137,13 @@ def _bytes(column: pa.Array | None, rows: int) -> _Bytes:
     lengths = np.diff(ends)
     if column.null_count:
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
-    return _Bytes(ends[:-1], lengths, data)
+    return ColumnBytes(ends[:-1], lengths, data)
 
 
-def _headers(column: pa.Array | None, rows: int) -> tuple[np.ndarray, _Bytes, _Bytes]:
+def _headers(column: pa.Array | None, rows: int) -> tuple[np.ndarray, ColumnBytes, ColumnBytes]:
     """Where each row's headers end, their names and their contents."""
     if column is None:
-        return np.zeros(rows + 1, np.int64), _bytes(None, 0), _bytes(None, 0)
+        return np.zeros(rows + 1, np.int64), column_bytes(None, 0), column_bytes(None, 0)
     pairs = column.flatten()
     names, contents = pairs.field(0), pairs.field(1)
     if pairs.null_count or names.null_count:
@@ -150,7 +151,7 @@ def _headers(column: pa.Array | None, rows: int) -> tuple[np.ndarray, _Bytes, _B
     counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.zeros(rows + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
-    return ends, _bytes(names, len(pairs)), _bytes(contents, len(pairs))
+    return ends, column_bytes(names, len(pairs)), column_bytes(contents, len(pairs))
 
 
 @compiled

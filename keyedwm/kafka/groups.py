@@ -82,6 +82,8 @@ def fetch(cluster: Cluster, group: str, partitions: Iterable[tuple[str, int]]) -
         if Code.GROUP_AUTHORIZATION_FAILED in codes:
             raise GroupAccessError(f"not allowed to read the committed offsets of group {group!r}")
         if not codes & _WAIT:
+            if answer.error_code != Code.NONE:
+                raise InputError(f"group {group!r} has no committed offsets to read: {described(answer.error_code)}")
             return {
                 where: Committed(p.committed_offset, p.metadata or "")
                 for where, p in parts

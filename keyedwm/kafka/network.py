@@ -56,7 +56,7 @@ class _TlsTransport(_Receiving, KafkaSSLTransport):
 
 
 class Manager(KafkaConnectionManager):
-    """Closes the sockets of failed attempts, and remembers why the last one failed."""
+    """Closes the sockets of failed attempts, and remembers why the last one failed while connecting."""
 
     last_failure: str | None = None
 
@@ -68,10 +68,11 @@ class Manager(KafkaConnectionManager):
             raise self._login_refused
         connection = super().get_connection(node_id, **how)
         if self.cluster.is_bootstrap(node_id):
-            connection.init_future.add_errback(self._no_second_login)
+            connection.init_future.add_errback(self._remember)
         return connection
 
-    def _no_second_login(self, error: BaseException) -> None:
+    def _remember(self, error: BaseException) -> None:
+        self.last_failure = str(error)
         if isinstance(error, LOGIN_REFUSED):
             self._login_refused = error
 

@@ -162,8 +162,9 @@ def _decoded(  # noqa: PLR0917 (private, called once)
         _binary(bytes_in, found[Found.KEY_AT], found[Found.KEY_LENGTH]) if wanted.key else None,
         _binary(bytes_in, found[Found.VALUE_AT], found[Found.VALUE_LENGTH]) if wanted.value else None,
         _headers(bytes_in, found[Found.HEADERS_AT], found[Found.HEADERS]) if wanted.headers else None,
-        found[Found.OFFSET],
-        found[Found.TIME],
+        # copied, or a view would hold on to all that was found
+        found[Found.OFFSET].copy(),
+        found[Found.TIME].copy(),
         found[Found.KIND].astype(np.int32),
         next_offset,
     )
