@@ -128,7 +128,7 @@ def lingering(cluster: Cluster, prefix: str) -> list[Transaction]:
     ids: set[str] = set()
     for node in brokers(cluster):
         request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], max_version=1)
-        answer = _patiently(cluster, lambda: cluster.connection.call(node, request), "listing transactions")  # noqa: B023 (called at once)
+        answer = _patiently(cluster, node, request, "listing transactions")
         ids |= {found.transactional_id for found in answer.transaction_states}
     found = [_describe(cluster, name) for name in sorted(ids) if name.startswith(prefix)]
     return [
@@ -159,7 +159,7 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
     for node in brokers(cluster):
         asked = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=[_LONGEST])
         request = DescribeConfigsRequest(resources=[asked], include_synonyms=False, max_version=2)
-        answer = _patiently(cluster, lambda: cluster.connection.call(node, request), f"reading {_LONGEST}")  # noqa: B023 (called at once)
+        answer = _patiently(cluster, node, request, f"reading {_LONGEST}")
         allowed += [int(config.value) for config in answer.results[0].configs if config.value]
     return min(allowed, default=None)
 
@@ -167,7 +167,7 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
 def brokers(cluster: Cluster) -> list[int]:
     """Return the node ids of all brokers."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=12)
-    answer = _patiently(cluster, lambda: cluster.connection.call(None, request), "reading the list of brokers")
+    answer = _patiently(cluster, None, request, "reading the list of brokers")
     return sorted(broker.node_id for broker in answer.brokers)
 
 
@@ -240,23 +240,23 @@ def _described_code(answer: Any) -> int:
 
 def _partitions_code(answer: Any) -> int:
     """Return the worst code: one refused partition leaves the others unattempted, a retriable one counts last."""
-    numbers = [
-        part.partition_error_code
-        for topic in answer.results_by_topic_v3_and_below
-        for part in topic.results_by_partition
-    ]
+    topics = answer.results_by_topic_v3_and_below
+    numbers = [part.partition_error_code for topic in topics for part in topic.results_by_partition]
     wrong = [n for n in numbers if Code.of(n) not in {Code.NONE, Code.OPERATION_NOT_ATTEMPTED}]
     final = [n for n in wrong if not Code.of(n).retriable]
     return next(iter([*final, *wrong]), 0)
 
 
-def _patiently(cluster: Cluster, call: Callable[[], Any], task: str) -> Any:
+def _patiently(cluster: Cluster, node: int | None, request: Any, task: str) -> Any:
+    """Send to one broker until it answers."""
     retry = Retry(cluster.config, task)
     while True:
         try:
-            return call()
+            answer = cluster.connection.call(node, request)
         except TransientError as error:
             retry.pause(error)
+            continue
+        return answer
 
 
 def _refusal(transactional_id: str, what: str, number: int) -> Exception:

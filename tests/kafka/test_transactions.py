@@ -1,0 +1,107 @@
+"""A transaction's end by somebody who did not write it, repeated, too late, and told apart by asking."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import FencedError, OptionError
+from keyedwm.kafka import transactions as txn
+from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.produce import Sender
+from keyedwm.kafka.transactions import Fate
+from keyedwm.kafka.values import Isolation, TopicPartition
+from tests.tools import wait_until
+
+
+@pytest.fixture
+def write(cluster, make_topic):
+    """Write some values in a new transaction and leave it open."""
+
+    def run(topic, values, name=None, timeout_ms=60_000):
+        begun = txn.begin(cluster, name or f"{topic}-{uuid.uuid4().hex}", timeout_ms)
+        txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
+        sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+        sender.send(topic, {0: pa.table({"value": values})})
+        return begun
+
+    return run
+
+
+@pytest.fixture
+def committed(cluster):
+    """What a read_committed reader sees, once nothing is open any more."""
+    from dataclasses import replace
+
+    from keyedwm.kafka.cluster import Cluster
+
+    connected = Cluster.connect(replace(cluster.config, isolation=Isolation.READ_COMMITTED))
+
+    def read(topic):
+        place = TopicPartition(topic, 0)
+        end = connected.latest([place], Isolation.READ_UNCOMMITTED)[place]
+        wait_until(lambda: connected.latest([place])[place] == end, "the last stable offset at the log's end")
+        parts = read_ranges(connected, [Range(topic, 0, 0, end)])
+        return [value.decode() for part in parts for value in part.records.value.to_pylist()]
+
+    yield read
+    connected.close()
+
+
+def test_nothing_is_visible_before_the_end_and_a_repeated_commit_changes_nothing(cluster, make_topic, write, committed):
+    topic = make_topic(1)
+    begun = write(topic, ["a", "b"])
+    place = TopicPartition(topic, 0)
+    assert cluster.latest([place], Isolation.READ_COMMITTED)[place] == 0
+    assert txn.fate(cluster, begun) is Fate.OPEN
+    for _ in range(3):
+        assert txn.end(cluster, [begun], commit=True) == {begun: Fate.COMMITTED}
+    assert committed(topic) == ["a", "b"]
+    assert txn.fate(cluster, begun) is Fate.COMMITTED
+
+
+def test_an_aborted_transaction_stays_invisible_and_cannot_be_committed(cluster, make_topic, write, committed):
+    topic = make_topic(1)
+    gone, kept = write(topic, ["a"]), write(topic, ["b"])
+    assert txn.end(cluster, [gone], commit=False) == {gone: Fate.ABORTED}
+    assert txn.end(cluster, [gone, kept], commit=True) == {gone: Fate.ABORTED, kept: Fate.COMMITTED}
+    assert committed(topic) == ["b"]
+
+
+def test_a_committed_transaction_cannot_be_aborted(cluster, make_topic, write, committed):
+    topic = make_topic(1)
+    begun = write(topic, ["a"])
+    txn.end(cluster, [begun], commit=True)
+    committed(topic)  # waits for the markers
+    assert txn.end(cluster, [begun], commit=False) == {begun: Fate.COMMITTED}
+
+
+def test_a_transaction_that_its_id_was_taken_from_is_told_as_lost(cluster, make_topic, write):
+    topic = make_topic(1)
+    first = write(topic, ["a"], f"{topic}-one")
+    write(topic, ["b"], f"{topic}-one")
+    assert txn.end(cluster, [first], commit=True) == {first: Fate.UNKNOWN}
+    with pytest.raises(FencedError, match=f"{topic}-one"):
+        txn.add_partitions(cluster, first, [TopicPartition(topic, 0)])
+
+
+def test_open_transactions_are_found_by_their_prefix(cluster, make_topic, write):
+    topic = make_topic(1)
+    ours = [write(topic, ["a"], f"{topic}-x-{n}") for n in range(2)]
+    write(topic, ["a"], f"{topic}-y")
+    assert txn.lingering(cluster, f"{topic}-x-") == ours
+    txn.end(cluster, ours[:1], commit=False)
+    assert txn.lingering(cluster, f"{topic}-x-") == ours[1:]
+
+
+def test_an_unknown_transaction_is_unknown(cluster, topic):
+    assert txn.fate(cluster, txn.Transaction(f"{topic}-never", 1, 0)) is Fate.UNKNOWN
+
+
+def test_a_timeout_above_the_brokers_is_an_option_error(cluster, topic):
+    longest_ms = txn.longest_timeout_ms(cluster)
+    assert longest_ms is not None
+    with pytest.raises(OptionError, match=r"transactionTimeout: .* transaction\.max\.timeout\.ms"):
+        txn.begin(cluster, topic, longest_ms + 1)
