@@ -160,8 +160,17 @@ class Coalescer:
 
     def step(self, changes: Iterable[Change], now_ms: int) -> list[Output]:
         """Apply the changes in order, then evaluate once."""
-        apply = self._apply
+        apply, statuses, watermarks, top = self._apply, self._status, self._watermarks, self._top
         for change in changes:
+            if type(change) is Advanced:
+                # Nearly every change of a planning step: an active channel goes on. All else is looked at in full.
+                channel, key, time_ms = change
+                of_key = watermarks.get(key, _NOTHING)
+                if of_key.get(channel, MAX_MS) < time_ms <= MAX_MS and statuses[channel] is Status.ACTIVE:
+                    of_key[channel] = time_ms  # type: ignore[index]
+                    if time_ms > top[key]:  # noqa: PLR1730  a call of max costs a tenth of the whole step
+                        top[key] = time_ms
+                    continue
             apply[type(change)](self, *change)
         return self._evaluate(now_ms)
 

@@ -16,7 +16,7 @@ from keyedwm.cli.conformance.verdict import Outcome
 from keyedwm.core.errors import InputError
 
 VECTORS = Path(__file__).parent.parent / "vectors"
-REPLAYED = list(replay_all([VECTORS / "jet", VECTORS / "flink", VECTORS / "oracle"]))
+REPLAYED = list(replay_all([VECTORS / "jet", VECTORS / "flink", VECTORS / "oracle", VECTORS / "windows"]))
 
 # What a rule of the design decides otherwise, and the step at which that shows first.
 DECIDED = {

@@ -27,9 +27,20 @@ def _sorted(accumulator: object) -> object:
     return sorted(accumulator)  # type: ignore[call-overload]
 
 
+def _none() -> object:
+    return None
+
+
+def _lower(one: object, other: object) -> object:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)  # type: ignore[call-overload]
+
+
 AGGREGATES = {
     "sum": Aggregate(_zero, add, add, sub),
     "sum_nodeduct": Aggregate(_zero, add, add),
     "count": Aggregate(_zero, _count, add, sub),
+    "min": Aggregate(_none, _lower, _lower),
     "set": Aggregate(frozenset, _with, _union, finish=_sorted),
 }

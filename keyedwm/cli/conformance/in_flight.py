@@ -43,22 +43,18 @@ class InFlight:
         return self._release(output)
 
     def _release(self, output: list[tuple]) -> list[tuple]:
-        pending: dict[int, int] = {}
+        newest: dict[int, int] = {}
         while self._queue:
             entry = self._queue[0]
-            if entry[0] == "call":
-                if not (self._ordered and entry[1] in self._finished):
-                    break
-                output = [*output, *_as_items(pending), ("result", entry[1])]
-                pending = {}
+            if entry[0] == "wm" and self._ordered:
+                output = [*output, entry]
+            elif entry[0] == "wm":
+                newest[entry[1]] = max(entry[2], newest.get(entry[1], entry[2]))
+            elif self._ordered and entry[1] in self._finished:
+                output = [*output, ("result", entry[1])]
             else:
-                pending[entry[1]] = max(entry[2], pending.get(entry[1], entry[2]))
+                break
             self._queue.pop(0)
-        for key in [key for key, time_ms in pending.items() if time_ms <= self._sent.get(key, time_ms - 1)]:
-            del pending[key]
-        self._sent.update(pending)
-        return [*output, *_as_items(pending)]
-
-
-def _as_items(pending: dict[int, int]) -> list[tuple]:
-    return [("wm", key, time_ms) for key, time_ms in pending.items()]
+        grown = {key: time_ms for key, time_ms in newest.items() if time_ms > self._sent.get(key, time_ms - 1)}
+        self._sent.update(grown)
+        return [*output, *(("wm", key, time_ms) for key, time_ms in grown.items())]

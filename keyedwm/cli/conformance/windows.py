@@ -1,15 +1,22 @@
 """The window files: one JSON object each, by `family`. The families that the pure algebra alone decides.
 
-Rule: with `compare.partial` only fields that the expected output lists are compared, with order `any` a step's outputs
-are a multiset.
+Rule: with `compare.partial` only fields that the expected output lists are compared; with order `any` the outputs of a
+step are a multiset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from keyedwm.cli.conformance.verdict import Verdict, compare, fail
+from keyedwm.cli.conformance.aggregates import AGGREGATES
+from keyedwm.cli.conformance.verdict import MATCH, Verdict, compare, fail
+from keyedwm.core.aggregate import WindowResult
 from keyedwm.core.frames import floor_frame
+from keyedwm.core.late import Late, LateRule
+from keyedwm.core.policy import FixedLag, PolicyRun
+from keyedwm.core.sessions import SessionConfig, Sessions, Touching, merge
+from keyedwm.core.sliding import Sliding, SlidingConfig
+from keyedwm.core.watermark import is_late
 
 SCHEMA = "keyedwm.windows.vector/1"
 
@@ -39,4 +46,100 @@ def _assign(vector: dict) -> Verdict:
     return compare(expected, made)
 
 
-FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {"assign": _assign}
+def _merge(vector: dict) -> Verdict:
+    gap_ms, touching = vector["config"]["gap"], Touching(vector["config"]["touch"])
+    expected, made = [], []
+    for case in vector["cases"]:
+        groups = merge([(time_ms, time_ms + gap_ms) for time_ms in case["input"]], touching)
+        made.append(
+            [
+                {"start": start, "end": end, "values": sorted(one for one in case["input"] if start <= one < end)}
+                for (start, end), _ in groups
+            ]
+        )
+        expected.append(sorted(case["windows"], key=lambda window: window["start"]))
+    return compare(expected, made)
+
+
+def _operator(config: Mapping) -> Sliding | Sessions:
+    aggregate = AGGREGATES[config["agg"]]
+    if "gap" in config:
+        rule = LateRule.EVENT if config.get("late") == "ts<wm" else LateRule.WINDOW
+        return Sessions(SessionConfig(config["gap"], Touching(config["touch"]), late_rule=rule), aggregate)
+    slide_ms = config["slide"]
+    size_ms = slide_ms if config.get("stage") == "accumulate-by-frame" else config["size"]
+    return Sliding(SlidingConfig(size_ms, slide_ms, config.get("offset", 0), late_rule=LateRule.FRAME), aggregate)
+
+
+def _windows(vector: dict) -> Verdict:
+    config = vector["config"]
+    operator = _operator(config)
+    for index, step in enumerate(vector["steps"]):
+        results = _step(operator, config, step)
+        made = [_shown(result) for result in results if isinstance(result, WindowResult)]
+        if step["do"] == "watermark" and config.get("emits_wm"):
+            made.append({"wm": step["ts"]})
+        late = Late() in results
+        if late != step.get("dropped", False) or not _same(step["out"], made, vector["compare"]):
+            return fail("the answers differ", index, step["out"], "late" if late else made)
+    return MATCH
+
+
+def _step(operator: Sliding | Sessions, config: Mapping, step: dict) -> list[WindowResult | Late]:
+    kind, key = step["do"], step.get("key", "")
+    if kind == "event":
+        return operator.event(step["ts"], key, step["value"])
+    if kind == "watermark":
+        return operator.watermark(step["ts"])
+    if kind == "frame" and isinstance(operator, Sliding):
+        return operator.frame(step["end"], key, frozenset(step["value"]) if config["agg"] == "set" else step["value"])
+    return {"end": operator.complete}[kind]()
+
+
+def _shown(result: WindowResult) -> dict:
+    return {"start": result.start_ms, "end": result.end_ms, "key": result.key, "value": result.value}
+
+
+def _same(expected: list[dict], made: list[dict], how: Mapping) -> bool:
+    if len(expected) != len(made):
+        return False
+    if how["order"] == "any":
+        expected, made = sorted(expected, key=_place), sorted(made, key=_place)
+    if not how.get("partial"):
+        return expected == made
+    return all(wanted.items() <= got.items() for wanted, got in zip(expected, made, strict=True))
+
+
+def _place(item: dict) -> tuple:
+    return (item.get("wm", float("-inf")), item.get("end", 0), item.get("start", 0), repr(item.get("key", "")))
+
+
+def _keyed_watermark(vector: dict) -> Verdict:
+    """One watermark for all keys against one for each: highest event less the bound."""
+    bound_ms = vector["config"]["bound"]
+    whole = FixedLag(bound_ms).build()
+    keyed: dict[str, PolicyRun] = {}
+    for index, step in enumerate(vector["steps"]):
+        if step["do"] == "emit":
+            made = {"global_wm": whole.current(0), "keyed": {key: run.current(0) for key, run in keyed.items()}}
+            if made != {"global_wm": step["global_wm"], "keyed": step["keyed"]}:
+                return fail("the watermarks differ", index, step, made)
+            continue
+        mine = keyed.setdefault(str(step["key"]), FixedLag(bound_ms).build())
+        told = (is_late(step["ts"], whole.current(0)), is_late(step["ts"], mine.current(0)))
+        if told != (step.get("late_global", False), step.get("late_keyed", False)):
+            return fail("late differs", index, step, told)
+        whole.observe(step["ts"], 0)
+        mine.observe(step["ts"], 0)
+    return MATCH
+
+
+FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
+    "assign": _assign,
+    "session.merge": _merge,
+    "jet.sliding": _windows,
+    "jet.session": _windows,
+    "jet.frames": _windows,
+    "session.stream": _windows,
+    "keyed.watermark": _keyed_watermark,
+}
