@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from keyedwm.core.axis import Axis, AxisConfig
+from keyedwm.core.axis import Axis, AxisConfig, AxisState
 from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, CoalescerState, Removed, WentIdle, Woken
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.watermark import Guarantee, Status
@@ -50,40 +50,36 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
     after: the state of every channel that the batch ending at `start` read, once it was read.
     """
     now_ms = max(seen.now_ms, start.now_ms)
-    stood = {tp: _settled(channel, after.get(tp)) for tp, channel in start.channels.items()}
+    positions = {tp: _position(start, seen, tp) for tp in sorted(seen.ends)}
+    shares = shared_out({tp: seen.ends[tp] - position for tp, position in positions.items()}, rules.max_offsets)
+    changes: list[Change] = [Removed(str(tp)) for tp in sorted(start.channels) if tp not in seen.ends]
     channels: dict[TopicPartition, Channel] = {}
-    changes: list[Change] = [Removed(str(tp)) for tp in sorted(stood) if tp not in seen.ends]
-    for tp in sorted(seen.ends):
-        if tp not in stood:
+    for tp, position in positions.items():
+        before = start.channels.get(tp)
+        if before is None:
             changes.append(Added(str(tp)))
-        channel = stood.get(tp) or _new(seen.begins[tp], now_ms)
-        if seen.ends[tp] < channel.next_offset:
-            # The topic was made anew and the user accepts the loss: go on from its end.
-            channel = replace(channel, next_offset=seen.ends[tp])
-        behind = seen.ends[tp] > channel.next_offset
-        status = _judged(channel, rules, behind=behind, asked_ms=seen.asked_ms)
-        if tp in after and after[tp].cut:
-            channel = _told(channel, rules.axes, now_ms)
-        elif rules.clocked and not behind and status is Status.ACTIVE:
-            channel = _told(channel, rules.clocked, now_ms)
-        changes += _advances(tp, start.channels.get(tp), channel)
-        if status is not channel.status:
+        behind = seen.ends[tp] > position
+        status = _judged(before, rules, behind=behind, asked_ms=seen.asked_ms)
+        bad, axes, cut = _state(before, after.get(tp))
+        announced: tuple[int, ...] = ()
+        if cut or (rules.clocked and not behind and status is Status.ACTIVE):
+            axes, announced = _told(axes, rules.axes if cut else rules.clocked, now_ms)
+        changes += _advances(tp, before, axes)
+        if before is not None and status is not before.status:
             changes.append(Woken(str(tp)) if status is Status.ACTIVE else WentIdle(str(tp)))
-        channels[tp] = replace(channel, status=status, since_ms=now_ms if behind else channel.since_ms)
+        channels[tp] = Channel(
+            next_offset=position + shares[tp],
+            read=shares[tp],
+            status=status,
+            since_ms=now_ms if behind or before is None else before.since_ms,
+            bad=bad,
+            axes=axes,
+            announced=announced,
+        )
     coalescer = Coalescer.restore(_coalescer_state(start), guarantee=rules.guarantee, retention_ms=rules.retention_ms)
     coalescer.step(changes, now_ms)
-    backlog = {tp: seen.ends[tp] - c.next_offset for tp, c in channels.items()}
-    shares = shared_out(backlog, rules.max_offsets)
-    return replace(
-        start,
-        batch=start.batch + 1,
-        now_ms=now_ms,
-        coalesced=coalescer.snapshot().common,
-        channels={
-            tp: replace(c, next_offset=c.next_offset + shares[tp], read=shares[tp]) for tp, c in channels.items()
-        },
-        begins={},
-    )
+    common = coalescer.snapshot().common
+    return replace(start, batch=start.batch + 1, now_ms=now_ms, coalesced=common, channels=channels, begins={})
 
 
 def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
@@ -114,42 +110,46 @@ def _places(offset: QueryOffset) -> dict[TopicPartition, tuple[Status, int]]:
     return {tp: (c.status, c.next_offset) for tp, c in offset.channels.items()}
 
 
-def _settled(channel: Channel, after: After | None) -> Channel:
-    """The channel once its range was read."""
-    if after is None:
-        return replace(channel, read=0, announced=())
-    return replace(channel, read=0, announced=(), bad=after.bad, axes=after.axes)
+def _position(start: QueryOffset, seen: Seen, tp: TopicPartition) -> int:
+    """Where the channel goes on; at the end of a topic made anew, if the user accepts the loss."""
+    before = start.channels.get(tp)
+    return min(seen.begins[tp] if before is None else before.next_offset, seen.ends[tp])
 
 
-def _new(begin: int, now_ms: int) -> Channel:
-    return Channel(next_offset=begin, read=0, status=Status.ACTIVE, since_ms=now_ms, bad=0, axes={})
+def _state(before: Channel | None, after: After | None) -> tuple[int, Mapping[int, AxisState], bool]:
+    """Bad event times and axes of the channel once its last range was read, and whether that was read in parts."""
+    if after is not None:
+        return after.bad, after.axes, after.cut
+    return (0, {}, False) if before is None else (before.bad, before.axes, False)
 
 
-def _told(channel: Channel, configs: Iterable[AxisConfig], now_ms: int) -> Channel:
-    """The channel with what its policies say now: by the clock (DESIGN rule 7), or after a range read in parts."""
-    axes, announced = dict(channel.axes), []
+def _told(
+    axes: Mapping[int, AxisState], configs: Iterable[AxisConfig], now_ms: int
+) -> tuple[Mapping[int, AxisState], tuple[int, ...]]:
+    """What a channel's policies say now, and of which keys: by the clock (DESIGN rule 7), or after a range in parts."""
+    states, announced = dict(axes), []
     for config in configs:
-        axis = Axis(config, axes.get(config.key))
+        axis = Axis(config, states.get(config.key))
         if axis.end(now_ms) is not None:
             announced.append(config.key)
-        axes[config.key] = axis.state()
-    return replace(channel, axes=axes, announced=tuple(announced))
+        states[config.key] = axis.state()
+    return states, tuple(announced)
 
 
-def _advances(tp: TopicPartition, before: Channel | None, channel: Channel) -> Iterator[Change]:
-    """The watermarks that the channel's own rows announced in the batch before."""
-    for key, axis in sorted(channel.axes.items()):
+def _advances(tp: TopicPartition, before: Channel | None, axes: Mapping[int, AxisState]) -> Iterator[Change]:
+    """The watermarks that became known since the batch before."""
+    for key, axis in sorted(axes.items()):
         known = before.axes.get(key) if before is not None else None
         if axis.emitted_ms is not None and (known is None or axis.emitted_ms != known.emitted_ms):
             yield Advanced(str(tp), key, axis.emitted_ms)
 
 
-def _judged(channel: Channel, rules: Rules, *, behind: bool, asked_ms: int) -> Status:
+def _judged(before: Channel | None, rules: Rules, *, behind: bool, asked_ms: int) -> Status:
     """Decide the channel's status: a backlog wakes it, silence while caught up makes it idle."""
-    if behind:
+    if behind or before is None:
         return Status.ACTIVE
-    silent = Idleness(rules.idle_timeout_ms).is_idle(quiet_since_ms=channel.since_ms, now_ms=asked_ms, caught_up=True)
-    return Status.IDLE if silent else channel.status
+    silent = Idleness(rules.idle_timeout_ms).is_idle(quiet_since_ms=before.since_ms, now_ms=asked_ms, caught_up=True)
+    return Status.IDLE if silent else before.status
 
 
 def _coalescer_state(start: QueryOffset) -> CoalescerState:

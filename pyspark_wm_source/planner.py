@@ -41,6 +41,7 @@ class Planner:
         self._assigned: tuple[float, tuple[TopicPartition, ...]] | None = None
         self._cutting = Cutting.of(options)
         self._settler = Settler(options, self._cutting)
+        self._written: tuple[dict[str, Any], QueryOffset] | None = None
         self._frozen: Seen | None = None
         self._freeze = False
         self._closed = False
@@ -70,9 +71,9 @@ class Planner:
             )
         return self._initial
 
-    def next(self, start_json: Mapping[str, Any], *, once: bool) -> QueryOffset | None:
-        """Return the end of the next batch, or None if there is nothing to tell."""
-        start = QueryOffset.from_json(start_json)
+    def next(self, start_json: dict[str, Any], *, once: bool) -> dict[str, Any]:
+        """Return the end of the next batch, or `start_json` itself if there is nothing to tell."""
+        start = self._read(start_json)
         after = self._settler.settle(self._cluster, start)
         seen = self._look(start)
         options = self._options
@@ -88,16 +89,24 @@ class Planner:
         first = start.batch == NOT_STARTED
         reads = any(True for _ in planned.moved())
         if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
-            return None
+            return start_json
         if reads and not first and not once and self._too_few(planned):
-            return None
+            return start_json
         self._closed = self._frozen is not None and not reads
         self._planned_at_s = time.monotonic()
-        return planned
+        planned_json = planned.to_json()
+        self._written = (planned_json, planned)
+        return planned_json
 
     def splits(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[Split]:
         """Cut the batch between two offsets into tasks."""
-        return splits(QueryOffset.from_json(start_json), QueryOffset.from_json(end_json), self._cutting)
+        return splits(QueryOffset.from_json(start_json), self._read(end_json), self._cutting)
+
+    def _read(self, offset_json: Mapping[str, Any]) -> QueryOffset:
+        """Read an offset back, unless it is the one just planned."""
+        if self._written is not None and self._written[0] == offset_json:
+            return self._written[1]
+        return QueryOffset.from_json(offset_json)
 
     def reported(self) -> dict[str, dict[str, int]] | None:
         """Return the newest log ends seen, in Spark's shape."""

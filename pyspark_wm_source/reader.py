@@ -96,8 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         """Plan the next batch, or return `start` itself when nothing is new."""
-        planned = self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
-        return start if planned is None else planned.to_json()
+        return self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict | None:
         """Return the log ends of the last planning, in Spark's shape."""

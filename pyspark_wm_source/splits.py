@@ -115,12 +115,15 @@ def groups_of(ranges: list[Range], how: Cutting) -> list[tuple[Range, ...]]:
     """Join ranges until a group has enough to pay for its task; a user who asks for tasks gets one per range."""
     if how.least_tasks is not None or how.most_records is not None:
         return [(one,) for one in ranges]
-    groups: list[list[Range]] = [[]]
+    groups: list[list[Range]] = []
+    offsets = OFFSETS_PER_TASK
     for one in ranges:
-        if sum(r.end - r.start for r in groups[-1]) >= OFFSETS_PER_TASK:
+        if offsets >= OFFSETS_PER_TASK:
             groups.append([])
+            offsets = 0
         groups[-1].append(one)
-    return [tuple(group) for group in groups if group]
+        offsets += one.end - one.start
+    return [tuple(group) for group in groups]
 
 
 def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
