@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help install java demo test lint unit broker lock clean
+.PHONY: help install java demo test lint unit mutants broker lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ lint: install
 
 unit: install
 	@$(BIN)/pytest
+
+mutants: install  ## break every rule on purpose: the suite must notice each (a quarter of an hour)
+	@$(BIN)/python tests/mutants/run.py
 
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker

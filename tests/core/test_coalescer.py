@@ -272,6 +272,33 @@ def test_a_coalescer_can_be_built_from_channel_entries_kept_elsewhere():
     assert it.snapshot().channels == {**channels, "a": (Status.IDLE, {0: 10})}
 
 
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_after_a_restore_what_comes_again_is_refused_or_swallowed_and_counted(guarantee):
+    before = of("a", guarantee=guarantee)
+    before.watermark("a", 0, 10)
+    it = Coalescer.restore(before.snapshot(), guarantee=guarantee)
+    if guarantee is Guarantee.EXACTLY_ONCE:
+        with pytest.raises(RegressionError, match="channel a, key 0 went from 10 ms to 9 ms"):
+            it.watermark("a", 0, 9)
+    else:
+        assert it.watermark("a", 0, 9) == []
+        assert it.swallowed == 1
+    assert it.watermark("a", 0, 11) == [wm(11)]
+
+
+def test_a_step_of_many_advances_checks_each_of_them():
+    it = of("a", "b")
+    it.step([Advanced("a", 0, 5), Advanced("b", 0, 6)], 0)
+    for wrong in (Advanced("b", 0, 7), Advanced("b", 0, MAX_MS + 1), Advanced("x", 0, 9)):
+        with pytest.raises((RegressionError, InputError, OutOfTurnError)):
+            it.step([Advanced("a", 0, it.snapshot().channels["a"][1][0] + 1), Advanced("b", 0, 7), wrong], 0)
+        it.step([Advanced("b", 0, it.snapshot().channels["b"][1][0] + 1)], 0)
+    it.idle("b")
+    assert it.step([Advanced("a", 0, 100), Advanced("b", 0, 50)], 0) == [wm(50)]
+    assert it.idle("b") == [wm(100)]
+    assert it.idle("a") == [IDLE]
+
+
 def test_the_common_state_goes_through_json_and_back():
     it = of("a", "b", retention_ms=10, guarantee=Guarantee.AT_LEAST_ONCE)
     it.watermark("a", 5, 7, now_ms=1)
