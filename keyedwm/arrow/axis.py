@@ -108,7 +108,7 @@ def _top_of_all(event_ms: Int64s) -> tuple[int, bool]:
     return (int(event_ms.max()), True) if len(event_ms) else (_NONE, False)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _top(event_ms: Int64s, valid: Bools) -> tuple[int, bool]:
     top = _NONE
     seen = False
@@ -119,7 +119,7 @@ def _top(event_ms: Int64s, valid: Bools) -> tuple[int, bool]:
     return top, seen
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _admitted(  # noqa: PLR0917  compiled code takes no keywords
     event_ms: Int64s,
     valid: Bools,
