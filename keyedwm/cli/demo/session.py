@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 # Many tiny batches for a few minutes: on two cores the optimising compiler costs more than it brings.
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+_END_LIMIT_S = 60
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -44,10 +46,13 @@ def session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
             .config("spark.sql.streaming.numRecentProgressUpdates", "1000000")
             .getOrCreate()
         )
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 (no public way to wait for Spark's process)
     try:
         yield spark
     finally:
         spark.stop()
+        gateway.proc.stdin.close()  # Spark's Java ends when its stdin does
+        gateway.proc.wait(_END_LIMIT_S)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ disk lives in one temporary directory, apart from the results.
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import tempfile
@@ -18,17 +19,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from keyedwm.cli.demo.drive import Trace, drive, rows_in, seconds
 from keyedwm.cli.demo.exact import difference, exact_counts, late_by_own_promise
-from keyedwm.cli.demo.flights import Flights, MissingError, read_flights
+from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, Flights, MissingError, read_flights
 from keyedwm.cli.demo.load import Step, closing, new_topic, steps
 from keyedwm.cli.demo.queries import EVENTS, KEYEDWM, LAG_MS, NATIVE, Queries, read_counts, read_events
 from keyedwm.cli.demo.report import EXACT, Figures, as_json, as_table, broken_promise, unlike_input
 from keyedwm.cli.demo.session import session
-from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
 
@@ -61,8 +63,20 @@ def show(*, days: int, step_count: int, out: Path) -> int:
         f"{len(flights):,} flights of {days} days of 2013 in {step_count} steps of simulated time; one partition per "
         "origin, each in order of arrival; JFK's feed reaches Kafka 6 hours after the others; lag 3 hours"
     )
-    ran = _run(plan, last, console)
-    return judge(flights, last, ran, out, console)
+    try:
+        ran = _run(plan, last, console)
+    except StreamingQueryException as error:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "demo.log").write_text(str(error))
+        raise KeyedwmError(f"a query stopped: {reason(str(error))}; see {out / 'demo.log'}") from error
+    code = judge(flights, last, ran, out, console)
+    step_ms = plan[-1].end_ms - BEGIN_MS
+    if step_ms // step_count > DAY_MS:
+        console.print(
+            f"a step is a batch of {step_ms / step_count / DAY_MS:.1f} days here, and Spark drops only between batches; "
+            "live batches are shorter and cost it more: keyedwm demo --days 4 --steps 96 goes hour by hour"
+        )
+    return code
 
 
 def _run(plan: list[Step], last: Step, console: Console) -> Run:
@@ -84,6 +98,12 @@ def _run(plan: list[Step], last: Step, console: Console) -> Run:
                     rows_in={name: rows_in(query) for name, query in running.items()},
                     seconds={name: seconds(query) for name, query in running.items()},
                 )
+
+
+def reason(said: str) -> str:
+    """What Python raised, where a traceback is in what Spark said, else Spark's first line."""
+    raised = re.findall(r"^(?!org\.|java\.)(?:\w+\.)*\w+(?:Error|Exception): .+$", said, re.MULTILINE)
+    return (raised or said.splitlines())[0]
 
 
 def _native_connector(console: Console) -> list[Path]:

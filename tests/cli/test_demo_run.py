@@ -1,0 +1,76 @@
+"""The demo as people start it: two days of flights through a real Kafka and a real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.testing.broker import VARIABLE
+
+KEYEDWM = Path(sys.executable).with_name("keyedwm")
+LIMIT_S = 300
+
+
+def start(kafka, tmp_path, *words):
+    """The command in a session and a temporary directory of its own, on the tests' broker."""
+    own = {**os.environ, VARIABLE: kafka.bootstrap, "TMPDIR": str(tmp_path)}
+    return subprocess.Popen(
+        [KEYEDWM, "demo", *words], env=own, cwd=tmp_path, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def processes_of(session):
+    """Command lines of the processes in a session that still run (a zombie does not)."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+            command = stat.with_name("cmdline").read_text()
+        except OSError:  # it ended while we looked
+            continue
+        if int(its_session) == session and state != "Z":
+            found.append(command)
+    return found
+
+
+def topics_of(kafka):
+    cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+    try:
+        return [topic for topic in cluster.topics() if topic.startswith("keyedwm-demo")]
+    finally:
+        cluster.close()
+
+
+def test_two_days_of_flights_keep_the_promise(kafka, tmp_path):
+    with start(kafka, tmp_path, "--days", "2", "--steps", "4") as running:
+        said, complaint = running.communicate(timeout=LIMIT_S)
+    assert (running.returncode, complaint) == (0, "")
+    assert "step 4 of 4: " in said
+    assert "the event table equals the input: 1,776 records" in said
+    figures = json.loads((tmp_path / "build" / "demo.json").read_text())
+    assert figures["broker"] == "given"
+    assert [figures[side]["rows_in"] for side in ("native", "keyedwm", "exact")] == [1_773] * 3
+    assert figures["keyedwm"]["lost"] <= figures["exact"]["late_by_own_promise"]
+    assert figures["native"]["lost"] > 10 * figures["keyedwm"]["lost"]
+    assert (tmp_path / "build" / "demo.png").stat().st_size > 50_000
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("keyedwm-demo")] == []
+    assert topics_of(kafka) == []
+
+
+def test_ctrl_c_leaves_nothing_behind(kafka, tmp_path):
+    with start(kafka, tmp_path, "--days", "1", "--steps", "9") as running:
+        while not running.stdout.readline().startswith("step 1"):
+            assert running.poll() is None
+        os.killpg(running.pid, signal.SIGINT)
+        _, complaint = running.communicate(timeout=LIMIT_S)
+    assert (running.returncode, complaint) == (130, "")
+    assert processes_of(running.pid) == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("keyedwm-demo")] == []
+    assert topics_of(kafka) == []
