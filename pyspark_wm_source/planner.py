@@ -6,6 +6,7 @@ recovery read); keeping it saves round trips only.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Mapping
@@ -18,9 +19,10 @@ from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import UnknownTopicError
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.begin import assigned, resolve
-from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset, as_spark_offsets
+from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
 from pyspark_wm_source.options import SourceOptions
 from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
+from pyspark_wm_source.report import describe
 from pyspark_wm_source.settle import Settler
 from pyspark_wm_source.splits import Cutting, Split, splits
 from pyspark_wm_source.start import LATEST
@@ -46,6 +48,7 @@ class Planner:
         self._freeze = False
         self._closed = False
         self._planned_at_s = time.monotonic()
+        self._facts: dict[str, Any] | None = None
         self._ends: dict[TopicPartition, int] | None = None
 
     @property
@@ -86,6 +89,7 @@ class Planner:
             clocked=tuple(axis.config for axis in options.axes.values() if axis.moves_by_clock),
         )
         planned = plan(start, after, seen, rules)
+        self._facts = describe(planned, self._ends or {})
         first = start.batch == NOT_STARTED
         reads = any(True for _ in planned.moved())
         if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
@@ -95,6 +99,7 @@ class Planner:
         self._closed = self._frozen is not None and not reads
         self._planned_at_s = time.monotonic()
         planned_json = planned.to_json()
+        LOG.info("planned %s", json.dumps({**(self._facts or {}), "group": planned.group}))
         self._written = (planned_json, planned)
         return planned_json
 
@@ -108,9 +113,9 @@ class Planner:
             return self._written[1]
         return QueryOffset.from_json(offset_json)
 
-    def reported(self) -> dict[str, dict[str, int]] | None:
-        """Return the newest log ends seen, in Spark's shape."""
-        return None if self._ends is None else as_spark_offsets(self._ends)
+    def reported(self) -> dict[str, Any] | None:
+        """Return the facts of the last planning: newest log ends, who holds the watermark, who is idle."""
+        return self._facts
 
     def _too_few(self, planned: QueryOffset) -> bool:
         """Hold a batch below minOffsetsPerTrigger until maxTriggerDelay is over (Spark's rule)."""

@@ -99,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict | None:
-        """Return the log ends of the last planning, in Spark's shape."""
+        """Return what Spark's progress shows as `latestOffset`: log ends (`offsets`) and who holds the watermark."""
         return self._planner.reported()
 
     def partitions(self, start: dict, end: dict) -> list[InputPartition]:

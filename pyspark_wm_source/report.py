@@ -1,0 +1,63 @@
+"""What the user is told about a planned batch: who holds the watermark and why, who is idle, what was lost sight of.
+
+Rule: derived from the offset alone, so the same facts stand in Spark's progress, in the log line and in `inspect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.offsets import Channel, QueryOffset, as_spark_offsets
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def describe(planned: QueryOffset, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """Return the facts of a batch, ready for JSON: `offsets` are the log ends, in Spark's shape.
+
+    watermark: the coalesced one of each key; held_by: of each key the slowest active channel, in one sentence.
+    """
+    keys = sorted({key for channel in planned.channels.values() for key in channel.axes} or {0})
+    return {
+        "offsets": as_spark_offsets(ends),
+        "batch": planned.batch,
+        "reads": sum(channel.read for channel in planned.channels.values()),
+        "watermark": {str(key): shown(planned.watermark_ms(key)) for key in keys},
+        "held_by": {str(key): _holder(planned, ends, key) for key in keys},
+        "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
+        "bad_event_times": sum(channel.bad for channel in planned.channels.values()),
+    }
+
+
+def shown(time_ms: int | None) -> str | None:
+    """Show a time in ISO, or in ms where the calendar does not reach."""
+    if time_ms is None:
+        return None
+    try:
+        return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{time_ms} ms"
+
+
+def _holder(planned: QueryOffset, ends: Mapping[TopicPartition, int], key: int) -> str | None:
+    """Say which active channel has the lowest watermark (or none at all), and what it waits for."""
+    active = [(tp, c) for tp, c in sorted(planned.channels.items()) if c.status is Status.ACTIVE]
+    if not active:
+        return None
+    tp, channel = min(active, key=lambda item: _rank(item[1], key))
+    emitted_ms = channel.axes[key].emitted_ms if key in channel.axes else None
+    at = "without a watermark" if emitted_ms is None else f"at {shown(emitted_ms)}"
+    backlog = ends.get(tp, channel.next_offset) - channel.start
+    why = f"backlog {backlog}" if backlog > 0 else f"no record since {shown(channel.since_ms)}"
+    if emitted_ms is None and channel.bad and backlog <= 0:
+        why = f"none of its {channel.bad} event times could be read"
+    return f"{tp} {at}: {why}"
+
+
+def _rank(channel: Channel, key: int) -> tuple[bool, int]:
+    emitted_ms = channel.axes[key].emitted_ms if key in channel.axes else None
+    return (emitted_ms is not None, emitted_ms or 0)
