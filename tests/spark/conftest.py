@@ -1,0 +1,66 @@
+"""Streams of the source in the shared Spark session."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished query: its rows in order, and what Spark told about each batch."""
+
+    rows: list[Row]
+    progress: list[dict[str, Any]]
+
+    @property
+    def dropped(self) -> int:
+        """How many rows Spark's operators dropped as late."""
+        return sum(op["numRowsDroppedByWatermark"] for p in self.progress for op in p["stateOperators"])
+
+    @property
+    def batches(self) -> int:
+        return len({p["batchId"] for p in self.progress})
+
+
+@pytest.fixture
+def load(spark, kafka) -> Callable[..., DataFrame]:
+    """A streaming frame of a topic from its beginning; further options by name, or as a mapping."""
+
+    def frame(topic: str, options: dict[str, str] | None = None, **named: str) -> DataFrame:
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return spark.readStream.format("keyedwm").options(**(given | (options or {}) | named)).load()
+
+    return frame
+
+
+@pytest.fixture
+def run(spark, tmp_path: Path) -> Callable[..., Ran]:
+    """Run a streaming frame over all there is, into memory."""
+
+    def to_the_end(frame: DataFrame, *, mode: str = "append", **trigger: bool) -> Ran:
+        name = f"ran_{uuid.uuid4().hex}"
+        writer = frame.writeStream.format("memory").queryName(name).outputMode(mode)
+        writer = writer.option("checkpointLocation", str(tmp_path / name))
+        query = writer.trigger(**(trigger or {"availableNow": True})).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return Ran(rows=spark.table(name).collect(), progress=[dict(p) for p in map(_plain, query.recentProgress)])
+
+    return to_the_end
+
+
+def _plain(progress: Any) -> dict[str, Any]:
+    import json
+
+    return json.loads(progress.json)
