@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
-from keyedwm.core.watermark import MIN_MS
+from keyedwm.core.watermark import MAX_MS, MIN_MS
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -135,6 +135,7 @@ def _admitted(  # noqa: PLR0917  compiled code takes no keywords
     positions = np.empty(len(event_ms), np.int64)
     watermarks = np.empty(len(event_ms), np.int64)
     count = 0
+    due_ms = _NONE  # below it there is no new frame boundary
     watermark_ms = base_ms
     has_watermark = has_base
     for row in range(len(event_ms)):
@@ -148,7 +149,10 @@ def _admitted(  # noqa: PLR0917  compiled code takes no keywords
             continue
         candidate = min(watermark_ms, event)
         if kind == _FRAME:
+            if candidate < due_ms:
+                continue
             rest = (candidate % size_ms - offset_ms) % size_ms
+            due_ms = candidate + (size_ms - rest) if candidate <= MAX_MS - (size_ms - rest) else MAX_MS
             candidate = candidate - rest if candidate >= _NONE + rest else _NONE
         if has_sent and candidate <= sent_ms:
             continue

@@ -32,7 +32,7 @@ policies = st.sampled_from(
 throttles = st.sampled_from(
     [NoThrottle(), ThrottleByBatch(), ThrottleByFrame(4, 1), ThrottleByFrame(0), ThrottleByStep(3), ThrottleByStep(9)]
 )
-times = st.integers(-15, 40) | st.sampled_from([MIN_MS, MIN_MS + 1, MIN_MS + 4, MAX_MS])
+times = st.integers(-15, 40) | st.sampled_from([MIN_MS, MAX_MS - 1, MAX_MS]) | st.integers(MIN_MS, MIN_MS + 12)
 rows = st.lists(st.tuples(times, st.booleans()), max_size=14)
 batches = st.lists(st.tuples(st.integers(0, 9), rows), max_size=5)
 
@@ -72,6 +72,15 @@ def vectorised(config, run, cuts=()):
 def test_vectorised_equals_scalar(policy, throttle, run):
     config = AxisConfig(0, policy, throttle)
     assert vectorised(config, run) == scalar(config, run)
+
+
+@pytest.mark.parametrize("throttle", [NoThrottle(), ThrottleByFrame(4, 1), ThrottleByStep(3), ThrottleByBatch()])
+def test_vectorised_equals_scalar_over_a_long_batch(throttle):
+    rng = np.random.default_rng(11)
+    run = [(5, [(int(one), True) for one in np.arange(2_000) // 2 + rng.integers(-6, 6, 2_000)])] * 2
+    for policy in (FixedLag(2), LagAndDelay(9, 3), RealTimeLag(1)):
+        config = AxisConfig(0, policy, throttle)
+        assert vectorised(config, run) == scalar(config, run)
 
 
 @given(policies, throttles, batches, st.sets(st.integers(0, 14)))
