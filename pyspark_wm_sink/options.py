@@ -14,12 +14,11 @@ from pathlib import Path
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, refuse_unknown
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.kafka_options import KAFKA_NAMES, KafkaTarget, is_kafka
 
 STORAGE = "storage."
 _SPARK = ("checkpointLocation", "queryName")
 _OURS = ("path", "snapshot", "guarantee", "controlRows")
-# The Kafka target's own names: known, so that they are not mistaken for typing errors, and refused by name.
-_KAFKA_TARGET = ("topic", "ledger", "transactionalIdPrefix", "transactionTimeout")
 
 
 class SnapshotMode(Enum):
@@ -37,42 +36,60 @@ class ControlRows(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaTarget:
+    """A Delta table, and how to reach its store."""
+
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SinkOptions:
     """Everything that the user decided; `snapshot` None: by the input (DESIGN section 8)."""
 
-    path: str
+    target: DeltaTarget | KafkaTarget
     snapshot: SnapshotMode | None
     guarantee: Guarantee
     control_rows: ControlRows
-    storage: Mapping[str, str] = field(repr=False)
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SinkOptions:
         """Check every option; raises OptionError with one sentence about the first that is wrong."""
         given = {name.lower(): value for name, value in options.items()}
-        for name in sorted(options):
-            if name.lower().startswith("kafka.") or name.lower() in {known.lower() for known in _KAFKA_TARGET}:
-                raise OptionError(
-                    f"option {name}: the Kafka target of the sink is not available in this version, "
-                    f"the Delta target is: set path to the table's directory instead"
-                )
         refuse_unknown(
-            (name for name in options if not name.lower().startswith(STORAGE)), (*_OURS, *_SPARK), side="sink"
+            (name for name in options if not name.lower().startswith(STORAGE)),
+            (*_OURS, *_SPARK, *KAFKA_NAMES),
+            side="sink",
         )
         return SinkOptions(
-            path=_location(given.get("path", "")),
+            target=_target(options, given),
             snapshot=choice("snapshot", given["snapshot"], SnapshotMode) if "snapshot" in given else None,
             guarantee=choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee),
             control_rows=choice("controlRows", given.get("controlrows", ControlRows.DROP.value), ControlRows),
-            storage={name[len(STORAGE) :]: value for name, value in given.items() if name.startswith(STORAGE)},
         )
+
+
+def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget | KafkaTarget:
+    kafka = sorted(name for name in options if is_kafka(name))
+    if not kafka:
+        storage = {name[len(STORAGE) :]: value for name, value in given.items() if name.startswith(STORAGE)}
+        return DeltaTarget(path=_location(given.get("path", "")), storage=storage)
+    foreign = sorted(name for name in options if name.lower() == "path" or name.lower().startswith(STORAGE))
+    if foreign:
+        raise OptionError(
+            f"options {foreign[0]} and {kafka[0]} name two targets, a Delta table and Kafka: leave one of them out"
+        )
+    return KafkaTarget.parse(options)
 
 
 def _location(path: str) -> str:
     """Return an address as it stands, and a local directory as an absolute path: workers may run elsewhere."""
     path = path.strip()
     if not path:
-        raise OptionError("option path is missing: the directory or address of the Delta table is wanted")
+        raise OptionError(
+            "option path is missing: the directory or address of the Delta table is wanted "
+            "(or kafka.bootstrap.servers and topic, to write to Kafka)"
+        )
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return path if "://" in path else str(Path(path).absolute())

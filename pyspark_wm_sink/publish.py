@@ -8,21 +8,21 @@ may not have happened keeps its files, because removing one that a commit names 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from keyedwm.core.errors import FencedError, KeyedwmError, OutOfTurnError, UnavailableError
+from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink import table as delta
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.seal import Brought, seal
+from pyspark_wm_sink.seal import Brought, check_replay, seal
 from pyspark_wm_sink.stage import Staged, StagedFile, StagePlan
 from pyspark_wm_sink.storage import discard
+from pyspark_wm_sink.task import gather
 
 _TRIES = 10
 _log = logging.getLogger("keyedwm.sink")
@@ -44,7 +44,7 @@ def publish(how: Publication, messages: Sequence[Staged], *, batch: int | None) 
     Raises InputError, RegressionError, FencedError or FormatError: nothing was published and the staged files are gone.
     Raises UnavailableError: the table did not answer, the same batch can be committed again.
     """
-    brought = _gather(messages, batch)
+    brought = gather(messages, batch)
     files = [message.file for message in messages if message.file is not None]
     try:
         for _ in range(_TRIES):
@@ -58,27 +58,6 @@ def publish(how: Publication, messages: Sequence[Staged], *, batch: int | None) 
     raise UnavailableError(
         f"batch {batch} could not be published to the table {how.stage.path} in {_TRIES} tries: "
         f"other writers changed it each time"
-    )
-
-
-def _gather(messages: Sequence[Staged], batch: int | None) -> Brought:
-    """Join what the tasks say; a batch write has no query, whatever thread it was started from."""
-    queries = {(m.task.query, m.task.run, m.task.batch) for m in messages} if batch is not None else set()
-    if len(queries) > 1 or any(named != batch for _, _, named in queries):
-        raise OutOfTurnError(f"the tasks of batch {batch} name other batches: {sorted(map(str, queries))}")
-    query, run, _ = queries.pop() if queries else (None, None, None)
-    tops: dict[str, int] = {}
-    for message in messages:
-        for channel, top in message.event_tops.items():
-            tops[channel] = max(top, tops.get(channel, top))
-    return Brought(
-        query=query,
-        run=run,
-        batch=batch,
-        attempt=uuid.uuid4().hex,
-        rows=sum(message.event_rows for message in messages),
-        control=tuple(row for message in messages for row in message.control),
-        event_tops=tops,
     )
 
 
@@ -151,21 +130,9 @@ def _is_published(table: DeltaTable, how: Publication, brought: Brought, files: 
     if record is None:
         _log.warning("batch %d is published, but its record is no longer in the history", brought.batch)
     else:
-        _check_same(record, brought, how.stage.path)
+        check_replay(record, brought, f"the table {how.stage.path}")
     _discard(how, files)
     return True
-
-
-def _check_same(record: Record, brought: Brought, path: str) -> None:
-    for channel, (snapshot, offset) in sorted(brought.delivered().items()):
-        there = record.channels.get(channel)
-        if there is None or (there.snapshot, there.offset) != (snapshot, offset):
-            found = "no barrier" if there is None else f"snapshot {there.snapshot} at next offset {there.offset}"
-            raise FencedError(
-                f"batch {brought.batch} of query {brought.query} is in the table {path} with {found} for channel "
-                f"{channel}, now it comes with snapshot {snapshot} at next offset {offset}: two queries run from "
-                f"copies of one checkpoint; give this one a checkpoint of its own"
-            )
 
 
 def _after_doubt(how: Publication, brought: Brought, error: Exception) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keyedwm.arrow.rows import ControlRow
-from keyedwm.core.errors import InputError
+from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.rows import Kind
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.monotone import Rise, rise
@@ -62,6 +62,22 @@ def seal(last: Record | None, brought: Brought, mode: SnapshotMode, guarantee: G
     return _apply(last, brought, risen)
 
 
+def check_replay(record: Record, brought: Brought, where: str) -> None:
+    """Hold a batch that comes again against the record of its publication in `where`.
+
+    Raises FencedError when the published batch ended at other offsets: another query goes by the same id.
+    """
+    for channel, (snapshot, offset) in sorted(brought.delivered().items()):
+        there = record.channels.get(channel)
+        if there is None or (there.snapshot, there.offset) != (snapshot, offset):
+            found = "no barrier" if there is None else f"snapshot {there.snapshot} at next offset {there.offset}"
+            raise FencedError(
+                f"batch {brought.batch} of query {brought.query} is in {where} with {found} for channel "
+                f"{channel}, now it comes with snapshot {snapshot} at next offset {offset}: two queries run from "
+                f"copies of one checkpoint; give this one a checkpoint of its own"
+            )
+
+
 def _cuts(barriers: Iterable[ControlRow]) -> list[tuple[int, int, list[str]]]:
     """Each cut's snapshot id, number of channels that must deliver it, and channels that did.
 
@@ -104,8 +120,8 @@ def _check_turn(cuts: Sequence[tuple[int, int, list[str]]], known: Mapping[str, 
         before = max((at for at in seen if at is not None), default=None)
         if before is not None and snapshot != before + 1:
             raise InputError(
-                f"snapshot {snapshot} of channels {_some(arrived)} follows snapshot {before} in this table, where "
-                f"{before + 1} was to come: the table, or the checkpoint, is not the one that this query left"
+                f"snapshot {snapshot} of channels {_some(arrived)} follows snapshot {before} of the last batch, where "
+                f"{before + 1} was to come: the target, or the checkpoint, is not the one that this query left"
             )
 
 

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import InputError, OptionError, OutOfTurnError
-from keyedwm.core.rows import CONTROL, CONTROL_FIELDS
-from pyspark_wm_sink.options import ControlRows, SinkOptions, SnapshotMode
+from keyedwm.core.rows import CONTROL
+from pyspark_wm_sink.columns import has_control, has_offsets
+from pyspark_wm_sink.kafka_options import KafkaTarget
+from pyspark_wm_sink.kafka_writer import KafkaBatchWriter, KafkaStreamWriter, kafka_publication
+from pyspark_wm_sink.options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
 from pyspark_wm_sink.publish import Publication, publish
-from pyspark_wm_sink.stage import Staged, StagePlan, Task, stage
+from pyspark_wm_sink.stage import Staged, StagePlan, stage
 from pyspark_wm_sink.storage import discard
 from pyspark_wm_sink.table import check_table, delta_schema, open_table
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
-
-_CUT_COLUMNS: Mapping[str, type[DataType]] = {"topic": StringType, "partition": IntegerType, "offset": LongType}
+from pyspark_wm_sink.task import Task
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -36,13 +33,15 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     overwrite: Spark's complete mode, each batch replaces the table's rows.
     """
     chosen = SinkOptions.parse(options)
-    mode = chosen.snapshot or (SnapshotMode.BARRIER if _has_control(schema) else SnapshotMode.BATCH)
-    if mode is SnapshotMode.BARRIER and not _has_control(schema):
+    mode = chosen.snapshot or (SnapshotMode.BARRIER if has_control(schema) else SnapshotMode.BATCH)
+    if mode is SnapshotMode.BARRIER and not has_control(schema):
         raise OptionError(
             "option snapshot: 'barrier' needs the source's control column, which the rows lack; "
             "keep the column, or set snapshot=batch"
         )
-    return DeltaStreamWriter(_publication(chosen, mode, schema, overwrite=overwrite))
+    if isinstance(chosen.target, KafkaTarget):
+        return KafkaStreamWriter(kafka_publication(chosen, chosen.target, mode, schema, stream=True))
+    return DeltaStreamWriter(_publication(chosen, chosen.target, mode, schema, overwrite=overwrite))
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -50,7 +49,11 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     chosen = SinkOptions.parse(options)
     if chosen.snapshot is SnapshotMode.BARRIER:
         raise OptionError("option snapshot: 'barrier' is for streams; a batch write is one snapshot: leave it out")
-    return DeltaBatchWriter(_publication(chosen, SnapshotMode.BATCH, schema, overwrite=overwrite))
+    if isinstance(chosen.target, KafkaTarget):
+        if overwrite:
+            raise OptionError("save mode overwrite: Kafka's records cannot be replaced; use append")
+        return KafkaBatchWriter(kafka_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, stream=False))
+    return DeltaBatchWriter(_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, overwrite=overwrite))
 
 
 class _Writer:
@@ -61,7 +64,7 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one task's rows (executor)."""
-        return stage(self._how.stage, _task(), iterator)
+        return stage(self._how.stage, Task.current(), iterator)
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what was staged, if no commit can have been asked for.
@@ -101,21 +104,23 @@ class DeltaBatchWriter(_Writer, DataSourceArrowWriter):
         self._clean(messages)
 
 
-def _publication(chosen: SinkOptions, mode: SnapshotMode, schema: StructType, *, overwrite: bool) -> Publication:
+def _publication(
+    chosen: SinkOptions, target: DeltaTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool
+) -> Publication:
     inline = chosen.control_rows is ControlRows.INLINE
-    columns = _table_columns(schema, drop_control=_has_control(schema) and not inline)
-    table = open_table(chosen.path, chosen.storage)
+    columns = _table_columns(schema, drop_control=has_control(schema) and not inline)
+    table = open_table(target.path, target.storage)
     wanted = delta_schema(columns)
     if table is not None:
         check_table(table, wanted)
     return Publication(
         stage=StagePlan(
-            path=chosen.path,
-            storage=chosen.storage,
+            path=target.path,
+            storage=target.storage,
             schema=columns,
-            has_control=_has_control(schema),
+            has_control=has_control(schema),
             inline=inline,
-            has_offsets=all(_is_type(schema, name, kind) for name, kind in _CUT_COLUMNS.items()),
+            has_offsets=has_offsets(schema),
         ),
         mode=mode,
         guarantee=chosen.guarantee,
@@ -135,34 +140,8 @@ def _table_columns(schema: StructType, *, drop_control: bool) -> pa.Schema:
     return pa.schema([field.with_nullable(nullable=True).remove_metadata() for field in arrow])
 
 
-def _has_control(schema: StructType) -> bool:
-    """Whether the rows carry the source's control column; a column of that name but another type is the user's own."""
-    if CONTROL not in schema.fieldNames():
-        return False
-    kind = schema[CONTROL].dataType
-    return isinstance(kind, StructType) and tuple(kind.fieldNames()) == CONTROL_FIELDS
-
-
-def _is_type(schema: StructType, name: str, kind: type[DataType]) -> bool:
-    return name in schema.fieldNames() and isinstance(schema[name].dataType, kind)
-
-
 def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     ours = [message for message in messages if isinstance(message, Staged)]
     if len(ours) != len(messages):
         raise OutOfTurnError("a commit was asked for with messages missing, each task must have sent one")
     return ours
-
-
-def _task() -> Task:
-    context = TaskContext.get()
-    if context is None:
-        raise OutOfTurnError("rows are written by a Spark task, there is none")
-    batch = context.getLocalProperty("streaming.sql.batchId")
-    return Task(
-        query=context.getLocalProperty("sql.streaming.queryId"),
-        run=context.getLocalProperty("spark.jobGroup.id"),
-        batch=None if batch is None else int(batch),
-        partition=context.partitionId(),
-        attempt=context.attemptNumber(),
-    )

@@ -152,6 +152,12 @@ def fate(cluster: Cluster, transaction: Transaction) -> Fate:
     return Fate.ABORTED if found.transaction_state in _ABORTED else Fate.UNKNOWN
 
 
+def unchanged(cluster: Cluster, begun: Transaction) -> bool:
+    """Whether nobody has begun anything under this id since; a forgotten id counts as unchanged."""
+    found = _describe(cluster, begun.transactional_id)
+    return found is None or (found.producer_id, found.producer_epoch) == (begun.producer_id, begun.epoch)
+
+
 def longest_timeout_ms(cluster: Cluster) -> int | None:
     """Return the longest transaction time-out that the brokers allow; None if we may not ask."""
     resource = DescribeConfigsRequest.DescribeConfigsResource

@@ -227,9 +227,9 @@ def test_an_unknown_option_gets_the_nearest_name(spark, feed, drain):
         drain(feed.read(spark), snapshots="batch")
 
 
-def test_the_kafka_target_is_refused_in_one_sentence(spark, feed, drain):
+def test_two_targets_are_refused_in_one_sentence(spark, feed, drain):
     feed.cut(0, (2,), 1_000)
-    with pytest.raises(StreamingQueryException, match=r"option topic: the Kafka target of the sink is not available"):
+    with pytest.raises(StreamingQueryException, match=r"options path and topic name two targets"):
         drain(feed.read(spark), topic="out")
 
 

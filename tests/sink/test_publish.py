@@ -21,7 +21,8 @@ from pyspark_wm_sink import publish as publish_module
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.publish import Publication, publish
 from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.stage import Staged, StagePlan, Task, stage
+from pyspark_wm_sink.stage import Staged, StagePlan, stage
+from pyspark_wm_sink.task import Task
 from pyspark_wm_sink.writer import stream_writer
 
 COLUMNS = pa.schema([("n", pa.int64())])

@@ -31,6 +31,9 @@ def brought(*control: ControlRow, rows: int = 1, tops: dict | None = None) -> Br
     return Brought(query="q", run="r", batch=0, attempt="a", rows=rows, control=control, event_tops=tops or {})
 
 
+KAFKA = {"kafka.bootstrap.servers": "h:1"}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -39,8 +42,21 @@ def brought(*control: ControlRow, rows: int = 1, tops: dict | None = None) -> Br
         ({"path": "x", "snapshot": "bacth"}, "'bacth' is wrong; one of barrier, batch is wanted; did you mean batch?"),
         ({"controlrow": "drop"}, "option controlrow is unknown to the keyedwm sink: did you mean controlRows?"),
         ({"path": "x", "guarantee": "maybe"}, "'maybe' is wrong; one of exactly-once, at-least-once is wanted"),
-        ({"kafka.bootstrap.servers": "h:1"}, "option kafka.bootstrap.servers: the Kafka target of the sink is not"),
-        ({"transactionTimeout": "1 minute"}, "option transactionTimeout: the Kafka target of the sink is not"),
+        ({"path": "x", "Topic": "t"}, "options path and Topic name two targets, a Delta table and Kafka"),
+        ({"topic": "t"}, "option kafka.bootstrap.servers is missing"),
+        (
+            {"kafka.bootstrap.servers": "h:1", "storage.a": "b"},
+            "options storage.a and kafka.bootstrap.servers",
+        ),
+        ({**KAFKA, "topic": " "}, "option topic: ' ' is wrong; the name of a topic is wanted"),
+        ({**KAFKA, "transactionTimeout": "soon"}, "option transactionTimeout: 'soon' is wrong; a duration such as"),
+        ({**KAFKA, "transactionTimeout": "60 days"}, "more than 0 and at most 2147483647 ms is wanted"),
+        ({**KAFKA, "ledger": "s3://b/l"}, "option ledger: 's3://b/l' is wrong; the sink needs a directory that the"),
+        ({**KAFKA, "checkpointLocation": "s3://b/l"}, "option checkpointLocation: 's3://b/l' is wrong"),
+        ({**KAFKA, "kafka.acks": "1"}, "option kafka.acks: '1' is wrong; records are acknowledged by all in-sync"),
+        ({**KAFKA, "kafka.transactional.id": "a"}, "not for you to set: set transactionalIdPrefix instead"),
+        ({**KAFKA, "kafka.value.serializer": "a"}, "cast it to string or binary"),
+        ({**KAFKA, "kafka.partitioner.class": "a"}, "give the rows a partition column"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_would_be_right(options, said):
@@ -54,16 +70,16 @@ def test_option_names_are_case_insensitive_and_storage_settings_pass_through(tmp
     chosen = SinkOptions.parse(
         {"PATH": "t", "SnapShot": "BATCH", "storage.aws_region": "eu", "checkpointlocation": "c"}
     )
-    assert chosen.path == str(tmp_path / "t")
+    assert chosen.target.path == str(tmp_path / "t")
     assert chosen.snapshot is SnapshotMode.BATCH
-    assert chosen.storage == {"aws_region": "eu"}
+    assert chosen.target.storage == {"aws_region": "eu"}
 
 
 @pytest.mark.parametrize(
     ("given", "location"), [("file:/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("s3://b/t", "s3://b/t"), ("/a", "/a")]
 )
 def test_an_address_stays_and_a_local_path_becomes_absolute(given, location):
-    assert SinkOptions.parse({"path": given}).path == location
+    assert SinkOptions.parse({"path": given}).target.path == location
 
 
 def test_barrier_snapshots_need_the_control_column(tmp_path):

@@ -1,0 +1,33 @@
+"""What the frame's columns say about where it comes from.
+
+Rule: a column counts as the source's by name and type; one of the same name and another type is the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+from keyedwm.core.rows import CONTROL, CONTROL_FIELDS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_CUT_COLUMNS: Mapping[str, type[DataType]] = {"topic": StringType, "partition": IntegerType, "offset": LongType}
+
+
+def has_control(schema: StructType) -> bool:
+    """Whether the rows carry the source's control column."""
+    if CONTROL not in schema.fieldNames():
+        return False
+    kind = schema[CONTROL].dataType
+    return isinstance(kind, StructType) and tuple(kind.fieldNames()) == CONTROL_FIELDS
+
+
+def has_offsets(schema: StructType) -> bool:
+    """Whether the rows carry Kafka's topic, partition and offset."""
+    return all(
+        name in schema.fieldNames() and isinstance(schema[name].dataType, kind) for name, kind in _CUT_COLUMNS.items()
+    )

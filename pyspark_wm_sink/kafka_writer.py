@@ -1,0 +1,159 @@
+"""Spark's two writer interfaces to Kafka, and what is refused before a row is written.
+
+Rule: as for Delta, a writer holds what the user decided and nothing else; the ledger is the only memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
+
+from keyedwm.core.errors import InputError, OptionError, OutOfTurnError
+from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.cluster import shared
+from keyedwm.kafka.transactions import longest_timeout_ms
+from pyspark_wm_sink.columns import has_control, has_offsets
+from pyspark_wm_sink.kafka_options import KafkaTarget
+from pyspark_wm_sink.kafka_publish import KafkaPublication, abort, publish_to_kafka, recover
+from pyspark_wm_sink.kafka_stage import KafkaPlan, Written, partition_count, write
+from pyspark_wm_sink.ledger import Ledger
+from pyspark_wm_sink.options import ControlRows, SinkOptions, SnapshotMode
+from pyspark_wm_sink.task import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_TEXT: tuple[type[DataType], ...] = (StringType, BinaryType)
+_COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
+    "key": (_TEXT, "string or binary"),
+    "value": (_TEXT, "string or binary"),
+    "headers": ((ArrayType,), "array<struct<key: string, value: binary>>"),
+    "topic": ((StringType,), "string"),
+    "partition": ((IntegerType,), "int"),
+}
+
+
+class _Writer:
+    """What both interfaces share."""
+
+    def __init__(self, how: KafkaPublication) -> None:
+        self._how = how
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write one task's rows into its transaction (executor)."""
+        return write(self._how.plan, Task.current(), iterator)
+
+    def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort what was written, if no commit can have been asked for.
+
+        With every message present a commit may be on its way, or decided; the next start carries it out or aborts it.
+        """
+        written = [message for message in messages if message is not None]
+        if len(written) < len(messages):
+            open_ones = [w.transaction for w in _ours(written) if w.transaction is not None]
+            abort(shared(self._how.plan.client), open_ones)
+
+
+class KafkaStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The streaming sink to Kafka."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish the batch, or refuse it as a whole (driver)."""
+        publish_to_kafka(self._how, _ours(messages), batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
+        """Abort what the batch's successful tasks wrote (driver)."""
+        self._clean(messages)
+
+
+class KafkaBatchWriter(_Writer, DataSourceArrowWriter):
+    """The batch sink to Kafka."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the write, or refuse it as a whole (driver)."""
+        publish_to_kafka(self._how, _ours(messages), batch=None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort what the successful tasks wrote (driver)."""
+        self._clean(messages)
+
+
+def kafka_publication(
+    chosen: SinkOptions, target: KafkaTarget, mode: SnapshotMode, schema: StructType, *, stream: bool
+) -> KafkaPublication:
+    """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
+    if chosen.control_rows is ControlRows.INLINE:
+        raise OptionError("option controlRows: 'inline' is for the Delta target; to Kafka only events are written")
+    _check_columns(target, schema)
+    exactly_once = chosen.guarantee is Guarantee.EXACTLY_ONCE
+    keeps_ledger = stream and exactly_once
+    if keeps_ledger and target.ledger is None:
+        raise OptionError(
+            "option ledger is missing: exactly-once to Kafka writes its decisions into a directory; set ledger, "
+            "or checkpointLocation as an option of this write"
+        )
+    cluster = shared(target.client)
+    if target.topic is not None:
+        partition_count(cluster, target.topic)
+    if exactly_once:
+        _check_timeout(target.timeout_ms, longest_timeout_ms(cluster))
+    if keeps_ledger and target.ledger is not None:
+        recover(cluster, Ledger(target.ledger))
+    return KafkaPublication(
+        plan=KafkaPlan(
+            client=target.client,
+            topic=target.topic,
+            stem=target.id_prefix,
+            timeout_ms=target.timeout_ms,
+            transactional=exactly_once,
+            columns=tuple(name for name in _COLUMNS if name in schema.fieldNames()),
+            has_control=has_control(schema),
+            has_offsets=has_offsets(schema),
+        ),
+        ledger=target.ledger if keeps_ledger else None,
+        mode=mode,
+        guarantee=chosen.guarantee,
+    )
+
+
+def _check_columns(target: KafkaTarget, schema: StructType) -> None:
+    if "value" not in schema.fieldNames():
+        raise InputError("the rows have no column value: records are made of it, and of key, headers and partition")
+    if target.topic is None and "topic" not in schema.fieldNames():
+        raise OptionError("option topic is missing, and the rows have no column topic: one of them names the topic")
+    for name, (kinds, said) in _COLUMNS.items():
+        if name in schema.fieldNames() and not isinstance(schema[name].dataType, kinds):
+            found = schema[name].dataType.simpleString()
+            raise InputError(f"column {name} has type {found}, Kafka's sink takes {said}: cast it")
+    if "headers" in schema.fieldNames():
+        _check_headers(schema["headers"].dataType)
+
+
+def _check_headers(kind: DataType) -> None:
+    pair = kind.elementType if isinstance(kind, ArrayType) else None
+    fields = [(field.name, type(field.dataType)) for field in pair.fields] if isinstance(pair, StructType) else []
+    if fields != [("key", StringType), ("value", BinaryType)]:
+        raise InputError(
+            f"column headers has type {kind.simpleString()}, Kafka's sink takes "
+            f"array<struct<key: string, value: binary>>: cast it"
+        )
+
+
+def _check_timeout(timeout_ms: int, longest_ms: int | None) -> None:
+    """The brokers may not let us ask; then the first task's transaction says the same."""
+    if longest_ms is not None and timeout_ms > longest_ms:
+        raise OptionError(
+            f"option transactionTimeout: {timeout_ms} ms is more than the brokers' transaction.max.timeout.ms allows, "
+            f"which is {longest_ms} ms: lower it, or raise theirs"
+        )
+
+
+def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    ours = [message for message in messages if isinstance(message, Written)]
+    if len(ours) != len(messages):
+        raise OutOfTurnError("a commit was asked for with messages missing, each task must have sent one")
+    return ours
