@@ -166,7 +166,8 @@ class Coalescer:
                 # Nearly every change of a planning step: an active channel goes on. All else is looked at in full.
                 channel, key, time_ms = change
                 of_key = watermarks.get(key, _NOTHING)
-                if of_key.get(channel, MAX_MS) < time_ms <= MAX_MS and statuses[channel] is Status.ACTIVE:
+                known = of_key.get(channel, MAX_MS) < time_ms <= MAX_MS and key in top
+                if known and statuses[channel] is Status.ACTIVE:
                     of_key[channel] = time_ms  # type: ignore[index]
                     if time_ms > top[key]:  # noqa: PLR1730  a call of max costs a tenth of the whole step
                         top[key] = time_ms

@@ -272,6 +272,12 @@ def test_a_coalescer_can_be_built_from_channel_entries_kept_elsewhere():
     assert it.snapshot().channels == {**channels, "a": (Status.IDLE, {0: 10})}
 
 
+def test_a_key_without_a_top_is_learnt_anew():
+    it = Coalescer.restore(CoalescerState({"a": (Status.ACTIVE, {0: 10})}))
+    assert it.check(0) == []
+    assert it.watermark("a", 0, 11) == [wm(11)]
+
+
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_after_a_restore_what_comes_again_is_refused_or_swallowed_and_counted(guarantee):
     before = of("a", guarantee=guarantee)
