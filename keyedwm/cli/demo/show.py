@@ -73,8 +73,8 @@ def show(*, days: int, step_count: int, out: Path) -> int:
     step_ms = plan[-1].end_ms - BEGIN_MS
     if step_ms // step_count > DAY_MS:
         console.print(
-            f"a step is a batch of {step_ms / step_count / DAY_MS:.1f} days here, and Spark drops only between batches; "
-            "live batches are shorter and cost it more: keyedwm demo --days 4 --steps 96 goes hour by hour"
+            f"a step is a batch of {step_ms / step_count / DAY_MS:.1f} days here, and rows are dropped between batches "
+            "only; live batches are shorter and cost it more: keyedwm demo --days 4 --steps 96 goes hour by hour"
         )
     return code
 
