@@ -2,7 +2,8 @@
 
 Rule: a snapshot is complete when every live channel delivered its barrier; a finished channel is not waited for.
 Exactly-once holds a channel from its barrier until then, and knows one open snapshot. At-least-once holds nobody, and
-completing a snapshot silently forgets older open ones. A barrier of a closed snapshot is ignored.
+completing a snapshot silently forgets older open ones, and so does opening too many. A barrier of a closed snapshot is
+ignored.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.core.watermark import Guarantee
+
+MOST_OPEN = 50  # snapshots that can be open at once under at-least-once: a channel that lost its barriers costs no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Alignment:
         if channel in delivered:
             raise OutOfTurnError(f"channel {channel} delivered the barrier of snapshot {snapshot_id} twice")
         delivered.add(channel)
+        if len(self._delivered) > MOST_OPEN:
+            del self._delivered[min(self._delivered)]
         return changes + self._complete()
 
     def done(self, channel: str) -> list[Completed | Aborted]:

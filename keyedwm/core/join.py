@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.time_bounds import Limits, LimitState, Postpone
 from keyedwm.core.watermark import Guarantee, Watermark
 
@@ -94,6 +94,8 @@ class Join:
 
     def watermark(self, key: int, time_ms: int) -> list[Row | Watermark]:
         """Take a watermark of one side's key: forget rows, pad the unmatched, send watermarks on."""
+        if key not in self._config.left_keys and key not in self._config.right_keys:
+            raise InputError(f"a watermark of key {key} came into the join, the key belongs to neither side")
         watermarks = self._limits.watermark(key, time_ms)
         output: list[Row | Watermark] = []
         for side, held in self._held.items():

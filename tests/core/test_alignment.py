@@ -78,6 +78,14 @@ def test_at_least_once_a_cancelled_snapshot_leaves_newer_ones_open():
     assert it.barrier("b", 2) == [Completed(2)]
 
 
+def test_at_least_once_at_most_fifty_snapshots_stay_open_the_oldest_is_forgotten():
+    it = Alignment("ab", guarantee=AT_LEAST_ONCE)
+    for snapshot_id in range(51):
+        it.barrier("a", snapshot_id)
+    assert it.barrier("b", 0) == []
+    assert it.barrier("b", 1) == [Completed(1)]
+
+
 def test_a_barrier_comes_once_from_channels_that_are_live():
     it = Alignment("ab")
     it.barrier("a", 1)

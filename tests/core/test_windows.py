@@ -338,6 +338,8 @@ def test_at_least_once_a_join_swallows_a_watermark_that_does_not_increase():
     it.watermark(0, 5)
     assert it.watermark(0, 4) == []
     assert it.snapshot().limits.received == {0: 5}
+    with pytest.raises(InputError, match="key 9 came into the join"):
+        it.watermark(9, 1)
 
 
 join_steps = st.lists(st.tuples(st.sampled_from(["l", "r", 0, 1]), st.integers(0, 30)), max_size=30)

@@ -185,7 +185,8 @@ class Operator:
         barrier = item.barrier if isinstance(item, Terminal) else item
         if barrier.snapshot_id != self._ledger.next_id:
             raise OutOfTurnError(f"barrier {barrier.snapshot_id} came, the next snapshot is {self._ledger.next_id}")
-        return self._save(self._alignment.barrier(name, barrier.snapshot_id))
+        terminal = isinstance(item, Terminal)
+        return self._save(self._alignment.barrier(name, barrier.snapshot_id, terminal=terminal))
 
     def _global(self, output: list) -> list[tuple]:
         return [("global_wm", item.time_ms, item.key) if isinstance(item, Watermark) else ("idle",) for item in output]

@@ -9,7 +9,7 @@ from keyedwm.cli.conformance.aggregates import AGGREGATES
 from keyedwm.cli.conformance.jet_coalescing import guarantee_of
 from keyedwm.cli.conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.aggregate import Aggregate, WindowResult
-from keyedwm.core.errors import InputError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import Late, LateRule
 from keyedwm.core.sessions import Session, SessionConfig, Sessions, SessionState, Touching
 from keyedwm.core.sliding import Sliding, SlidingConfig, SlidingState, common_window_end, watermark_before
@@ -88,16 +88,20 @@ class SlidingPlayer:
         guarantee = guarantee_of(step.get("guarantee", "exactly_once"))
         self._words = {**self._words, **step.get("config", {})}
         config = _config(self._words)
-        end_ms = common_window_end(step["next_window_ends"], guarantee)
+        ends = [end_ms for end_ms in step["next_window_ends"] if end_ms is not None]
+        watermark_ms = watermark_before(common_window_end(ends, guarantee), config) if ends else None
         frames: dict[int, dict] = {}
         for frame_end, key, accumulator in step["entries"]:
             frames.setdefault(frame_end, {})[key] = accumulator
-        state = SlidingState(frames, watermark_before(end_ms, config))
+        state = SlidingState(frames, watermark_ms)
         self.windows = Sliding(config, _aggregate(self._words), state)
 
 
 def _sliding(vector: dict) -> Verdict:
-    player = SlidingPlayer(vector["config"])
+    try:
+        player = SlidingPlayer(vector["config"])
+    except OptionError as error:
+        return MATCH if "error" in vector else fail(str(error))
     for index, step in enumerate(vector["steps"]):
         try:
             made, late = player.play(step)
@@ -164,7 +168,7 @@ def _sessions_with(vector: dict, touching: Touching, shift_ms: int) -> Verdict:
         op, made, late = step["op"], [], False
         if op == "restore":
             try:
-                sessions = _restored(config, step)
+                sessions = _restored(config, step, shift_ms)
             except InputError as error:
                 return MATCH if step.get("error") == "different_watermarks" else fail(str(error), index)
             if "error" in step:
@@ -195,8 +199,8 @@ def _event(sessions: Sessions, config: SessionConfig, step: dict, shift_ms: int)
     return sessions.event(step["ts"], step["key"], config.gap_ms)
 
 
-def _restored(config: SessionConfig, step: dict) -> Sessions:
-    watermark_ms = common_window_end(step["watermarks"], guarantee_of(step["guarantee"]))
+def _restored(config: SessionConfig, step: dict, shift_ms: int) -> Sessions:
+    watermark_ms = common_window_end(step["watermarks"], guarantee_of(step["guarantee"])) - shift_ms
     held = {key: tuple(Session(*numbers) for numbers in windows) for key, windows in step["windows"].items()}
     return Sessions(config, AGGREGATES["count"], SessionState(held, watermark_ms))
 
