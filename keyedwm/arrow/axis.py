@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from keyedwm.compiled import compiled
 from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
 from keyedwm.core.watermark import MAX_MS, MIN_MS
@@ -108,7 +108,7 @@ def _top_of_all(event_ms: Int64s) -> tuple[int, bool]:
     return (int(event_ms.max()), True) if len(event_ms) else (_NONE, False)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _top(event_ms: Int64s, valid: Bools) -> tuple[int, bool]:
     top = _NONE
     seen = False
@@ -119,7 +119,7 @@ def _top(event_ms: Int64s, valid: Bools) -> tuple[int, bool]:
     return top, seen
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _admitted(  # noqa: PLR0917  compiled code takes no keywords
     event_ms: Int64s,
     valid: Bools,

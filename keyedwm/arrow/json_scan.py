@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from keyedwm.compiled import compiled
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA = 34, 92, 58, 44
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
@@ -78,7 +79,7 @@ def buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8), ends
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0917
     for row in range(len(ends) - 1):
         stop = ends[row + 1]
@@ -100,14 +101,14 @@ def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0
         end[row] = past - 1 if quoted else past
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _blank(data, at, stop):
     while at < stop and (data[at] == 32 or 9 <= data[at] <= 13):
         at += 1
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _string_end(data, at, stop):
     """The position behind the string that begins at `at`."""
     at += 1
@@ -121,7 +122,7 @@ def _string_end(data, at, stop):
     return _FAILED
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _skip(data, at, stop):
     """The position behind the value that begins at `at`."""
     if at >= stop:
@@ -151,7 +152,7 @@ def _skip(data, at, stop):
     return _FAILED
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917, PLR0911
     """The position of the value of the member whose name is one of names[first:last]."""
     if at >= stop or data[at] != _OPEN:
@@ -187,7 +188,7 @@ def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917, PL
     return _FAILED
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _element(data, at, stop, index):
     """The position of element `index` of the array that begins at `at`."""
     if at >= stop or data[at] != _OPEN_LIST:

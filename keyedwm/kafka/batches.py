@@ -14,7 +14,7 @@ from enum import IntEnum
 import crc32c
 import numpy as np
 
-from keyedwm.kafka.compiled import compiled
+from keyedwm.compiled import compiled
 from keyedwm.kafka.errors import CorruptRecordError
 from keyedwm.kafka.values import TopicPartition
 

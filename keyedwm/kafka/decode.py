@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from keyedwm.kafka.compiled import compiled
+from keyedwm.compiled import compiled
 
 LEAST_RECORD_BYTES = 7
 

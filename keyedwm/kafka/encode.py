@@ -15,10 +15,10 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.compiled import compiled
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.batches import CHECKED_FROM, HEADER_BYTES, TRANSACTIONAL
 from keyedwm.kafka.codecs import compress
-from keyedwm.kafka.compiled import compiled
 from keyedwm.kafka.values import Codec
 
 BATCH_BYTES = 900_000  # a broker takes 1,048,588 by default

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.kafka.compiled import compiled
+from keyedwm.compiled import compiled
 from keyedwm.kafka.encode import column_bytes
 
 STICKY_RUN = 1_000
