@@ -34,6 +34,12 @@ _END_ATTEMPTS = 4
 _END_PAUSE_S = 0.1
 
 
+class FrozenEndError(DataLossError):
+    """Trigger.AvailableNow froze log ends that are not there any more."""
+
+    advice = "start the query again: it freezes anew, and failOnDataLoss decides about what is gone"
+
+
 class Planner:
     """Plans one query's batches on the driver."""
 
@@ -47,7 +53,7 @@ class Planner:
         self._frozen: Seen | None = None
         self._freeze = False
         self._closed = False
-        self._planned_at_s = time.monotonic()
+        self._read_planned_at_s: float | None = None
         self._facts: dict[str, Any] | None = None
         self._ends: dict[TopicPartition, int] | None = None
 
@@ -94,10 +100,11 @@ class Planner:
         reads = any(True for _ in planned.moved())
         if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
             return start_json
-        if reads and not first and not once and self._too_few(planned):
+        if reads and not once and self._too_few(planned):
             return start_json
         self._closed = self._frozen is not None and not reads
-        self._planned_at_s = time.monotonic()
+        if first or reads:
+            self._read_planned_at_s = time.monotonic()
         planned_json = planned.to_json()
         LOG.info("planned %s", json.dumps({**(self._facts or {}), "group": planned.group}))
         self._written = (planned_json, planned)
@@ -105,7 +112,10 @@ class Planner:
 
     def splits(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[Split]:
         """Cut the batch between two offsets into tasks."""
-        return splits(QueryOffset.from_json(start_json), self._read(end_json), self._cutting)
+        end = self._read(end_json)
+        if self._frozen is not None:
+            self._still_there(end)
+        return splits(QueryOffset.from_json(start_json), end, self._cutting)
 
     def _read(self, offset_json: Mapping[str, Any]) -> QueryOffset:
         """Read an offset back, unless it is the one just planned."""
@@ -118,12 +128,13 @@ class Planner:
         return self._facts
 
     def _too_few(self, planned: QueryOffset) -> bool:
-        """Hold a batch below minOffsetsPerTrigger until maxTriggerDelay is over (Spark's rule)."""
+        """Hold a batch below minOffsetsPerTrigger until maxTriggerDelay is over, never a first one (Spark's rule)."""
         smallest = self._options.min_offsets
+        if smallest is None or self._read_planned_at_s is None or self._frozen is not None:
+            return False
         waiting = sum((self._ends or {}).get(tp, c.next_offset) - c.start for tp, c in planned.channels.items())
-        waited_ms = (time.monotonic() - self._planned_at_s) * 1_000
-        held = smallest is not None and waiting < smallest and waited_ms < self._options.max_trigger_delay_ms
-        return held and self._frozen is None
+        waited_ms = (time.monotonic() - self._read_planned_at_s) * 1_000
+        return waiting < smallest and waited_ms < self._options.max_trigger_delay_ms
 
     def _look(self, start: QueryOffset) -> Seen:
         """Ask for log ends; the two clock readings frame the answer."""
@@ -168,19 +179,35 @@ class Planner:
         return firsts
 
     def _checked(self, start: QueryOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Refuse (or, with failOnDataLoss=false, note) log ends that lie before what was already read."""
+        """Refuse (or, with failOnDataLoss=false, note) log ends that lie before where the query stands."""
         checked = dict(ends)
         for attempt in range(_END_ATTEMPTS):
-            behind = [tp for tp in sorted(checked) if _went_back(start, tp, checked[tp])]
+            behind = [tp for tp in sorted(checked) if checked[tp] < _stands_at(start, tp)]
             if not behind:
                 return checked
             # A leader that just took over can answer with an older end for a moment (KAFKA-7703).
             time.sleep(_END_PAUSE_S * attempt)
             checked |= self._cluster.latest(behind)
         for tp in behind:
-            read = start.channels[tp].next_offset
-            self._lost(f"{tp} ends at offset {checked[tp]}, but it was read up to {read}: the topic was made anew")
+            at = _stands_at(start, tp)
+            why = (
+                f"but it was read up to {at}: the topic was made anew"
+                if tp in start.channels
+                else f"but the query is to start at {at}: that offset was never written, or the topic was made anew"
+            )
+            self._lost(f"{tp} ends at offset {checked[tp]}, {why}")
         return checked
+
+    def _still_there(self, end: QueryOffset) -> None:
+        """Refuse to read towards a frozen end that is gone, whatever failOnDataLoss says (Spark's rule)."""
+        if not any(True for _ in end.moved()):
+            return
+        present = self._cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
+        gone = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]
+        ends = {} if gone else self._cluster.latest(end.channels)
+        shrunk = [f"{tp} ends at offset {ends[tp]}" for tp in sorted(ends) if ends[tp] < end.channels[tp].next_offset]
+        if found := [*(f"{tp} is gone" for tp in gone), *shrunk]:
+            raise FrozenEndError(f"{found[0]}, but Trigger.AvailableNow planned to read more: the topic was made anew")
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
@@ -188,9 +215,10 @@ class Planner:
         LOG.warning("%s; going on (failOnDataLoss=false)", what)
 
 
-def _went_back(start: QueryOffset, tp: TopicPartition, end: int) -> bool:
+def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
+    """The next offset to read of a channel; 0 for one that was found just now."""
     before = start.channels.get(tp)
-    return before is not None and end < before.next_offset
+    return start.begins.get(tp, 0) if before is None else before.next_offset
 
 
 def _wall_ms() -> int:

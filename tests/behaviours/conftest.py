@@ -1,0 +1,132 @@
+"""Queries in the shared Spark, and streams in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tests.tools import Stream
+
+PATIENCE_S = 90
+
+
+class Run:
+    """A running query into a list per batch; `spy(frame, batch)` is called before a batch is collected."""
+
+    def __init__(self, frame: DataFrame, checkpoint: Path, spy: Callable[[DataFrame, int], None], **trigger: Any):
+        self.batches: dict[int, list[int]] = {}
+        self._spy = spy
+        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
+        self.query: StreamingQuery = (writer.trigger(**trigger) if trigger else writer).start()
+
+    def _take(self, batch: DataFrame, number: int) -> None:
+        self._spy(batch, number)
+        rows = batch.select("partition", "offset", "value") if "control" not in batch.columns else (
+            batch.where("control IS NULL").select("partition", "offset", "value")
+        )  # fmt: skip
+        self.batches[number] = [int(bytes(row.value)) for row in sorted(rows.collect())]
+
+    @property
+    def values(self) -> list[int]:
+        """All records' values, batch after batch, inside a batch by partition and offset."""
+        return [value for number in sorted(self.batches) for value in self.batches[number]]
+
+    @property
+    def full(self) -> list[list[int]]:
+        """The batches with records."""
+        return [self.batches[number] for number in sorted(self.batches) if self.batches[number]]
+
+    @property
+    def progress(self) -> list[dict[str, Any]]:
+        """What Spark told about each batch."""
+        return [json.loads(progress.json) for progress in self.query.recentProgress]
+
+    def ends(self) -> Run:
+        """Wait until the query has stopped by itself; raises what it failed with."""
+        assert self.query.awaitTermination(PATIENCE_S), "the query did not stop by itself"
+        return self
+
+    def catches_up(self) -> Run:
+        """Wait until all that is there now has been processed."""
+        self.query.processAllAvailable()
+        return self
+
+
+@pytest.fixture
+def load(spark, kafka) -> Callable[..., DataFrame]:
+    """A streaming frame; options by name, or as a mapping."""
+
+    def frame(options: dict[str, str] | None = None, **named: str) -> DataFrame:
+        given = {"kafka.bootstrap.servers": kafka.bootstrap} | (options or {}) | named
+        return spark.readStream.format("keyedwm").options(**given).load()
+
+    return frame
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts a query on a frame; a second one goes on from where the first one stopped."""
+    runs: list[Run] = []
+
+    def run(frame: DataFrame, spy: Callable[[DataFrame, int], None] = lambda *_: None, **trigger: Any) -> Run:
+        runs.append(Run(frame, tmp_path / "checkpoint", spy, **trigger))
+        return runs[-1]
+
+    yield run
+    for started in runs:
+        started.query.stop()
+
+
+@pytest.fixture
+def open_stream(kafka) -> Callable[..., Stream]:
+    """A stream of a topic from its beginning, in this process."""
+    from tests.tools import Stream
+
+    def make(topic: str, options: dict[str, str] | None = None, **named: str) -> Stream:
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return Stream(**(given | (options or {}) | named))
+
+    return make
+
+
+@pytest.fixture
+def send(kafka) -> Callable[..., None]:
+    """Appends values to one partition, as decimal strings."""
+    from tests.tools import Record, produce
+
+    def values(topic: str, partition: int, numbers: range | list[int]) -> None:
+        produce(kafka.bootstrap, topic, [Record(partition, 1_700_000_000_000 + n, b"%d" % n) for n in numbers])
+
+    return values
+
+
+@pytest.fixture
+def remake(kafka) -> Callable[[str, int], None]:
+    """Deletes a topic and creates it anew with so many partitions."""
+    from keyedwm.core.errors import InputError
+    from keyedwm.kafka.admin import delete_topic
+    from tests.tools import cluster_at, make_topic, wait_until
+
+    def again(topic: str, partitions: int) -> None:
+        delete_topic(cluster_at(kafka.bootstrap), topic)
+
+        def made() -> bool:
+            try:
+                make_topic(kafka.bootstrap, topic, partitions)
+            except InputError as error:
+                if "already exists" not in str(error):
+                    raise
+                return False  # the broker is still busy deleting
+            return True
+
+        wait_until(made, f"topic {topic} made anew")
+
+    return again
