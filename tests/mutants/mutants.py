@@ -110,6 +110,11 @@ MUTANTS = [
         ("        it._top.update(common.top)\n", "", "13: restored top"),
     ),
     *_of(
+        "core/coalescer.py",
+        ("if known and statuses[channel] is Status.ACTIVE:", "if known:", "3: a watermark wakes, many at once"),
+        ("and key in top\n", "\n", "a state without a top"),
+    ),
+    *_of(
         "core/retention.py",
         ("            if point_at_ms > at_ms:", "            if point_at_ms >= at_ms:", "6: inclusive"),
         (
@@ -222,6 +227,7 @@ MUTANTS = [
         ),
         ("        it._closed_through = state.closed_through\n", "", "13: restored alignment"),
     ),
+    *_of("core/alignment.py", ("> MOST_OPEN:", "> 10 * MOST_OPEN:", "12: open snapshots are bounded")),
     *_of(
         "core/snapshots.py",
         ("        if snapshot_id != self.next_id:", "        if snapshot_id < self.next_id:", "12: ids go up by one"),
@@ -324,6 +330,11 @@ MUTANTS = [
             "",
             "join: padded at once",
         ),
+    ),
+    *_of("core/join.py", ("if key not in self._config.left_keys and", "if False and", "join: a key of neither side")),
+    *_of(
+        "arrow/axis.py",
+        ("due_ms = candidate + (size_ms - rest) if", "due_ms = candidate + size_ms if", "8: next boundary, vectorised"),
     ),
     *_of(
         "core/watermark.py",
