@@ -31,7 +31,7 @@ def session() -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
-        # Killed while it writes its very first offset, Spark leaves a hidden part of it and then refuses the checkpoint.
+        # Killed while it writes its very first offset, Spark leaves a part of it and then refuses the checkpoint.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
         .config("spark.sql.streaming.minBatchesToRetain", "100000")  # the whole offset log is looked at afterwards
         .getOrCreate()

@@ -95,7 +95,7 @@ def timeless(offset: dict) -> dict:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_commit_changes_no_result(kafka, topic_of, open_stream, seed, caplog, damage):  # noqa: PLR0917 - fixtures
+def test_a_damaged_commit_changes_no_result(kafka, topic_of, open_stream, seed, caplog, damage):
     topic = topic_of(PARTITIONS)
     produce(kafka.bootstrap, topic, records(f"{seed} recovery"))
     options = {"maxOffsetsPerTrigger": "15", "watermarkLag": "100 milliseconds", "idleTimeout": "none"}
@@ -152,7 +152,7 @@ def guarded() -> Iterator[str]:
         cluster.close()
 
 
-def test_a_refused_group_changes_no_result(kafka, topic_of, open_stream, guarded, seed, caplog):  # noqa: PLR0917 - fixtures
+def test_a_refused_group_changes_no_result(kafka, topic_of, open_stream, guarded, seed, caplog):
     sent = records(f"{seed} refused")
     options = {"maxOffsetsPerTrigger": "15", "watermarkLag": "100 milliseconds", "idleTimeout": "none"}
     topic = topic_of(PARTITIONS)
