@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from keyedwm.kafka import compiled
+from keyedwm import compiled
 
 
 def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says_so(
