@@ -63,7 +63,7 @@ def test_what_is_no_number_is_no_time(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["2013-02-30", "2013-13-01", "2013-1-1", "2013-01-01T25:00", "2013-01-01T05:00+19:00", "2013-01-01T05:00 x", "2013"],
+    ["2013-02-30", "2013-13-01", "2013-1-1", "2013-01-01T25:00", "2013-01-01T05:00+19:00", "2013-01-01T05:00 x"],
 )  # fmt: skip
 def test_what_is_no_date_is_no_time(text: str) -> None:
     assert from_values("json:$.t", Unit.ISO, [json.dumps({"t": text}).encode()]) == [None]
