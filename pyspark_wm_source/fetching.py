@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from keyedwm.core.errors import DataLossError
+from keyedwm.core.errors import DataLossError, KeyedwmError
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.errors import OffsetOutOfRangeError, UnknownTopicError
+from keyedwm.kafka.errors import CorruptRecordError, OffsetOutOfRangeError, UnknownTopicError
 from keyedwm.kafka.fetch import Range as FetchRange
 from keyedwm.kafka.fetch import read_ranges
 from keyedwm.kafka.records import Records, Wanted
@@ -31,30 +31,41 @@ class Chunk(NamedTuple):
 
 
 def fetch(cluster: Cluster, ranges: Sequence[Range], wanted: Wanted, options: SourceOptions) -> Iterator[Chunk]:
-    """Read every range to its end, in offset order per range; raises DataLossError unless failOnDataLoss=false."""
-    left = {i: FetchRange(r.channel.topic, r.channel.partition, r.start, r.end) for i, r in enumerate(ranges)}
+    """Read every range to its end, in offset order per range.
+
+    Raises DataLossError or CorruptRecordError; with failOnDataLoss=false just what is lost or damaged is skipped.
+    """
+    # What is left of each range, in pieces: a damaged batch makes two of one.
+    left = {i: [FetchRange(r.channel.topic, r.channel.partition, r.start, r.end)] for i, r in enumerate(ranges)}
     while left:
         indexes = sorted(left)
         try:
-            for fetched in read_ranges(cluster, [left[i] for i in indexes], wanted, options.client.isolation):
+            for fetched in read_ranges(cluster, [left[i][0] for i in indexes], wanted, options.client.isolation):
                 index = indexes[fetched.index]
+                left[index][0] = left[index][0]._replace(start=fetched.next_offset)
                 if fetched.done:
+                    del left[index][0]
+                done = not left[index]
+                if done:
                     del left[index]
-                else:
-                    left[index] = left[index]._replace(start=fetched.next_offset)
-                yield Chunk(index, fetched.records, fetched.done)
+                yield Chunk(index, fetched.records, done)
         except OffsetOutOfRangeError as error:
-            _accept(str(error), error, options)
-            left = {i: _behind_the_loss(part, error) for i, part in left.items()}
+            _accept(error, error, options)
+            left = {i: [_behind_the_loss(part, error) for part in parts] for i, parts in left.items()}
         except UnknownTopicError as error:
-            _accept(str(error), DataLossError(error.message), options)
-            left = {i: _behind_the_topic(part, cluster) for i, part in left.items()}
+            _accept(error, DataLossError(error.message), options)
+            left = {i: [_behind_the_topic(part, cluster) for part in parts] for i, parts in left.items()}
+        except CorruptRecordError as error:
+            if error.next_offset is None:
+                raise
+            _accept(error, error, options)
+            left = {i: _around_the_damage(parts, error, error.next_offset) for i, parts in left.items()}
 
 
-def _accept(what: str, error: DataLossError, options: SourceOptions) -> None:
+def _accept(what: KeyedwmError, error: KeyedwmError, options: SourceOptions) -> None:
     if options.fail_on_data_loss:
         raise error
-    LOG.warning("%s; the lost records are skipped (failOnDataLoss=false)", what)
+    LOG.warning("%s; it is skipped (failOnDataLoss=false)", what.message)
 
 
 def _behind_the_loss(part: FetchRange, error: OffsetOutOfRangeError) -> FetchRange:
@@ -68,3 +79,12 @@ def _behind_the_loss(part: FetchRange, error: OffsetOutOfRangeError) -> FetchRan
 def _behind_the_topic(part: FetchRange, cluster: Cluster) -> FetchRange:
     present = cluster.partitions([part.topic], missing_ok=True)
     return part if part.partition in present.get(part.topic, ()) else part._replace(start=part.end)
+
+
+def _around_the_damage(parts: list[FetchRange], error: CorruptRecordError, behind: int) -> list[FetchRange]:
+    """Cut the damaged batch out of the piece being read."""
+    first, *rest = parts
+    if (first.topic, first.partition) != (error.topic, error.partition):
+        return parts
+    before = [first._replace(end=error.offset)] if first.start < error.offset < first.end else []
+    return [*before, first._replace(start=min(behind, first.end)), *rest]

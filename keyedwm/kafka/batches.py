@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import crc32c
@@ -84,17 +84,23 @@ def find_batches(where: TopicPartition, raw: bytes, asked: int) -> Batches:
     return Batches(where, raw, table, next_offset)
 
 
-def verify(batches: Batches) -> None:
-    """Compare every batch's CRC-32C; raises CorruptRecordError for the first that differs."""
+def verify(batches: Batches, asked: int) -> Batches:
+    """Compare every batch's CRC-32C; returns the batches before the first that differs.
+
+    Raises CorruptRecordError if nothing from offset `asked` on stands before it: whole batches are handed out first.
+    """
     view = memoryview(batches.raw)
     spans = batches.table[:, (Header.START, Header.END)].tolist()
     computed = np.array([crc32c.crc32c(view[start + CHECKED_FROM : end]) for start, end in spans], np.int64)
     wrong = np.flatnonzero(computed != batches.table[:, Header.CRC])
-    if len(wrong):
-        row = batches.table[wrong[0]]
-        raise CorruptRecordError.of(
-            batches.where, int(row[Header.BASE_OFFSET]), "has a wrong checksum", int(row[Header.LAST_OFFSET]) + 1
-        )
+    if not len(wrong):
+        return batches
+    whole, row = batches.table[: wrong[0]], batches.table[wrong[0]]
+    if len(whole) and whole[-1, Header.LAST_OFFSET] >= asked:
+        return replace(batches, table=whole, next_offset=int(whole[-1, Header.LAST_OFFSET]) + 1)
+    raise CorruptRecordError.of(
+        batches.where, int(row[Header.BASE_OFFSET]), "has a wrong checksum", int(row[Header.LAST_OFFSET]) + 1
+    )
 
 
 def carrying(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int, int]]) -> np.ndarray:

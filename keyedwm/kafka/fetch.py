@@ -7,6 +7,7 @@ Records that are gone are a data loss; offsets that never carried a visible reco
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from keyedwm.kafka.connection import Answer, Retry, TransientError
 from keyedwm.kafka.errors import AccessError, Code, CorruptRecordError, OffsetOutOfRangeError, described
 from keyedwm.kafka.records import Records, Wanted, no_records, read_records
 from keyedwm.kafka.values import Isolation, TopicPartition
+
+# How long a log may seem to end before a range does, until its end is asked for: a range was whole when it was planned.
+_SHORT_LOG_MS = 5_000
 
 
 class Range(NamedTuple):
@@ -54,7 +58,7 @@ def read_ranges(
     """Read the ranges; yields in offset order per range, each range ending in one Fetched with `done`.
 
     isolation: None for the configured one. stall_ms: how long nothing may arrive before UnavailableError.
-    Raises OffsetOutOfRangeError (a DataLossError) for offsets the log no longer holds, CorruptRecordError for what
+    Raises OffsetOutOfRangeError (a DataLossError) for offsets the log does not hold, CorruptRecordError for what
     cannot be read, UnknownTopicError, AccessError.
     """
     wanted = wanted or Wanted()
@@ -121,6 +125,7 @@ class _Fetcher:
         """Read until every range is done."""
         self._waiting = readers
         self._retry = Retry(self._cluster.config, f"reading {readers[0].where}", self._stall_ms)
+        self._wait_anew()
         leaders: dict[int, _Leader] = {}
         while self._waiting or leaders:
             self._assign(leaders)
@@ -177,9 +182,28 @@ class _Fetcher:
             self._give_up(leader, list(moved), next(iter(moved.values())))
         if parts:
             self._retry.progress()
+            self._wait_anew()
         elif not moved:
+            if time.monotonic() >= self._ask_ends_at:
+                self._refuse_short_logs(leader.asked)
+                self._wait_anew()
             self._retry.pause(f"nothing after offset {leader.asked[0].position} of {leader.asked[0].where}")
         return parts
+
+    def _wait_anew(self) -> None:
+        self._ask_ends_at = time.monotonic() + min(self._stall_ms, _SHORT_LOG_MS) / 1_000
+
+    def _refuse_short_logs(self, readers: Sequence[_Reader]) -> None:
+        """A log that ends before a range does was made anew; a leader new in office does not tell its end (KIP-207)."""
+        ends = self._cluster.latest([reader.where for reader in readers], Isolation.READ_UNCOMMITTED)
+        for reader in readers:
+            if ends[reader.where] < reader.end:
+                raise self._out_of_range(reader)
+
+    def _out_of_range(self, reader: _Reader) -> OffsetOutOfRangeError:
+        earliest = self._cluster.earliest([reader.where])[reader.where]
+        latest = self._cluster.latest([reader.where], Isolation.READ_UNCOMMITTED)[reader.where]
+        return OffsetOutOfRangeError.of(reader.where, reader.position, earliest, latest)
 
     def _part(self, reader: _Reader, data: Any, *, silent: bool, first: bool) -> _Part | None:
         """The batches for one range, or None if nothing came for it."""
@@ -198,7 +222,7 @@ class _Fetcher:
                 raise CorruptRecordError.of(reader.where, start, "is cut off")
             return None
         if self._cluster.config.check_crcs:
-            verify(batches)
+            batches = verify(batches, start)
         aborted = [(txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ()]
         reader.position = min(batches.next_offset, reader.end)
         return _Part(reader, start, batches, aborted, reader.position >= reader.end)
@@ -230,9 +254,7 @@ class _Fetcher:
         """Why a partition was not answered, if asking again helps; else the error."""
         code, where = Code.of(number), reader.where
         if code is Code.OFFSET_OUT_OF_RANGE:
-            earliest = self._cluster.earliest([where])[where]
-            latest = self._cluster.latest([where], Isolation.READ_UNCOMMITTED)[where]
-            raise OffsetOutOfRangeError.of(where, reader.position, earliest, latest)
+            raise self._out_of_range(reader)
         if code.denied:
             raise AccessError(f"not allowed to read {where}: {described(number)}")
         if code is Code.CORRUPT_MESSAGE:
