@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming import StreamingQuery
 
     from tests.tools import Stream
@@ -18,21 +18,26 @@ if TYPE_CHECKING:
 PATIENCE_S = 90
 
 
-class Run:
-    """A running query into a list per batch; `spy(frame, batch)` is called before a batch is collected."""
+def collected(rows: DataFrame, number: int) -> list[Row]:
+    """How a batch is taken unless a test has something to do meanwhile."""
+    return rows.collect()
 
-    def __init__(self, frame: DataFrame, checkpoint: Path, spy: Callable[[DataFrame, int], None], **trigger: Any):
+
+class Run:
+    """A running query into a list per batch; `take` (a batch's records, its number) collects them."""
+
+    def __init__(
+        self, frame: DataFrame, checkpoint: Path, take: Callable[[DataFrame, int], list[Row]], **trigger: Any
+    ) -> None:
         self.batches: dict[int, list[int]] = {}
-        self._spy = spy
-        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
+        self._take = take
+        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(checkpoint))
         self.query: StreamingQuery = (writer.trigger(**trigger) if trigger else writer).start()
 
-    def _take(self, batch: DataFrame, number: int) -> None:
-        self._spy(batch, number)
-        rows = batch.select("partition", "offset", "value") if "control" not in batch.columns else (
-            batch.where("control IS NULL").select("partition", "offset", "value")
-        )  # fmt: skip
-        self.batches[number] = [int(bytes(row.value)) for row in sorted(rows.collect())]
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        records = frame.where("control IS NULL") if "control" in frame.columns else frame
+        rows = self._take(records.select("partition", "offset", "value"), number)
+        self.batches[number] = [int(bytes(row.value)) for row in sorted(rows)]
 
     @property
     def values(self) -> list[int]:
@@ -76,8 +81,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Starts a query on a frame; a second one goes on from where the first one stopped."""
     runs: list[Run] = []
 
-    def run(frame: DataFrame, spy: Callable[[DataFrame, int], None] = lambda *_: None, **trigger: Any) -> Run:
-        runs.append(Run(frame, tmp_path / "checkpoint", spy, **trigger))
+    def run(frame: DataFrame, take: Callable[[DataFrame, int], list[Row]] = collected, **trigger: Any) -> Run:
+        runs.append(Run(frame, tmp_path / "checkpoint", take, **trigger))
         return runs[-1]
 
     yield run

@@ -14,6 +14,7 @@ from kafka.admin import KafkaAdminClient
 
 from keyedwm.core.errors import DataLossError, UnavailableError
 from keyedwm.kafka import admin
+from keyedwm.kafka import transactions as txn
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.encode import Producer
@@ -21,7 +22,7 @@ from keyedwm.kafka.errors import OffsetOutOfRangeError, UnknownTopicError
 from keyedwm.kafka.fetch import Fetched, Range, read_ranges
 from keyedwm.kafka.produce import Sender, send
 from keyedwm.kafka.records import HEADERS_TYPE, Wanted
-from keyedwm.kafka.values import Codec, Isolation
+from keyedwm.kafka.values import Codec, Isolation, TopicPartition
 
 MakeTopic = Callable[..., str]
 COMMITTED, UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
@@ -243,11 +244,21 @@ def test_records_that_were_deleted_are_a_data_loss_with_the_range_left(
         list(read_ranges(cluster, [Range(topic, 0, 11, 12)]))
 
 
-def test_offsets_that_never_come_end_in_an_error_not_in_a_hang(cluster: Cluster, make_topic: MakeTopic) -> None:
+def test_a_log_that_ends_before_the_range_is_a_data_loss(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 3)})
-    with pytest.raises(UnavailableError, match=rf"nothing after offset 3 of {topic}-0"):
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offset 3 of {topic}-0 .* available are 0 to 3"):
         list(read_ranges(cluster, [Range(topic, 0, 0, 5)], stall_ms=300))
+
+
+def test_offsets_that_stay_unstable_end_in_an_error_not_in_a_hang(cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    begun = txn.begin(cluster, topic, 60_000)
+    txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
+    Sender(cluster, begun.producer, transactional_id=topic).send(topic, {0: numbered(0, 3)})
+    with pytest.raises(UnavailableError, match=rf"nothing after offset 0 of {topic}-0"):
+        list(read_ranges(cluster, [Range(topic, 0, 0, 3)], isolation=Isolation.READ_COMMITTED, stall_ms=300))
+    txn.end(cluster, [begun], commit=False)
 
 
 def test_records_that_come_late_are_waited_for(cluster: Cluster, make_topic: MakeTopic) -> None:
