@@ -67,9 +67,10 @@ def publish_to_kafka(how: KafkaPublication, reports: Sequence[Written], *, batch
             with Ledger(how.ledger).locked():
                 _decide(how, cluster, Ledger(how.ledger), brought, transactions)
             return
-    except (UnavailableError, LostTransactionError):
+    except UnavailableError:
         raise  # it may be decided
     except KeyedwmError:
+        # Not decided; or decided and already ended, every one of them, and then this changes nothing.
         abort(cluster, transactions)
         raise
     _demand(end(cluster, transactions, commit=True), f"the batch write to {how.plan.topic or 'Kafka'}")

@@ -25,6 +25,7 @@ from keyedwm.kafka.transactions import Transaction, add_partitions, begin
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_sink.task import Intake, Report, Task
 
+_GROUP_BYTES = 16 << 20
 RECORD_COLUMNS = ("key", "value", "headers")
 
 
@@ -60,7 +61,7 @@ class Written(Report):
 
 def write(plan: KafkaPlan, task: Task, batches: Iterable[pa.RecordBatch]) -> Written:
     """Write the rows of one task; raises InputError for rows that Kafka does not take, UnavailableError."""
-    intake = Intake(has_control=plan.has_control, has_offsets=plan.has_offsets)
+    intake = Intake(has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES)
     output = _Output(plan, task)
     for _, events in intake.groups(batches):
         output.write(events)

@@ -20,6 +20,7 @@ from pyspark_wm_sink.storage import discard, files_of
 from pyspark_wm_sink.task import Intake, Report, Task
 
 _GROUP_ROWS = 1 << 20
+_GROUP_BYTES = 64 << 20
 _COMPRESSION = "zstd"
 
 
@@ -59,7 +60,7 @@ class Staged(Report):
 
 def stage(plan: StagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -> Staged:
     """Write the rows of one task; raises UnavailableError when the storage refuses them."""
-    intake = Intake(has_control=plan.has_control, has_offsets=plan.has_offsets)
+    intake = Intake(has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES)
     output = _Output(plan, task)
     try:
         for rows, events in intake.groups(batches):

@@ -20,7 +20,6 @@ from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, Kind, channel_name
 from pyspark_wm_sink.seal import Brought
 
 _GROUP_ROWS = 1 << 20
-_GROUP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,17 +64,19 @@ class Intake:
     """Reads a task's batches in groups of a good size and notes what the report has to say.
 
     has_control: the frame has the `control` column. has_offsets: it has Kafka's topic, partition and offset columns.
+    group_bytes: how large a group gets, about.
     """
 
-    def __init__(self, *, has_control: bool, has_offsets: bool) -> None:
+    def __init__(self, *, has_control: bool, has_offsets: bool, group_bytes: int) -> None:
         self._has_control, self._has_offsets = has_control, has_offsets
+        self._group_bytes = group_bytes
         self.control: list[ControlRow] = []
         self.event_tops: dict[str, int] = {}
         self.event_rows = 0
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield (all rows, event rows) of each group."""
-        for rows in _groups(batches):
+        for rows in _groups(batches, self._group_bytes):
             events = rows
             if self._has_control:
                 is_event = pc.is_null(rows.column(CONTROL))
@@ -108,15 +109,15 @@ def gather(reports: Sequence[Report], batch: int | None) -> Brought:
     )
 
 
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join Spark's small batches into tables of a row group's size."""
+def _groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[pa.Table]:
+    """Join Spark's small batches into tables of a good size."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+        if rows >= _GROUP_ROWS or size >= group_bytes:
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
     if held:

@@ -41,9 +41,11 @@ def committed(cluster):
 
     def read(topic):
         place = TopicPartition(topic, 0)
-        end = connected.latest([place], Isolation.READ_UNCOMMITTED)[place]
-        wait_until(lambda: connected.latest([place])[place] == end, "the last stable offset at the log's end")
-        parts = read_ranges(connected, [Range(topic, 0, 0, end)])
+        wait_until(
+            lambda: connected.latest([place]) == connected.latest([place], Isolation.READ_UNCOMMITTED),
+            "the last stable offset at the log's end",
+        )
+        parts = read_ranges(connected, [Range(topic, 0, 0, connected.latest([place])[place])])
         return [value.decode() for part in parts for value in part.records.value.to_pylist()]
 
     yield read

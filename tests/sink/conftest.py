@@ -106,3 +106,41 @@ def drain(tmp_path: Path) -> Drain:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
+
+
+@pytest.fixture
+def committed(kafka) -> Callable[..., list[str]]:
+    """The values in a topic, sorted, as a read_committed reader finds them; settled: wait until nothing is open."""
+
+    def read(topic: str, *, settled: bool = True) -> list[str]:
+        return sorted(value.decode() for _, _, value, _ in records_of(kafka.bootstrap, topic, settled=settled))
+
+    return read
+
+
+def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tuple]:
+    """(partition, key, value, headers) of every committed record, by partition and offset."""
+    from keyedwm.kafka.fetch import Range, read_ranges
+    from keyedwm.kafka.records import Wanted
+    from keyedwm.kafka.values import Isolation
+    from tests.tools import cluster_at, wait_until
+
+    cluster = cluster_at(bootstrap)
+    places = [(topic, partition) for partition in cluster.partitions([topic])[topic]]
+
+    def ends(isolation: Isolation) -> dict:
+        return cluster.latest(places, isolation)
+
+    if settled:
+        wait_until(
+            lambda: ends(Isolation.READ_COMMITTED) == ends(Isolation.READ_UNCOMMITTED),
+            "the last stable offsets at the logs' ends",
+        )
+    stable = sorted(ends(Isolation.READ_COMMITTED).items())
+    ranges = [Range(topic, where.partition, 0, end) for where, end in stable]
+    found: list[tuple] = []
+    for part in read_ranges(cluster, ranges, Wanted(headers=True), Isolation.READ_COMMITTED):
+        rows = part.records
+        columns = (rows.key.to_pylist(), rows.value.to_pylist(), rows.headers.to_pylist())
+        found += [(part.where.partition, *row) for row in zip(*columns, strict=True)]
+    return found

@@ -1,0 +1,72 @@
+"""One query's sink to Kafka, driven without Spark: tasks and commits are plain calls."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.options import SnapshotMode
+from tests.tools import cluster_at
+
+
+@dataclass
+class Sink:
+    """One query's sink, in this process; `run` is one life of its driver."""
+
+    bootstrap: str
+    topic: str
+    ledger: Path | None
+    query: str
+    run: str = "run-0"
+    mode: SnapshotMode = SnapshotMode.BATCH
+    timeout_ms: int = 60_000
+    number: int = 0
+
+    @property
+    def cluster(self):
+        return cluster_at(self.bootstrap)
+
+    @property
+    def how(self):
+        from pyspark_wm_sink.kafka_publish import KafkaPublication
+        from pyspark_wm_sink.kafka_stage import KafkaPlan
+
+        plan = KafkaPlan(
+            client=self.cluster.config, topic=self.topic, stem=None, timeout_ms=self.timeout_ms, transactional=True,
+            columns=("value",), has_control=False, has_offsets=False,
+        )  # fmt: skip
+        return KafkaPublication(plan=plan, ledger=self.ledger, mode=self.mode, guarantee=Guarantee.EXACTLY_ONCE)
+
+    def written(self, batch: int | None, *values: str, partition: int = 0, control: tuple = ()):
+        from pyspark_wm_sink.kafka_stage import write
+        from pyspark_wm_sink.task import Task
+
+        self.number += 1
+        task = Task(query=self.query, run=self.run, batch=batch, partition=partition, attempt=0, number=self.number)
+        rows = [pa.record_batch({"value": list(values)})] if values else []
+        return replace(write(self.how.plan, task, rows), control=control)
+
+    def publish(self, batch: int | None, *reports) -> None:
+        from pyspark_wm_sink.kafka_publish import publish_to_kafka
+
+        publish_to_kafka(self.how, reports, batch=batch)
+
+    def write_and_publish(self, batch: int, *values: str) -> None:
+        self.publish(batch, self.written(batch, *values))
+
+    def restart(self) -> None:
+        """A new run, which looks into the ledger first, as Spark's planning of its first batch does."""
+        from pyspark_wm_sink.kafka_publish import recover
+        from pyspark_wm_sink.ledger import Ledger
+
+        self.run = f"run-{uuid.uuid4().hex}"
+        recover(self.cluster, Ledger(self.ledger))
+
+    def open(self) -> int:
+        from keyedwm.kafka.transactions import lingering
+
+        return len(lingering(self.cluster, f"{self.query}-"))
