@@ -76,18 +76,33 @@ def load(spark, kafka) -> Callable[..., DataFrame]:
     return frame
 
 
+class Starter:
+    """Starts queries on frames; a second one goes on from where the first one stopped, until `anew`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._checkpoints, self.runs = home, 0, []
+
+    def __call__(
+        self, frame: DataFrame, take: Callable[[DataFrame, int], list[Row]] = collected, **trigger: Any
+    ) -> Run:
+        self.runs.append(Run(frame, self.checkpoint, take, **trigger))
+        return self.runs[-1]
+
+    @property
+    def checkpoint(self) -> Path:
+        return self._home / f"checkpoint-{self._checkpoints}"
+
+    def anew(self) -> None:
+        """Begin a new checkpoint."""
+        self._checkpoints += 1
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Starts a query on a frame; a second one goes on from where the first one stopped."""
-    runs: list[Run] = []
-
-    def run(frame: DataFrame, take: Callable[[DataFrame, int], list[Row]] = collected, **trigger: Any) -> Run:
-        runs.append(Run(frame, tmp_path / "checkpoint", take, **trigger))
-        return runs[-1]
-
-    yield run
-    for started in runs:
-        started.query.stop()
+def start(tmp_path: Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path)
+    yield starter
+    for run in starter.runs:
+        run.query.stop()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, Row
 
 from keyedwm.kafka.admin import create_partitions
-from tests.tools import cluster_at, wait_until
+from tests.tools import cluster_at, events, wait_until
 
 AVAILABLE_NOW = {"availableNow": True}
 ONCE = {"once": True}
@@ -101,3 +101,15 @@ def test_a_small_backlog_waits_and_a_large_one_is_capped(topic_of, send, load, s
     else:
         rest = [*range(112, 121), *range(16, 21)]
         assert wait_until(lambda: len(run.full) > 1 and run.full[1], "the delay is over") == rest
+
+
+def test_the_first_read_after_a_restart_never_waits(topic_of, send, open_stream):
+    topic = topic_of()
+    send(topic, 0, range(3))
+    stream = open_stream(topic, minOffsetsPerTrigger="10", maxTriggerDelay="1 hour")
+    assert len(events(stream.batch())) == 3
+    stream.drain()
+    send(topic, 0, [3])
+    assert stream.batch() is None
+    stream.restart()
+    assert [row["value"] for row in events(stream.batch())] == [b"3"]

@@ -35,6 +35,7 @@ def values(frame: DataFrame) -> list[int]:
 
 
 def test_an_end_left_open_is_bound_late(kafka: Broker, topic_of: Callable, read: Callable) -> None:
+    """O18."""
     topic = topic_of(3)
     produce(kafka.bootstrap, topic, numbered(0, 0, 10) + numbered(1, 10, 10) + numbered(2, 20, 1))
     frame = read(topic)
@@ -45,6 +46,7 @@ def test_an_end_left_open_is_bound_late(kafka: Broker, topic_of: Callable, read:
 
 
 def test_explicit_offsets_hold_where_they_are_given(kafka: Broker, topic_of: Callable, read: Callable) -> None:
+    """O19."""
     topic = topic_of(3)
     produce(kafka.bootstrap, topic, numbered(0, 0, 10) + numbered(1, 10, 10) + numbered(2, 20, 1))
     frame = read(
@@ -58,6 +60,7 @@ def test_explicit_offsets_hold_where_they_are_given(kafka: Broker, topic_of: Cal
 
 
 def test_timestamps_bound_a_read(kafka: Broker, topic_of: Callable, read: Callable) -> None:
+    """O20."""
     topic = topic_of(2)
     produce(kafka.bootstrap, topic, numbered(0, 0, 30) + numbered(1, 30, 10))
     first = {topic: {"0": 1_000_010, "1": 1_000_030}}
