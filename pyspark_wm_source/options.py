@@ -5,6 +5,7 @@ Rule: an option that exists here is honoured or refused; none is ignored in sile
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.config import ClientConfig
 from pyspark_wm_source.axes import AXIS_OPTIONS, Axis, axes_of
 from pyspark_wm_source.start import EARLIEST, ENDING, LATEST, STARTING, Bound, Topics, bound_of, refuse_word, topics_of
+
+LOG = logging.getLogger("keyedwm.source")
 
 # Options of Spark's own Kafka source that have no effect here: requests are retried by time, not by count.
 _NO_EFFECT = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs")
@@ -76,6 +79,9 @@ class SourceOptions:
         """Refuse what only a stream takes; a batch read has no control rows."""
         refuse_word(self.start, LATEST)
         refuse_word(self.end, EARLIEST)
+        for name, limit in (("maxOffsetsPerTrigger", self.max_offsets), ("minOffsetsPerTrigger", self.min_offsets)):
+            if limit is not None:
+                LOG.warning("option %s has no effect on a batch read", name)
         return replace(self, emit_control=False, barriers=False)
 
     @staticmethod

@@ -129,6 +129,14 @@ def test_sparks_own_options_without_effect_here_are_taken():
     )  # fmt: skip
 
 
+def test_a_batch_read_says_that_it_takes_no_trigger_limits(caplog):
+    parse(minOffsetsPerTrigger="1", maxOffsetsPerTrigger="2").for_batch()
+    assert [record.getMessage() for record in caplog.records] == [
+        "option maxOffsetsPerTrigger has no effect on a batch read",
+        "option minOffsetsPerTrigger has no effect on a batch read",
+    ]
+
+
 def test_the_start_by_timestamp_beats_the_others():
     start = parse(startingTimestamp="5", startingOffsetsByTimestamp='{"t": {"0": 6}}', startingOffsets="earliest").start
     assert (start.timestamp_ms, start.timestamps_ms) == (5, None)
