@@ -17,7 +17,12 @@ from keyedwm.spark import with_watermark
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark looks for formats with this interpreter
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 bootstrap, topic, table = sys.argv[1:]
-spark = SparkSession.builder.appName("flights").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+spark = (
+    SparkSession.builder.appName("flights")
+    .config("spark.sql.session.timeZone", "UTC")
+    .config("spark.sql.shuffle.partitions", "4")  # one task each in every batch; Spark's default is 200
+    .getOrCreate()
+)
 
 flights = (
     spark.readStream.format("keyedwm")
