@@ -13,7 +13,8 @@ import pyarrow as pa
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from keyedwm.kafka.admin import create_topic
+from keyedwm.core.errors import InputError
+from keyedwm.kafka.admin import create_topic, delete_topic
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.connection import Retry
@@ -21,6 +22,7 @@ from keyedwm.kafka.errors import Code
 from keyedwm.kafka.values import Codec, TopicPartition
 
 NO_TIMESTAMP = -1
+MANY = 1_000
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -49,6 +51,22 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) ->
     settings = {key.replace("_", "."): value for key, value in config.items()}
     create_topic(cluster_at(bootstrap), name, partitions, settings)
     return name
+
+
+def remake(bootstrap: str, topic: str, partitions: int) -> None:
+    """Delete a topic and create it anew with so many partitions."""
+    delete_topic(cluster_at(bootstrap), topic)
+
+    def made() -> bool:
+        try:
+            make_topic(bootstrap, topic, partitions)
+        except InputError as error:
+            if "already exists" not in str(error):
+                raise
+            return False  # the broker is still busy deleting
+        return True
+
+    wait_until(made, f"topic {topic} made anew")
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Record], codec: Codec = Codec.NONE) -> None:
@@ -151,6 +169,7 @@ class Stream:
         batches = []
         while (batch := self.batch()) is not None:
             batches.append(batch)
+            assert len(batches) < MANY, "the stream does not come to rest"
         return batches
 
     @property

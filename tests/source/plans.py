@@ -17,6 +17,7 @@ from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
 from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
 
 GROUP, TOKEN = "g-1", "0123456789ab"
+MANY = 1_000
 
 
 def tp(partition: int) -> TopicPartition:
@@ -88,6 +89,7 @@ class Simulation:
         count = 0
         while self.step():
             count += 1
+            assert count < MANY, "planning does not come to rest"
         return count
 
     def status(self, partition: int) -> Status:

@@ -102,3 +102,13 @@ def test_every_row_of_a_batch_is_stamped_with_the_watermark_it_was_planned_with(
     sim.logs[0].append(200)
     sim.step()
     assert [split.stamps for split in cut(sim)] == [{"": 100}]
+
+
+def test_a_batch_within_an_idle_spell_does_not_tell_it_again():
+    sim = Simulation({0: [100], 1: [10]})
+    sim.drain()
+    sim.now_ms = 5_000
+    sim.step()
+    assert sim.step(ends={0: 1})  # partition 1 went away
+    assert sim.offset.coalesced.idle_spell
+    assert known_rows(sim) == [(Kind.BARRIER, "t-0", 1, None)]
