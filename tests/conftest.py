@@ -1,7 +1,7 @@
 """What every test can ask for.
 
-`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh topics · `spark`: a real Spark ·
-`seed`: where chance begins.
+`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh topics · `open_stream`: the source
+in this process · `spark`: a real Spark · `seed`: where chance begins.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from keyedwm.testing.broker import Broker, broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.tools import Stream
+
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 DEFAULT_SEED = 20240229
 USED = pytest.StashKey[str]()
 
@@ -80,6 +83,18 @@ def topic_of(kafka: Broker, new_topic: Callable[[], str]) -> Callable[..., str]:
     return lambda partitions=1, **config: make_topic(kafka.bootstrap, new_topic(), partitions, **config)
 
 
+@pytest.fixture
+def open_stream(kafka) -> Callable[..., Stream]:
+    """A stream of a topic from its beginning, in this process; further options by name, or as a mapping."""
+    from tests.tools import Stream
+
+    def make(topic: str, options: dict[str, str] | None = None, **named: str) -> Stream:
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return Stream(**(given | (options or {}) | named))
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def seed() -> int:
     """The seed base of this run; derive every random choice from it and print what a failing case used."""
@@ -102,6 +117,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.python.unix.domain.socket.enabled", "true")
+        # Many tiny batches: the optimising compiler, and a chmod process per checkpoint file, cost more than they bring.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
+        .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
