@@ -117,7 +117,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.python.unix.domain.socket.enabled", "true")
-        # Many tiny batches: the optimising compiler, and a chmod process per checkpoint file, cost more than they bring.
+        # Many tiny batches: the optimising compiler and a chmod process per checkpoint file cost more than they bring.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
         .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
         .config("spark.log.level", "ERROR")
