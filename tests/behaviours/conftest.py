@@ -1,4 +1,4 @@
-"""Queries in the shared Spark, and streams in this process."""
+"""Queries in the shared Spark."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming import StreamingQuery
-
-    from tests.tools import Stream
 
 PATIENCE_S = 90
 
@@ -106,18 +104,6 @@ def start(tmp_path: Path) -> Iterator[Starter]:
 
 
 @pytest.fixture
-def open_stream(kafka) -> Callable[..., Stream]:
-    """A stream of a topic from its beginning, in this process."""
-    from tests.tools import Stream
-
-    def make(topic: str, options: dict[str, str] | None = None, **named: str) -> Stream:
-        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        return Stream(**(given | (options or {}) | named))
-
-    return make
-
-
-@pytest.fixture
 def send(kafka) -> Callable[..., None]:
     """Appends values to one partition, as decimal strings."""
     from tests.tools import Record, produce
@@ -126,27 +112,3 @@ def send(kafka) -> Callable[..., None]:
         produce(kafka.bootstrap, topic, [Record(partition, 1_700_000_000_000 + n, b"%d" % n) for n in numbers])
 
     return values
-
-
-@pytest.fixture
-def remake(kafka) -> Callable[[str, int], None]:
-    """Deletes a topic and creates it anew with so many partitions."""
-    from keyedwm.core.errors import InputError
-    from keyedwm.kafka.admin import delete_topic
-    from tests.tools import cluster_at, make_topic, wait_until
-
-    def again(topic: str, partitions: int) -> None:
-        delete_topic(cluster_at(kafka.bootstrap), topic)
-
-        def made() -> bool:
-            try:
-                make_topic(kafka.bootstrap, topic, partitions)
-            except InputError as error:
-                if "already exists" not in str(error):
-                    raise
-                return False  # the broker is still busy deleting
-            return True
-
-        wait_until(made, f"topic {topic} made anew")
-
-    return again

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, Row
 
 from keyedwm.kafka.admin import create_partitions, delete_topic
-from tests.tools import cluster_at, make_topic, wait_until
+from tests.tools import cluster_at, make_topic, remake, wait_until
 
 LENIENT = {"failOnDataLoss": "false"}
 
@@ -25,7 +25,7 @@ def test_a_pattern_survives_a_deleted_topic_and_finds_the_next_one(kafka, new_to
 
 
 @pytest.mark.parametrize("again", [0, 3], ids=["empty", "shorter"])
-def test_a_topic_made_anew_while_tasks_read_it_does_not_fail_the_query(topic_of, send, load, start, remake, again):
+def test_a_topic_made_anew_while_tasks_read_it_does_not_fail_the_query(kafka, topic_of, send, load, start, again):
     """O07: five tasks of two records, run one after the other; the topic goes when the first is through."""
     topic = topic_of()
     send(topic, 0, range(10))
@@ -34,7 +34,7 @@ def test_a_topic_made_anew_while_tasks_read_it_does_not_fail_the_query(topic_of,
         found = []
         for row in rows.toLocalIterator():
             if number == 0 and not found:
-                remake(topic, 1)
+                remake(kafka.bootstrap, topic, 1)
                 send(topic, 0, range(100, 100 + again))
             found.append(row)
         return found

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, Row
 
 from keyedwm.kafka.admin import create_partitions
-from tests.tools import cluster_at, events, wait_until
+from tests.tools import cluster_at, events, remake, wait_until
 
 AVAILABLE_NOW = {"availableNow": True}
 ONCE = {"once": True}
@@ -37,7 +37,7 @@ def test_available_now_ends_with_what_was_there_at_its_start(topic_of, send, loa
 
 @pytest.mark.parametrize("partitions", [1, 2], ids=["partition gone", "end shrunk"])
 def test_available_now_fails_when_what_it_froze_is_gone_even_if_losses_are_accepted(
-    topic_of, send, load, start, remake, partitions
+    kafka, topic_of, send, load, start, partitions
 ):
     topic = topic_of(2)
     send(topic, 0, range(15))
@@ -45,7 +45,7 @@ def test_available_now_fails_when_what_it_froze_is_gone_even_if_losses_are_accep
 
     def then_remade(rows: DataFrame, number: int) -> list[Row]:
         found = rows.collect()
-        remake(topic, partitions)
+        remake(kafka.bootstrap, topic, partitions)
         return found
 
     run = start(load(options, subscribe=topic), then_remade, **AVAILABLE_NOW)

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from keyedwm.core.errors import DataLossError, FormatError, InputError, OptionError, UnavailableError
+from keyedwm.core.errors import DataLossError, FormatError, OptionError, UnavailableError
 from keyedwm.kafka.admin import create_partitions, delete_topic
 from keyedwm.kafka.errors import UnknownTopicError
-from tests.tools import Record, Stream, cluster_at, events, make_topic, produce, wait_until
+from tests.tools import Record, Stream, cluster_at, events, make_topic, produce, remake, wait_until
 
 
 def values(batch) -> list[bytes]:
@@ -139,21 +139,6 @@ def test_a_deleted_topic_is_let_go_when_losses_are_accepted(kafka, pair, topic_o
     assert "is gone: the topic was deleted" in caplog.text
     produce(kafka.bootstrap, other, [Record(0, 9_000, b"x")])
     assert values(stream.batch()) == [b"x"]
-
-
-def remake(bootstrap: str, topic: str, partitions: int) -> None:
-    delete_topic(cluster_at(bootstrap), topic)
-
-    def made() -> bool:
-        try:
-            make_topic(bootstrap, topic, partitions)
-        except InputError as error:
-            if "already exists" not in str(error):
-                raise
-            return False  # the broker is still busy deleting
-        return True
-
-    wait_until(made, f"topic {topic} made anew")
 
 
 def test_a_topic_made_anew_fails_the_query_naming_both_offsets(kafka, pair, open_stream):
