@@ -69,22 +69,6 @@ def remake(bootstrap: str, topic: str, partitions: int) -> None:
     wait_until(made, f"topic {topic} made anew")
 
 
-def remake(bootstrap: str, topic: str, partitions: int) -> None:
-    """Delete a topic and create it anew with so many partitions."""
-    delete_topic(cluster_at(bootstrap), topic)
-
-    def made() -> bool:
-        try:
-            make_topic(bootstrap, topic, partitions)
-        except InputError as error:
-            if "already exists" not in str(error):
-                raise
-            return False  # the broker is still busy deleting
-        return True
-
-    wait_until(made, f"topic {topic} made anew")
-
-
 def produce(bootstrap: str, topic: str, records: Iterable[Record], codec: Codec = Codec.NONE) -> None:
     """Append records in the order given, one record batch per partition; every byte is the caller's."""
     by_partition: dict[int, list[Record]] = {}
