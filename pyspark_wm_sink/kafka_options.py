@@ -13,7 +13,8 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import duration_ms, wrong
 from keyedwm.kafka.config import ClientConfig
 
-KAFKA_NAMES = ("topic", "ledger", "transactionalIdPrefix", "transactionTimeout")
+EXACTLY_ONCE_NAMES = ("ledger", "transactionalIdPrefix", "transactionTimeout")
+KAFKA_NAMES = ("topic", *EXACTLY_ONCE_NAMES)
 _PREFIX = "kafka."
 _DEFAULT_TIMEOUT = "15 minutes"
 _LONGEST_TIMEOUT_MS = 2**31 - 1

@@ -8,7 +8,8 @@ broker has aborted meanwhile is a loud error, unless nothing of its batch became
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,22 +59,16 @@ def publish_to_kafka(how: KafkaPublication, reports: Sequence[Written], *, batch
     """
     cluster = shared(how.plan.client)
     transactions = tuple(report.transaction for report in reports if report.transaction is not None)
-    try:
+    with _aborted_if_refused(cluster, transactions):
         brought = gather(reports, batch)
-        if how.ledger is None:
-            record = seal(None, brought, how.mode, how.guarantee)
-            _tell_swallowed(brought, record.swallowed)
-        else:
-            with Ledger(how.ledger).locked():
-                _decide(how, cluster, Ledger(how.ledger), brought, transactions)
-            return
-    except UnavailableError:
-        raise  # it may be decided
-    except KeyedwmError:
-        # Not decided; or decided and already ended, every one of them, and then this changes nothing.
-        abort(cluster, transactions)
-        raise
+    if how.ledger is not None:
+        with Ledger(how.ledger).locked():
+            _publish_once(how, cluster, Ledger(how.ledger), brought, transactions)
+        return
+    with _aborted_if_refused(cluster, transactions):
+        record = seal(None, brought, how.mode, how.guarantee)
     _demand(end(cluster, transactions, commit=True), f"the batch write to {how.plan.topic or 'Kafka'}")
+    _tell_swallowed(brought, record.swallowed)
 
 
 def recover(cluster: Cluster, ledger: Ledger) -> None:
@@ -86,23 +81,38 @@ def recover(cluster: Cluster, ledger: Ledger) -> None:
             ledger.mark_published(newest)
 
 
-def _decide(
+@contextmanager
+def _aborted_if_refused(cluster: Cluster, transactions: Sequence[Transaction]) -> Iterator[None]:
+    """Abort this attempt when a check refuses it; only for what happens before the decision."""
+    try:
+        yield
+    except UnavailableError:
+        raise  # the same commit may be tried again
+    except KeyedwmError:
+        abort(cluster, transactions)
+        raise
+
+
+def _publish_once(
     how: KafkaPublication, cluster: Cluster, ledger: Ledger, brought: Brought, transactions: tuple[Transaction, ...]
 ) -> None:
     """Under the ledger's lock: finish what is decided, then decide and publish this batch, unless it is published."""
     if brought.query is None or brought.run is None or brought.batch is None:
         raise OutOfTurnError("the tasks of a stream name no query, run or batch: the ledger cannot tell who writes")
-    _enter(how, cluster, ledger, brought.query, brought.run)
-    last = _finished(cluster, ledger, brought.batch)
-    if last is not None and last.batch >= brought.batch:
-        _leave_published(cluster, ledger, brought, transactions)
-    else:
-        record = seal(None if last is None else last.record, brought, how.mode, how.guarantee)
-        entry = Entry(batch=brought.batch, record=record, transactions=transactions)
+    entry = None
+    with _aborted_if_refused(cluster, transactions):
+        _enter(how, cluster, ledger, brought.query, brought.run)
+        last = _finished(cluster, ledger, brought.batch)
+        if last is not None and last.batch >= brought.batch:
+            _leave_published(cluster, ledger, brought, transactions)
+        else:
+            record = seal(None if last is None else last.record, brought, how.mode, how.guarantee)
+            entry = Entry(batch=brought.batch, record=record, transactions=transactions)
+    if entry is not None:
         ledger.decide(entry)
         _demand(end(cluster, transactions, commit=True), f"batch {brought.batch} of the ledger {ledger.directory}")
         last = ledger.mark_published(entry)
-        _tell_swallowed(brought, record.swallowed)
+        _tell_swallowed(brought, entry.record.swallowed)
     _sweep(cluster, how.plan.stem_of(brought.query), last)
 
 

@@ -56,7 +56,6 @@ class Written(Report):
     """What one task wrote; `transaction` is None when there was no row, or under at-least-once."""
 
     transaction: Transaction | None
-    records: int
 
 
 def write(plan: KafkaPlan, task: Task, batches: Iterable[pa.RecordBatch]) -> Written:
@@ -71,7 +70,6 @@ def write(plan: KafkaPlan, task: Task, batches: Iterable[pa.RecordBatch]) -> Wri
         control=tuple(intake.control),
         event_tops=intake.event_tops,
         transaction=output.transaction,
-        records=output.records,
     )
 
 
@@ -86,7 +84,6 @@ class _Output:
         self._added: set[TopicPartition] = set()
         self._bare = task.partition * STICKY_RUN
         self.transaction: Transaction | None = None
-        self.records = 0
 
     def write(self, rows: pa.Table) -> None:
         if not rows.num_rows:
@@ -99,7 +96,6 @@ class _Output:
                 add_partitions(cluster, self.transaction, sorted(places - self._added))
                 self._added |= places
             sender.send(topic, tables)
-            self.records += of_topic.num_rows
 
     def _begun(self) -> tuple[Cluster, Sender]:
         if self._cluster is None or self._sender is None:
@@ -184,5 +180,6 @@ def _checked(topic: str, count: int, wanted: NDArray[np.int32]) -> NDArray[np.in
 def _transactional_id(plan: KafkaPlan, task: Task) -> str:
     """Name a transaction that nobody else names: query, batch, partition, run, and the attempt within this run."""
     run = (task.run if task.batch is not None else None) or uuid.uuid4().hex
-    parts = (plan.stem_of(task.query), task.batch, task.partition, run.replace("-", "")[:12], task.number)
-    return "-".join(str(part) for part in parts if part not in {None, ""})
+    batch = "batch" if task.batch is None else task.batch
+    stem = plan.stem_of(task.query) or "keyedwm"
+    return f"{stem}-{batch}-{task.partition}-{run.replace('-', '')[:12]}-{task.number}"

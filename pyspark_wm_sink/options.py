@@ -14,7 +14,7 @@ from pathlib import Path
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, refuse_unknown
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.kafka_options import KAFKA_NAMES, KafkaTarget, is_kafka
+from pyspark_wm_sink.kafka_options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
 
 STORAGE = "storage."
 _SPARK = ("checkpointLocation", "queryName")
@@ -61,10 +61,17 @@ class SinkOptions:
             (*_OURS, *_SPARK, *KAFKA_NAMES),
             side="sink",
         )
+        guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
+        if guarantee is Guarantee.AT_LEAST_ONCE:
+            for name in EXACTLY_ONCE_NAMES:
+                if name.lower() in given:
+                    raise OptionError(
+                        f"option {name} is for guarantee=exactly-once, this is at-least-once: leave it out"
+                    )
         return SinkOptions(
             target=_target(options, given),
             snapshot=choice("snapshot", given["snapshot"], SnapshotMode) if "snapshot" in given else None,
-            guarantee=choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee),
+            guarantee=guarantee,
             control_rows=choice("controlRows", given.get("controlrows", ControlRows.DROP.value), ControlRows),
         )
 

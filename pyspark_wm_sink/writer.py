@@ -50,6 +50,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     if chosen.snapshot is SnapshotMode.BARRIER:
         raise OptionError("option snapshot: 'barrier' is for streams; a batch write is one snapshot: leave it out")
     if isinstance(chosen.target, KafkaTarget):
+        if "ledger" in {name.lower() for name in options}:
+            raise OptionError("option ledger is for streams; a batch write keeps none: leave it out")
         if overwrite:
             raise OptionError("save mode overwrite: Kafka's records cannot be replaced; use append")
         return KafkaBatchWriter(kafka_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, stream=False))

@@ -246,3 +246,23 @@ def test_a_batch_write_needs_no_ledger(sink, committed):
     sink.ledger = None
     sink.publish(None, sink.written(None, "a"), sink.written(None, "b", partition=1))
     assert committed(sink.topic) == ["a", "b"]
+
+
+def test_what_is_decided_is_never_aborted_even_if_its_end_is_refused(sink, committed, monkeypatch):
+    """Rights are taken away between decision and end: the next start, with rights, carries the decision out."""
+    import pyspark_wm_sink.kafka_publish as module
+    from keyedwm.kafka.errors import AccessError
+
+    def refused(cluster, transactions, *, commit):
+        if commit:
+            raise AccessError("not allowed")
+        return real(cluster, transactions, commit=commit)
+
+    real = module.end
+    with monkeypatch.context() as denied:
+        denied.setattr(module, "end", refused)
+        with pytest.raises(AccessError):
+            sink.write_and_publish(0, "a")
+    assert sink.open() == 1
+    sink.restart()
+    assert committed(sink.topic) == ["a"]

@@ -53,6 +53,10 @@ KAFKA = {"kafka.bootstrap.servers": "h:1"}
         ({**KAFKA, "transactionTimeout": "60 days"}, "more than 0 and at most 2147483647 ms is wanted"),
         ({**KAFKA, "ledger": "s3://b/l"}, "option ledger: 's3://b/l' is wrong; the sink needs a directory that the"),
         ({**KAFKA, "checkpointLocation": "s3://b/l"}, "option checkpointLocation: 's3://b/l' is wrong"),
+        (
+            {**KAFKA, "guarantee": "at-least-once", "Ledger": "l"},
+            "option ledger has no effect with guarantee=",
+        ),
         ({**KAFKA, "kafka.acks": "1"}, "option kafka.acks: '1' is wrong; records are acknowledged by all in-sync"),
         ({**KAFKA, "kafka.transactional.id": "a"}, "not for you to set: set transactionalIdPrefix instead"),
         ({**KAFKA, "kafka.value.serializer": "a"}, "cast it to string or binary"),
