@@ -1,6 +1,6 @@
 """Kafka to Kafka: keyedwm's source and sink beside Spark's own, in turn, on one broker.
 
-Run: python benchmarks/sink.py [--records 1000000] [--rounds 2]
+Run: python benchmarks/sink.py [--records 1000000] [--batch 500000] [--rounds 2]
 Sides: Spark's connector (at-least-once), keyedwm at-least-once, keyedwm exactly-once; each with its own source, batches
 of the same size, and an output topic of its own, whose committed records are counted before a rate is shown. Look at
 the ratios within a round, the machine may be busy.
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 VALUE_BYTES = 100
-BATCH_ROWS = 250_000
 SOURCE = "bench-sink-in"
 SIDES = {
     "spark": ("kafka", {}),
@@ -61,14 +60,14 @@ def committed(cluster: Cluster, topic: str) -> int:
     return sum(part.records.count for part in parts)
 
 
-def rounds(spark: SparkSession, cluster: Cluster, records: int, count: int) -> Iterator[dict[str, float]]:
+def rounds(spark: SparkSession, cluster: Cluster, records: int, batch: int, count: int) -> Iterator[dict[str, float]]:
     """Yield each side's records per second, round by round; the first round warms up and is not yielded."""
     for number in range(count + 1):
         rates: dict[str, float] = {}
         for side, (form, options) in SIDES.items():
             topic = f"bench-sink-out-{number}-{side.replace(' ', '-')}"
             create_topic(cluster, topic, PARTITIONS)
-            seconds = run(spark, cluster, form, topic, options)
+            seconds = run(spark, cluster, form, topic, batch, options)
             found = committed(cluster, topic)
             if found != records:
                 raise SystemExit(f"{side}: {found} of {records} records arrived")
@@ -78,12 +77,12 @@ def rounds(spark: SparkSession, cluster: Cluster, records: int, count: int) -> I
             yield rates
 
 
-def run(spark: SparkSession, cluster: Cluster, form: str, topic: str, options: dict[str, str]) -> float:
+def run(spark: SparkSession, cluster: Cluster, form: str, topic: str, batch: int, options: dict[str, str]) -> float:
     """Copy the source into a topic; returns the seconds."""
     where = {"kafka.bootstrap.servers": cluster.config.addresses}
     rows = (
         spark.readStream.format(form)
-        .options(**where, subscribe=SOURCE, startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH_ROWS))
+        .options(**where, subscribe=SOURCE, startingOffsets="earliest", maxOffsetsPerTrigger=str(batch))
         .load()
         .drop("partition", "topic", "timestamp", "timestampType", "offset")
     )
@@ -115,13 +114,14 @@ def session() -> SparkSession:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=500_000, help="maxOffsetsPerTrigger of all sides")
     parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
     with broker() as running:
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": running.bootstrap}))
         load(cluster, given.records)
         spark = session()
-        found = list(rounds(spark, cluster, given.records, given.rounds))
+        found = list(rounds(spark, cluster, given.records, given.batch, given.rounds))
         spark.stop()
         delete_topic(cluster, SOURCE)
         cluster.close()

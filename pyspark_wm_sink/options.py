@@ -65,9 +65,7 @@ class SinkOptions:
         if guarantee is Guarantee.AT_LEAST_ONCE:
             for name in EXACTLY_ONCE_NAMES:
                 if name.lower() in given:
-                    raise OptionError(
-                        f"option {name} is for guarantee=exactly-once, this is at-least-once: leave it out"
-                    )
+                    raise OptionError(f"option {name} has no effect with guarantee=at-least-once: leave it out")
         return SinkOptions(
             target=_target(options, given),
             snapshot=choice("snapshot", given["snapshot"], SnapshotMode) if "snapshot" in given else None,
