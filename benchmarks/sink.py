@@ -67,7 +67,7 @@ def rounds(spark: SparkSession, cluster: Cluster, records: int, batch: int, coun
         for side, (form, options) in SIDES.items():
             topic = f"bench-sink-out-{number}-{side.replace(' ', '-')}"
             create_topic(cluster, topic, PARTITIONS)
-            seconds = run(spark, cluster, form, topic, batch, options)
+            seconds = run(spark, cluster, form, topic, maxOffsetsPerTrigger=str(batch), **options)
             found = committed(cluster, topic)
             if found != records:
                 raise SystemExit(f"{side}: {found} of {records} records arrived")
@@ -77,12 +77,13 @@ def rounds(spark: SparkSession, cluster: Cluster, records: int, batch: int, coun
             yield rates
 
 
-def run(spark: SparkSession, cluster: Cluster, form: str, topic: str, batch: int, options: dict[str, str]) -> float:
+def run(spark: SparkSession, cluster: Cluster, form: str, topic: str, **options: str) -> float:
     """Copy the source into a topic; returns the seconds."""
     where = {"kafka.bootstrap.servers": cluster.config.addresses}
+    reading = {"maxOffsetsPerTrigger": options.pop("maxOffsetsPerTrigger")}
     rows = (
         spark.readStream.format(form)
-        .options(**where, subscribe=SOURCE, startingOffsets="earliest", maxOffsetsPerTrigger=str(batch))
+        .options(**where, subscribe=SOURCE, startingOffsets="earliest", **reading)
         .load()
         .drop("partition", "topic", "timestamp", "timestampType", "offset")
     )
