@@ -10,7 +10,7 @@ import pytest
 from keyedwm.kafka.errors import CorruptRecordError
 from keyedwm.kafka.values import Codec
 from keyedwm.testing.local import LocalBroker, local_broker
-from tests.tools import Record, Stream, events, make_topic, produce
+from tests.tools import Record, Stream, cluster_at, events, make_topic, produce
 
 TOPIC = "damaged"
 
@@ -31,6 +31,8 @@ def damaged() -> Iterator[LocalBroker]:
         segment.write_bytes(log)
         broker.start()
         yield broker
+        # A connection left behind looks for its broker for ever, and disturbs the tests that follow.
+        cluster_at(broker.bootstrap).close()
 
 
 def stream_of(broker: LocalBroker, **options: str) -> Stream:
