@@ -2,8 +2,8 @@
 
 Run: python benchmarks/sink.py [--records 1000000] [--batch 500000] [--rounds 2]
 Sides: Spark's connector (at-least-once), keyedwm at-least-once, keyedwm exactly-once; each with its own source, batches
-of the same size, and an output topic of its own, whose committed records are counted before a rate is shown. Look at
-the ratios within a round, the machine may be busy.
+of the same size, the columns it needs (key and value; with keyedwm control too, for barriers), and an output topic of
+its own, whose committed records are counted before a rate is shown. Look at the ratios, the machine may be busy.
 """
 
 from __future__ import annotations
@@ -80,13 +80,11 @@ def rounds(spark: SparkSession, cluster: Cluster, records: int, batch: int, coun
 def run(spark: SparkSession, cluster: Cluster, form: str, topic: str, **options: str) -> float:
     """Copy the source into a topic; returns the seconds."""
     where = {"kafka.bootstrap.servers": cluster.config.addresses}
-    reading = {"maxOffsetsPerTrigger": options.pop("maxOffsetsPerTrigger")}
-    rows = (
-        spark.readStream.format(form)
-        .options(**where, subscribe=SOURCE, startingOffsets="earliest", **reading)
-        .load()
-        .drop("partition", "topic", "timestamp", "timestampType", "offset")
-    )
+    reading = {"subscribe": SOURCE, "startingOffsets": "earliest"}
+    reading["maxOffsetsPerTrigger"] = options.pop("maxOffsetsPerTrigger")
+    if form == "keyedwm":
+        reading["columns"] = "key,value,control"
+    rows = spark.readStream.format(form).options(**where, **reading).load()
     if form == "kafka":
         rows = rows.select("key", "value")
     with tempfile.TemporaryDirectory() as checkpoint:
