@@ -68,7 +68,7 @@ def records(seed: int, count: int) -> list[Record]:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(policy.values()))
 @pytest.mark.parametrize("lost", [False, True], ids=["committed", "lost"])
-def test_parts_change_neither_rows_nor_the_coalesced_watermark(  # noqa: PLR0917 - fixtures
+def test_parts_change_neither_rows_nor_the_coalesced_watermark(
     policy: dict, lost: bool, kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream], seed: int
 ) -> None:
     topic = topic_of(2)
