@@ -69,10 +69,13 @@ def publish_to_kafka(how: KafkaPublication, reports: Sequence[Written], *, batch
         record = seal(None, brought, how.mode, how.guarantee)
     _demand(end(cluster, transactions, commit=True), f"the batch write to {how.plan.topic or 'Kafka'}")
     _tell_swallowed(brought, record.swallowed)
+    if how.plan.transactional:
+        sweep(cluster, how.plan.stem_of(None), transactions)
 
 
 def recover(cluster: Cluster, ledger: Ledger) -> None:
     """Carry out a decision that a dead run left behind, as far as it can be; what cannot is for the commit to judge."""
+    ledger.check_place()
     if not ledger.directory.exists():
         return
     with ledger.locked():
@@ -113,7 +116,7 @@ def _publish_once(
         _demand(end(cluster, transactions, commit=True), f"batch {brought.batch} of the ledger {ledger.directory}")
         last = ledger.mark_published(entry)
         _tell_swallowed(brought, entry.record.swallowed)
-    _sweep(cluster, how.plan.stem_of(brought.query), last)
+    sweep(cluster, how.plan.stem_of(brought.query), () if last is None else last.transactions)
 
 
 def _enter(how: KafkaPublication, cluster: Cluster, ledger: Ledger, query: str, run: str) -> None:
@@ -182,9 +185,8 @@ def _lost(fates: Mapping[Transaction, Fate]) -> list[Transaction]:
     return [transaction for transaction, fate in fates.items() if fate is not Fate.COMMITTED]
 
 
-def _sweep(cluster: Cluster, stem: str, published: Entry | None) -> None:
-    """Abort whatever this query has open after a publication: failed attempts, losers of a race, dead runs."""
-    kept = () if published is None else published.transactions
+def sweep(cluster: Cluster, stem: str, kept: Sequence[Transaction]) -> None:
+    """Abort whatever else this query has open after a publication: failed attempts, losers of a race, dead runs."""
     try:
         found = lingering(cluster, f"{stem}-")
     except KeyedwmError as error:

@@ -33,8 +33,8 @@ RECORD_COLUMNS = ("key", "value", "headers")
 class KafkaPlan:
     """What every task of a query does; travels to the executors.
 
-    topic: None if the rows name it. stem: what transactional ids begin with, None: the query's id. columns: those of
-    the frame that Kafka's sink reads. has_control, has_offsets: as in Intake.
+    topic: None if the rows name it. stem: what transactional ids begin with, before the query's id; a batch write has
+    a stem of its own. columns: those of the frame that Kafka's sink reads. has_control, has_offsets: as in Intake.
     """
 
     client: ClientConfig = field(repr=False)
@@ -181,5 +181,4 @@ def _transactional_id(plan: KafkaPlan, task: Task) -> str:
     """Name a transaction that nobody else names: query, batch, partition, run, and the attempt within this run."""
     run = (task.run if task.batch is not None else None) or uuid.uuid4().hex
     batch = "batch" if task.batch is None else task.batch
-    stem = plan.stem_of(task.query) or "keyedwm"
-    return f"{stem}-{batch}-{task.partition}-{run.replace('-', '')[:12]}-{task.number}"
+    return f"{plan.stem_of(task.query)}-{batch}-{task.partition}-{run.replace('-', '')[:12]}-{task.number}"

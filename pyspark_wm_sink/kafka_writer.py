@@ -5,6 +5,7 @@ Rule: as for Delta, a writer holds what the user decided and nothing else; the l
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from keyedwm.kafka.cluster import shared
 from keyedwm.kafka.transactions import longest_timeout_ms
 from pyspark_wm_sink.columns import has_control, has_offsets
 from pyspark_wm_sink.kafka_options import KafkaTarget
-from pyspark_wm_sink.kafka_publish import KafkaPublication, abort, publish_to_kafka, recover
+from pyspark_wm_sink.kafka_publish import KafkaPublication, abort, publish_to_kafka, recover, sweep
 from pyspark_wm_sink.kafka_stage import KafkaPlan, Written, partition_count, write
 from pyspark_wm_sink.ledger import Ledger
 from pyspark_wm_sink.options import ControlRows, SinkOptions, SnapshotMode
@@ -78,8 +79,10 @@ class KafkaBatchWriter(_Writer, DataSourceArrowWriter):
         publish_to_kafka(self._how, _ours(messages), batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort what the successful tasks wrote (driver)."""
+        """Abort what the tasks wrote (driver), failed ones included."""
         self._clean(messages)
+        if None in messages and self._how.plan.transactional:
+            sweep(shared(self._how.plan.client), self._how.plan.stem_of(None), ())
 
 
 def kafka_publication(
@@ -107,7 +110,7 @@ def kafka_publication(
         plan=KafkaPlan(
             client=target.client,
             topic=target.topic,
-            stem=target.id_prefix,
+            stem=target.id_prefix if stream else f"{target.id_prefix or 'keyedwm'}-{uuid.uuid4().hex}",
             timeout_ms=target.timeout_ms,
             transactional=exactly_once,
             columns=tuple(name for name in _COLUMNS if name in schema.fieldNames()),

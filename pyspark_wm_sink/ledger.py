@@ -58,6 +58,12 @@ class Ledger:
 
     directory: Path
 
+    def check_place(self) -> None:
+        """Refuse a place where no ledger can be made, before a row is written."""
+        there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            raise InputError(f"the ledger {self.directory} cannot be written: {there} is no writable directory")
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the ledger alone; raises UnavailableError if another process does not let go of it."""

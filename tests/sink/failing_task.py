@@ -23,6 +23,9 @@ def main(bootstrap: str, topic: str, directory: str) -> None:
     def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         if not failed.exists():
+            from tests.tools import cluster_at, wait_until
+
+            wait_until(lambda: cluster_at(bootstrap).latest([(topic, 0)])[topic, 0], "records in the log")
             failed.write_text("")
             raise RuntimeError("a task that fails once")
 
@@ -30,6 +33,7 @@ def main(bootstrap: str, topic: str, directory: str) -> None:
         SparkSession.builder.master("local[2,3]")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")  # rows must flow on while the task still runs
         .getOrCreate()
     )
     # Larger than what a task holds back: some of it is in Kafka when the task fails.

@@ -36,7 +36,8 @@ class Sink:
         from pyspark_wm_sink.kafka_stage import KafkaPlan
 
         plan = KafkaPlan(
-            client=self.cluster.config, topic=self.topic, stem=None, timeout_ms=self.timeout_ms, transactional=True,
+            client=self.cluster.config, topic=self.topic, stem=None if self.ledger else self.query,
+            timeout_ms=self.timeout_ms, transactional=True,
             columns=("value",), has_control=False, has_offsets=False,
         )  # fmt: skip
         return KafkaPublication(plan=plan, ledger=self.ledger, mode=self.mode, guarantee=Guarantee.EXACTLY_ONCE)
@@ -46,7 +47,8 @@ class Sink:
         from pyspark_wm_sink.task import Task
 
         self.number += 1
-        task = Task(query=self.query, run=self.run, batch=batch, partition=partition, attempt=0, number=self.number)
+        query = self.query if batch is not None else None
+        task = Task(query=query, run=self.run, batch=batch, partition=partition, attempt=0, number=self.number)
         rows = [pa.record_batch({"value": list(values)})] if values else []
         return replace(write(self.how.plan, task, rows), control=control)
 
