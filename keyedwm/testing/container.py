@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
 LOOPBACK = "127.0.0.1"
-INSIDE_PORT = 9092
 CONTROLLER_PORT = 9093
 
 
@@ -86,7 +85,7 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
     # Clients are told this address, so it must be known before the container starts. By number: a published port need
     # not be there on ::1. TESTCONTAINERS_HOST_OVERRIDE names another one.
     host = container.get_docker_client().host().replace("localhost", LOOPBACK)
-    container.ports[str(INSIDE_PORT)] = (host, port) if host == LOOPBACK else port
+    container.ports[str(port)] = (host, port) if host == LOOPBACK else port
     for variable, value in container_variables(host, port, extra or {}).items():
         container.with_env(variable, value)
     container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(int(START_LIMIT_S)))
@@ -111,6 +110,10 @@ def _log(container: DockerContainer) -> str:
 
 
 def container_variables(host: str, port: int, extra: Mapping[str, str]) -> dict[str, str]:
-    """Environment of the container whose clients reach it at host:port."""
-    address = listeners(host, port, inside="0.0.0.0", inside_port=INSIDE_PORT, controller_port=CONTROLLER_PORT)  # noqa: S104
+    """Environment of the container whose clients reach it at host:port.
+
+    The broker itself is one of them: to check a transaction it asks the coordinator at the advertised address. So the
+    port is the same inside and outside.
+    """
+    address = listeners(host, port, inside="0.0.0.0", inside_port=port, controller_port=CONTROLLER_PORT)  # noqa: S104
     return as_variables({**SERVER, **address, **extra})

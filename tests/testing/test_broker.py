@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.kafka import transactions
+from keyedwm.kafka.produce import Sender
+from keyedwm.kafka.values import TopicPartition
 from keyedwm.testing.broker import VARIABLE, answers, broker, choose_way
 from keyedwm.testing.container import why_no_container
 from keyedwm.testing.local import PORTS, free_ports, local_broker
+from tests.tools import cluster_at, make_topic
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +43,20 @@ def test_every_way_that_starts_one_serves_with_the_same_settings(started_way):
     assert settings["offsets.topic.replication.factor"] == "1"
     assert settings["transaction.max.timeout.ms"] == "900000"
     assert settings["message.max.bytes"] == "2000000"
+
+
+def test_transactions_work_on_every_way(started_way, new_topic):
+    """The leader of a partition must reach the coordinator of the transaction at the address that clients are told."""
+    topic = new_topic()
+    with broker(started_way) as running:
+        make_topic(running.bootstrap, topic)
+        cluster = cluster_at(running.bootstrap)
+        begun = transactions.begin(cluster, topic, 60_000)
+        transactions.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
+        sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+        assert sender.send(topic, {0: pa.table({"value": [b"x"]})}) == {(topic, 0): 1}
+        transactions.end(cluster, [begun], commit=True)
+        cluster.close()
 
 
 def test_a_port_can_be_chosen(started_way):
