@@ -108,8 +108,13 @@ class Hazelcast:
 @contextmanager
 def hazelcast() -> Iterator[Hazelcast]:
     """A JVM with Hazelcast on its classpath, ended with the block."""
+    import py4j.java_gateway
+    import py4j.protocol
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+    # A Spark session in this process patches py4j: every Java exception is taken for one of its own.
+    patched = py4j.java_gateway.get_return_value
+    py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
     port, process = launch_gateway(
         jarpath=pyspark_jar("py4j-*.jar"),
         classpath=os.pathsep.join([str(hazelcast_jar())]),
@@ -121,6 +126,7 @@ def hazelcast() -> Iterator[Hazelcast]:
     try:
         yield Hazelcast(gateway)
     finally:
+        py4j.java_gateway.get_return_value = patched
         gateway.shutdown()
         process.stdin.close()
         process.kill()
