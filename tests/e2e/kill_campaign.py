@@ -124,9 +124,10 @@ class Campaign:
         assert time.monotonic() - began < RUN_LIMIT_S, f"no batch within {RUN_LIMIT_S:g} s: {self._log()}"
 
     def _log(self) -> str:
-        """What the pipeline said last, without the frames of Java."""
+        """What the pipeline said from its last error on, without the frames of Java."""
         lines = (self.directory / "log").read_text(errors="replace").splitlines()
-        return "\n".join(line for line in lines if not line.lstrip().startswith("at "))[-6_000:]
+        said = "\n".join(line for line in lines if not line.lstrip().startswith("at "))
+        return said[max(0, said.rfind("terminated with error") - 200) :][:6_000]
 
     def _batches(self) -> int:
         """How many batches both queries have planned."""

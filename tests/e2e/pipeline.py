@@ -77,8 +77,9 @@ def main(bootstrap: str, topic: str, directory: str, mode: str) -> None:
         write(rows, Path(directory), "events", "barrier", forever=forever),
         write(hours, Path(directory), "hours", "batch", forever=forever),
     ]
-    for query in queries:
-        query.awaitTermination()
+    # Turn by turn: whichever fails ends the program.
+    while not all([query.awaitTermination(1) for query in queries]):  # noqa: C419 - each has its turn
+        pass
     spark.stop()
 
 
