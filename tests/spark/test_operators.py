@@ -131,7 +131,6 @@ class Told(StatefulProcessor):
 
 @pytest.mark.usefixtures("rocksdb")
 def test_transform_with_state(rows, run):
-    pytest.importorskip("google.protobuf.descriptor", reason="Spark's transformWithState needs the package protobuf")
     grouped = with_watermark(rows).select("partition", "event_time").groupBy("partition")
     ran = run(grouped.transformWithStateInPandas(Told(), "ms bigint, watermark_ms bigint", "append", "EventTime"))
     assert ran.dropped == 0
