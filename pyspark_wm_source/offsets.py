@@ -96,6 +96,13 @@ class QueryOffset:
             raise FormatError(
                 f"the checkpoint's offset has version {version!r}; this keyedwm reads version {OFFSET_VERSION} only"
             )
+        try:
+            return QueryOffset._from_fields(found)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"the checkpoint's offset of version {version} is damaged: {error!r}") from error
+
+    @staticmethod
+    def _from_fields(found: Mapping[str, Any]) -> QueryOffset:
         started = found["batch"] != NOT_STARTED
         channels = {}
         for topic, partitions in found["offsets"].items() if started else ():

@@ -78,3 +78,13 @@ def test_another_version_is_refused_by_name(version):
 def test_an_offset_of_another_source_is_refused_by_name():
     with pytest.raises(FormatError, match="version None"):
         QueryOffset.from_json({"t": {"0": 5}})
+
+
+@pytest.mark.parametrize("field", ["batch", "channels", "coalesced", "group", "now_ms", "offsets", "token"])
+def test_a_damaged_offset_is_refused_and_says_what_is_wrong(field):
+    found = QueryOffset(batch=NOT_STARTED, group="g", token="t" * 8, now_ms=0, coalesced=CommonState()).to_json()
+    assert QueryOffset.from_json(found)
+    started = {**found, "batch": 1, "offsets": {"t": {"0": 5}}, "channels": {"t": {"0": [5, 0, 0, 0, []]}}}
+    assert QueryOffset.from_json(started)
+    with pytest.raises(FormatError, match=f"the checkpoint's offset of version 1 is damaged: KeyError.*{field}"):
+        QueryOffset.from_json({name: value for name, value in started.items() if name != field})

@@ -123,10 +123,8 @@ def test_names_are_case_insensitive():
 
 
 def test_sparks_own_options_without_effect_here_are_taken():
-    parse(
-        **{"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "10", "kafkaConsumer.pollTimeoutMs": "512"},
-        checkpointLocation="/c", queryName="q", groupIdPrefix="p",
-    )  # fmt: skip
+    without_effect = {"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "10", "queryName": "q"}
+    assert parse(**without_effect, checkpointLocation="/c", **{"kafkaConsumer.pollTimeoutMs": "512"}) == parse()
 
 
 def test_a_batch_read_says_that_it_takes_no_trigger_limits(caplog):
