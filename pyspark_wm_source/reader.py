@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from keyedwm.core.errors import OptionError
+from keyedwm.worker import settle_worker
 from pyspark_wm_source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one split on an executor."""
         from pyspark_wm_source.scan import scan
 
-        return scan(partition, self._options, arrow_schema(self._options))  # type: ignore[arg-type]
+        yield from scan(partition, self._options, arrow_schema(self._options))  # type: ignore[arg-type]
+        settle_worker()
 
     def commit(self, end: dict) -> None:
         """Nothing to do: states were committed by the tasks, and Spark calls this only when the next batch is built."""
