@@ -1,7 +1,7 @@
 """What every test can ask for.
 
-`kafka`: a real Kafka · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh topics · `open_stream`: the source
-in this process · `spark`: a real Spark · `seed`: where chance begins.
+`kafka`: a real Kafka · `secured`: one with TLS and logins · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh
+topics · `open_stream`: the source in this process · `spark`: a real Spark · `seed`: where chance begins.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from keyedwm.testing.broker import Broker, broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.secured import Secured
     from tests.tools import Stream
 
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -59,6 +60,15 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """One running Kafka for the whole session; topics are not created by themselves."""
     with broker() as running:
         request.config.stash[USED] = running.describe()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """One broker with TLS, logins and ACLs for the whole session."""
+    from tests.secured import secured_broker
+
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
         yield running
 
 

@@ -1,0 +1,136 @@
+"""A password planted in an option appears in no log, plan, error, offset, progress, ledger or table."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.secured import KEY_PASSWORD, PASSWORD, Secured, login
+
+ROOT = Path(__file__).parents[2]
+# Every Python process of the program tells everything; py4j alone would repeat the program's own calls word for word.
+LOUD = """
+import logging, sys
+logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+logging.getLogger("py4j").setLevel(logging.INFO)
+"""
+
+
+class Planted:
+    """Values to look for, by name."""
+
+    def __init__(self) -> None:
+        self.values = {"password": PASSWORD, "key password": KEY_PASSWORD}
+
+    def __call__(self, name: str) -> str:
+        return self.values.setdefault(name, f"planted-{secrets.token_hex(8)}")
+
+    def found_in(self, said: bytes) -> set[str]:
+        return {name for name, value in self.values.items() if value.encode() in said}
+
+
+@pytest.fixture
+def topics(secured: Secured, new_topic: Callable[[], str]) -> Iterator[tuple[str, str, str]]:
+    """A sound topic, one with a damaged batch between two sound ones, and one to write to."""
+    from keyedwm.kafka.admin import create_topic
+    from keyedwm.kafka.cluster import Cluster
+    from keyedwm.kafka.config import ClientConfig
+    from keyedwm.kafka.produce import send
+
+    sound, damaged, out = (new_topic() for _ in range(3))
+    cluster = Cluster.connect(ClientConfig.from_options(secured.options()))
+    for name in (sound, damaged, out):
+        create_topic(cluster, name)
+    for number in range(3):
+        for name in (sound, damaged):
+            send(cluster, name, {0: pa.table({"key": ["k"], "value": [f"value-{number}"]})})
+    secured.broker.stop()
+    (segment,) = Path(secured.broker._home, "data", f"{damaged}-0").glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b"value-1", b"value-I"))
+    secured.broker.start()
+    yield sound, damaged, out
+    cluster.close()
+
+
+def wrong_options(planted: Planted, home: Path) -> dict[str, list[tuple[str, str]]]:
+    """Names and values that must be refused, most of them secret, by where they are given."""
+    kafka = [
+        ("kafka.sasl.jaas.config", f'Module required username="boss" password={planted("unclosed")}"'),
+        ("kafka.ssl.key.password", planted("wrong key password")),
+        ("kafka.ssl.keystore.key", planted("key in place")),
+    ]
+    unknown = [
+        ("sasl.jaas.config", login("plain.Plain", username="boss", password=planted("unprefixed"))),
+        ("saslpasword", planted("misspelt")),
+    ]
+    others = [
+        ("kafka.sasl.jaas.config", login("plain.Plain", user="boss", password=planted("no username"))),
+        ("kafka.ssl.keystore.location", str(home / "cert.pem")),
+        ("kafka.security.protocol", "SASL_TSL"),
+        ("columns", "vlaue"),
+    ]
+    return {"source": [*kafka, *unknown, *others], "sink": [*kafka, *unknown], "table": unknown}
+
+
+def settings(secured: Secured, planted: Planted, topics: tuple[str, str, str], home: Path) -> dict[str, Any]:
+    """What the program is given: options of source and sinks with passwords wherever Kafka takes one."""
+    kafka = secured.options(ssl_keystore_type="PEM", ssl_keystore_location=str(secured.home / "locked.pem")) | {
+        "ssl.key.password": KEY_PASSWORD,
+        "ssl.keystore.password": planted("key store"),
+        "ssl.truststore.password": planted("trust store"),
+        "sasl.oauthbearer.client.credentials.client.secret": planted("client"),
+        "sasl.password": planted("property that Kafka does not know"),
+    }
+    prefixed = {f"kafka.{name}": value for name, value in kafka.items()}
+    return {
+        "home": str(home), "topic": topics[0], "damaged": topics[1], "source": prefixed,
+        "sink": prefixed | {"topic": topics[2], "snapshot": "batch"},
+        "table": {"path": str(home / "table"), "storage.aws_secret_access_key": planted("storage")},
+        "wrong": {
+            "login": login("plain.Plain", username="boss", password=planted("wrong password")),
+            "options": wrong_options(planted, secured.home),
+        },
+    }  # fmt: skip
+
+
+def test_nothing_secret_is_ever_printed(secured: Secured, topics: tuple[str, str, str], tmp_path: Path) -> None:
+    planted = Planted()
+    home, loud = tmp_path / "home", tmp_path / "loud"
+    home.mkdir()
+    loud.mkdir()
+    (loud / "sitecustomize.py").write_text(LOUD)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(settings(secured, planted, topics, home)))
+    paths = os.pathsep.join([str(loud), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.planted", str(config)],
+        env=os.environ | {"PYTHONPATH": paths}, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    said = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, said[-3_000:]
+    for line in EXPECTED:
+        assert line in said, f"{line!r} was not said:\n{said[-3_000:]}"
+    written = [path for path in home.rglob("*") if path.is_file()]
+    assert {"offsets", "commits", "_delta_log", "keyedwm"} <= {part for path in written for part in path.parts}
+    assert planted.found_in(done.stdout) == set()
+    assert {str(path): found for path in written if (found := planted.found_in(path.read_bytes()))} == {}
+
+
+# Each run reached what it is there for, and both languages logged.
+EXPECTED = (
+    "== sound ended", "== sound-table ended", "== damaged-accepted ended", "== write ended", "== read ended",
+    "refused the login with PLAIN", "no Kafka broker answered at 127.0.0.1:1", "has a wrong checksum",
+    "is unknown to the keyedwm source", "is unknown to the keyedwm sink", "is not closed by a quote",
+    "has no username", "kafka.ssl.key.password its password", "cannot be given in place",
+    "properties unknown to Kafka's clients have no effect: kafka.sasl.password",
+    "DEBUG:kafka", "INFO:keyedwm.source", "INFO MicroBatchExecution", "== Analyzed Logical Plan ==",
+)  # fmt: skip
