@@ -1,0 +1,63 @@
+"""Accumulator columns: numbers as numpy arrays of int64, anything else as one contiguous Arrow array.
+
+Rule: a column is a value; whoever changes one made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carries no types
+
+
+def take(column: Column, places: Ints) -> Column:
+    """The values at these places."""
+    return column[places] if isinstance(column, np.ndarray) else column.take(pa.array(places))
+
+
+def concat(columns: Sequence[Column]) -> Column:
+    """One column out of pieces of the same type."""
+    if len(columns) == 1:
+        return columns[0]
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    return pa.concat_arrays(columns)
+
+
+def to_arrow(column: Column) -> pa.Array:
+    """As a column of a table."""
+    return pa.array(column) if isinstance(column, np.ndarray) else column
+
+
+def contiguous(chunked: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One Arrow array, without a dictionary."""
+    array = chunked
+    if isinstance(chunked, pa.ChunkedArray):
+        array = chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks or [_none(chunked)])
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def from_arrow(chunked: pa.ChunkedArray | pa.Array) -> Column:
+    """The reverse of `to_arrow`: int64 without nulls becomes numpy."""
+    array = contiguous(chunked)
+    return ints(array) if pa.types.is_int64(array.type) and not array.null_count else array
+
+
+def ints(array: pa.Array) -> Ints:
+    """An int64 array without nulls as numpy, without a copy."""
+    return array.to_numpy(zero_copy_only=True)
+
+
+def empty(field_type: pa.DataType) -> Column:
+    """A column of this type without values."""
+    return np.empty(0, np.int64) if pa.types.is_int64(field_type) else pa.array([], field_type)
+
+
+def _none(chunked: pa.ChunkedArray) -> pa.Array:
+    return pa.array([], chunked.type)

@@ -1,0 +1,95 @@
+"""Entries: what is held of many keys, as columns, in memory and as a table.
+
+Rule: entries are values. A table of entries holds the by columns themselves, so it can be read without the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.windows.additive import IntegerSum
+from keyedwm.windows.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take
+from keyedwm.windows.kinds import Groups, Spans
+from keyedwm.windows.plan import ROWS, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Keys by number, how many events each entry stands for, and the accumulators of each aggregate."""
+
+    keys: Ints
+    rows: Ints
+    accumulators: tuple[tuple[Column, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, places: Ints) -> Entries:
+        """The entries at these places."""
+        return Entries(
+            self.keys[places],
+            self.rows[places],
+            tuple(tuple(take(column, places) for column in columns) for columns in self.accumulators),
+        )
+
+    def columns(self) -> list[Column]:
+        """Rows and accumulators, as in the schema of partials."""
+        return [self.rows, *(column for columns in self.accumulators for column in columns)]
+
+
+def read_entries(plan: Plan, keys: Ints, table: pa.Table) -> Entries:
+    """The entries of partials whose keys are these."""
+    names = iter(inner.name for inner in plan.accumulator_fields)
+    accumulators = tuple(tuple(from_arrow(table[next(names)]) for _ in kind.fields) for kind in plan.kinds)
+    return Entries(keys, ints(contiguous(table[ROWS])), accumulators)
+
+
+def no_entries(plan: Plan) -> Entries:
+    """None."""
+    return Entries(
+        np.empty(0, np.int64),
+        np.empty(0, np.int64),
+        tuple(tuple(empty(inner.type) for inner in kind.fields) for kind in plan.kinds),
+    )
+
+
+def joined(pieces: Sequence[Entries]) -> Entries:
+    """All entries of some pieces, in order."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return Entries(
+        np.concatenate([piece.keys for piece in pieces]),
+        np.concatenate([piece.rows for piece in pieces]),
+        tuple(
+            tuple(concat(list(columns)) for columns in zip(*parts, strict=True))
+            for parts in zip(*(piece.accumulators for piece in pieces), strict=True)
+        ),
+    )
+
+
+def merged(plan: Plan, entries: Entries, groups: Groups, keys: Ints) -> Entries:
+    """One entry for each group; `keys` are the groups' keys."""
+    accumulators = tuple(
+        tuple(kind.merge(columns, groups)) for kind, columns in zip(plan.kinds, entries.accumulators, strict=True)
+    )
+    return Entries(keys, _ROWS.merge([entries.rows], groups)[0], accumulators)
+
+
+def over_spans(plan: Plan, entries: Entries, spans: Spans) -> Entries:
+    """One entry for each run of entries of one key."""
+    accumulators = tuple(
+        tuple(kind.spans(columns, spans)) for kind, columns in zip(plan.kinds, entries.accumulators, strict=True)
+    )
+    return Entries(entries.keys[spans.first], _ROWS.spans([entries.rows], spans)[0], accumulators)
+
+
+def finished(plan: Plan, entries: Entries) -> list[pa.Array]:
+    """The aggregates' results."""
+    return [kind.finish(columns, entries.rows) for kind, columns in zip(plan.kinds, entries.accumulators, strict=True)]
+
+
+_ROWS = IntegerSum("the row count")

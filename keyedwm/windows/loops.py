@@ -1,0 +1,181 @@
+"""The compiled loops: groups, sums and lowest values over groups and over runs of rows.
+
+Rule: callers guarantee the bounds: group ids lie in `[0, count)`, runs lie within the rows and never go back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keyedwm.compiled import compiled
+
+
+@compiled
+def dense_groups(codes, size):
+    """For each code its rank among the codes that occur, and those codes, ascending; codes lie in `[0, size)`."""
+    seen = np.zeros(size, np.int32)
+    for code in codes:
+        seen[code] = 1
+    count = 0
+    for code in range(size):
+        if seen[code]:
+            count += 1
+            seen[code] = count
+    distinct = np.empty(count, np.int64)
+    for code in range(size):
+        if seen[code]:
+            distinct[seen[code] - 1] = code
+    ids = np.empty(codes.shape[0], np.int64)
+    for at in range(codes.shape[0]):
+        ids[at] = seen[codes[at]] - 1
+    return ids, distinct
+
+
+@compiled
+def frames_of(times, slide, offset):
+    """The frame `n` of each time, `offset + n * slide <= time`, and the lowest and the highest of them."""
+    frames = np.empty(times.shape[0], np.int64)
+    low, high = np.int64(2**63 - 1), np.int64(-(2**63))
+    current, start, end = np.int64(0), np.int64(0), np.int64(-1)
+    for at in range(times.shape[0]):
+        time = times[at]
+        if not start <= time < end:  # a division is only needed when the frame changes
+            current = (time - offset) // slide
+            start = offset + current * slide
+            end = start + slide
+        frames[at] = current
+        low = min(low, current)
+        high = max(high, current)
+    return frames, low, high
+
+
+@compiled
+def add_by_group(values, ids, count):
+    """The sum of each group, and whether one of them left 64 bits."""
+    sums = np.zeros(count, np.int64)
+    overflow = np.int64(0)
+    for at in range(values.shape[0]):
+        one, other = sums[ids[at]], values[at]
+        total = one + other
+        overflow |= (one ^ total) & (other ^ total)
+        sums[ids[at]] = total
+    return sums, overflow < 0
+
+
+@compiled
+def count_by_group(ids, count):
+    """The number of rows of each group."""
+    counts = np.zeros(count, np.int64)
+    for one in ids:
+        counts[one] += 1
+    return counts
+
+
+@compiled
+def lowest_by_group(values, ids, count):
+    """The lowest value of each group."""
+    lowest = np.full(count, np.int64(2**63 - 1))
+    for at in range(values.shape[0]):
+        lowest[ids[at]] = min(lowest[ids[at]], values[at])
+    return lowest
+
+
+@compiled
+def add_by_span(values, first, behind):
+    """The sum of each run: rows enter and leave, each once; and whether a sum left 64 bits."""
+    sums = np.empty(first.shape[0], np.int64)
+    total, overflow = np.int64(0), np.int64(0)
+    low = high = np.int64(0)
+    for at in range(first.shape[0]):
+        if first[at] >= high:
+            low = high = first[at]
+            total = np.int64(0)
+        while high < behind[at]:
+            entered = total + values[high]
+            overflow |= (total ^ entered) & (values[high] ^ entered)
+            total = entered
+            high += 1
+        while low < first[at]:
+            total -= values[low]
+            low += 1
+        sums[at] = total
+    return sums, overflow < 0
+
+
+@compiled
+def lowest_by_span(values, first, behind):
+    """The lowest value of each run, by two stacks: `suffix` is the front stack, `back` the lowest behind it."""
+    lowest = np.empty(first.shape[0], np.int64)
+    suffix = np.empty(values.shape[0], np.int64)
+    nothing = np.int64(2**63 - 1)
+    border = high = np.int64(0)  # rows [.., border) are on the front stack, [border, high) on the back one
+    back = nothing
+    for at in range(first.shape[0]):
+        if first[at] >= high:
+            border = high = first[at]
+            back = nothing
+        while high < behind[at]:
+            back = min(back, values[high])
+            high += 1
+        if first[at] >= border:
+            least = nothing
+            for row in range(high - 1, first[at] - 1, -1):
+                least = min(least, values[row])
+                suffix[row] = least
+            border = high
+            back = nothing
+        lowest[at] = min(suffix[first[at]], back)
+    return lowest
+
+
+@compiled
+def sorted_by_number(numbers, count):
+    """The places of these numbers in ascending order, equal ones as they stand; numbers lie in `[0, count)`."""
+    begins = np.zeros(count + 1, np.int64)
+    for number in numbers:
+        begins[number + 1] += 1
+    for number in range(count):
+        begins[number + 1] += begins[number]
+    places = np.empty(numbers.shape[0], np.int64)
+    for at in range(numbers.shape[0]):
+        places[begins[numbers[at]]] = at
+        begins[numbers[at]] += 1
+    return places
+
+
+@compiled
+def closing_windows(keys, frames, low, high, overlap):
+    """The windows with ends in `[low, high]` that have an entry: their ends, and the run of entries of each.
+
+    Entries stand in order of key, then frame; a window that ends at frame e holds the frames `[e - overlap, e)`.
+    """
+    rows = keys.shape[0]
+    count = 0
+    ends = first = behind = np.empty(0, np.int64)
+    for filling in range(2):
+        if filling:
+            ends, first, behind = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+        count = 0
+        start = 0
+        while start < rows:
+            stop = start
+            while stop < rows and keys[stop] == keys[start]:
+                stop += 1
+            in_low = in_high = start
+            end = max(low, frames[start] + 1)
+            while end <= high:
+                while in_high < stop and frames[in_high] < end:
+                    in_high += 1
+                while in_low < in_high and frames[in_low] < end - overlap:
+                    in_low += 1
+                if in_low < in_high:
+                    if filling:
+                        ends[count], first[count], behind[count] = end, in_low, in_high
+                    count += 1
+                    end += 1
+                elif in_high < stop:
+                    end = frames[in_high] + 1
+                else:
+                    break
+            start = stop
+    return ends, first, behind
