@@ -58,7 +58,7 @@ class _Added:
         """Add what enters, deduct what leaves."""
         return [self._checked(*add_by_span(column, spans.first, spans.behind)) for column in columns]
 
-    def _checked(self, sums: Ints, overflow: bool) -> Ints:  # noqa: FBT001  as the compiled loop answers
+    def _checked(self, sums: Ints, overflow: bool) -> Ints:
         if overflow:
             raise InputError(f"the sum of {self.name!r} leaves 64 bits in one window; cast the column to double")
         return sums

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.additive import IntegerSum
-from keyedwm.windows.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take
-from keyedwm.windows.kinds import Groups, Spans
+from keyedwm.windows.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
+from keyedwm.windows.keys import Keys
+from keyedwm.windows.kinds import Groups, Rows, Spans
 from keyedwm.windows.plan import ROWS, Plan
 
 
@@ -93,3 +94,20 @@ def finished(plan: Plan, entries: Entries) -> list[pa.Array]:
 
 
 _ROWS = IntegerSum("the row count")
+
+
+def table_of(plan: Plan, keys: Keys, entries: Entries) -> pa.Table:
+    """Entries as a table: by columns, rows, accumulators."""
+    schema = pa.schema([*plan.key_fields, pa.field(ROWS, pa.int64()), *plan.accumulator_fields])
+    columns = [*keys.columns(entries.keys), *(to_arrow(column) for column in entries.columns())]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def neutral(plan: Plan, keys: Ints) -> Entries:
+    """Entries of these keys that stand for no event."""
+    rows = Rows(np.zeros(len(keys), np.int64), tuple(pa.nulls(len(keys), inner.type) for inner in plan.order_fields))
+    accumulators = tuple(
+        tuple(kind.lift(None if spec.column is None else pa.nulls(len(keys), plan.type_of(spec.column)), rows))
+        for (_, spec), kind in zip(plan.aggregates, plan.kinds, strict=True)
+    )
+    return Entries(keys, np.zeros(len(keys), np.int64), accumulators)

@@ -1,12 +1,13 @@
 """Keys as small whole numbers: combinations of by columns are numbered in the order in which they are first seen.
 
-Rule: nulls are keys like any other. Numbers are dense and stay until `compacted`; they mean nothing outside their
+Rule: nulls are keys like any other. Numbers are dense and stay until `compact`; they mean nothing outside their
 operator, so results and state hold the by columns themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,25 +16,33 @@ import pyarrow.compute as pc
 from keyedwm.windows.columns import Ints, contiguous, ints
 from keyedwm.windows.loops import dense_groups
 
+_FEW = 4096
+_NONE = np.empty(0, np.int64)
+
+
+class KeyHolder(Protocol):
+    """Who holds keys by number."""
+
+    def used_keys(self) -> list[Ints]:
+        """The numbers held."""
+
+    def renumber(self, renumbered: Ints) -> None:
+        """Replace each number by `renumbered[number]`."""
+
 
 class Keys:
     """The keys one operator knows."""
 
     def __init__(self, fields: Sequence[pa.Field]) -> None:
         self._fields = tuple(fields)
-        self._columns = [pa.array([], field.type) for field in fields]
-        self._known: list[pa.Array] = []  # of each by column its values; of each further column the pairs of numbers
-        self._pairs: list[pa.Array] = []
-        self._order: Ints | None = None
-        self.count = 0
-        self.clear()
+        self._compact_above = _FEW
+        self._clear()
 
-    def clear(self) -> None:
-        """Forget all."""
+    def _clear(self) -> None:
         self._columns = [pa.array([], field.type) for field in self._fields]
-        self._known = [pa.array([], field.type) for field in self._fields]
-        self._pairs = [pa.array([], pa.int64()) for _ in self._fields[1:]]
-        self._order = None
+        self._known = [pa.array([], field.type) for field in self._fields]  # values by column
+        self._pairs = [pa.array([], pa.int64()) for _ in self._fields[1:]]  # of the columns so far and one more
+        self._order: Ints | None = None
         self.count = 0
 
     def numbers(self, columns: Sequence[pa.Array], rows: int) -> Ints:
@@ -59,14 +68,18 @@ class Keys:
             self._order = _ranks(self._columns, self.count)
         return self._order
 
-    def compacted(self, used: Ints) -> Ints:
-        """Keep only these keys; for each old number the new one (of keys that are gone: 0)."""
-        columns = self.columns(used)
-        before = self.count
-        self.clear()
+    def compact(self, holders: Sequence[KeyHolder]) -> None:
+        """Forget the keys that nobody holds, now and then: numbers change, their order does not."""
+        if self.count <= self._compact_above:
+            return
+        used = np.unique(np.concatenate([keys for holder in holders for keys in holder.used_keys()] or [_NONE]))
+        columns, before = self.columns(used), self.count
+        self._clear()
         renumbered = np.zeros(before, np.int64)
         renumbered[used] = self.numbers(columns, len(used))
-        return renumbered
+        for holder in holders:
+            holder.renumber(renumbered)
+        self._compact_above = max(_FEW, 2 * len(used))
 
     @staticmethod
     def _in(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
@@ -141,3 +154,8 @@ def _ranks(columns: Sequence[pa.Array], count: int) -> Ints:
     ranks = np.empty(count, np.int64)
     ranks[order] = np.arange(count)
     return ranks
+
+
+def key_columns(by: Sequence[str], table: pa.Table) -> list[pa.Array]:
+    """The by columns of a table."""
+    return [contiguous(table[name]) for name in by]

@@ -10,4 +10,4 @@ from keyedwm.windows.plan import Plan
 
 def operator_of(plan: Plan, state: Mapping[str, bytes] | None = None) -> FrameOperator:
     """Return the plan's operator, as its blobs say if there are any."""
-    return FrameOperator(plan)
+    return FrameOperator(plan, plan.window, state or {})

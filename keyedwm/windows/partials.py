@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from keyedwm.core.errors import InputError
 from keyedwm.windows.columns import Column, Ints, contiguous, ints, to_arrow
-from keyedwm.windows.kinds import Groups, Rows
 from keyedwm.windows.keys import distinct_codes, row_groups
+from keyedwm.windows.kinds import Groups, Rows
 from keyedwm.windows.loops import count_by_group, frames_of
 from keyedwm.windows.plan import Plan, Session
 from keyedwm.windows.sessions import joined_runs

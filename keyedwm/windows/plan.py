@@ -132,6 +132,11 @@ class Plan:
         """Whether windows are sessions."""
         return isinstance(self.window, Session)
 
+    @property
+    def has_panes(self) -> bool:
+        """Whether a window can have several panes."""
+        return self.early is not None or self.lateness_ms > 0
+
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The input columns that are used, each once."""
@@ -154,6 +159,15 @@ class Plan:
     def key_fields(self) -> list[pa.Field]:
         """The by columns."""
         return [pa.field(name, self.schema.field(name).type) for name in self.by]
+
+    @property
+    def order_fields(self) -> list[pa.Field]:
+        """The columns that order rows of equal event time."""
+        return [self.schema.field(name) for name in self.order]
+
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of an input column."""
+        return self.schema.field(name).type
 
     @property
     def accumulator_fields(self) -> list[pa.Field]:

@@ -72,3 +72,11 @@ def _order(ranks: Ints, starts_ms: Ints, ends_ms: Ints) -> Ints:
 
 def _instants(times_ms: Ints) -> pa.Array:
     return pa.array(times_ms * 1000).view(_MICROS)
+
+
+def late_sentence(rows: int, time_ms: int, watermark_ms: int | None) -> str:
+    """For `late="fail"`."""
+    return (
+        f"{rows} rows came late, from {time_ms} ms on, behind the watermark {watermark_ms} ms; allow more lateness or a "
+        "longer watermark lag, or choose late='drop' or late='emit'"
+    )
