@@ -81,6 +81,15 @@ def lowest_by_group(values, ids, count):
 
 
 @compiled
+def highest_by_group(values, ids, count):
+    """The highest value of each group, 0 for a group without rows or with negative values alone."""
+    highest = np.zeros(count, np.int64)
+    for at in range(values.shape[0]):
+        highest[ids[at]] = max(highest[ids[at]], values[at])
+    return highest
+
+
+@compiled
 def add_by_span(values, first, behind):
     """The sum of each run: rows enter and leave, each once; and whether a sum left 64 bits."""
     sums = np.empty(first.shape[0], np.int64)

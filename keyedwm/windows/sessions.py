@@ -7,12 +7,14 @@ import numpy as np
 from keyedwm.compiled import compiled
 from keyedwm.core.sessions import Touching
 from keyedwm.windows.columns import Ints
+from keyedwm.windows.loops import sorted_by_number
 from keyedwm.windows.plan import Session
 
 
 def joined_runs(window: Session, keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
     """For each interval the number of its session, and the sessions' starts and ends, in order of start, then key."""
-    order = np.lexsort((starts, keys))
+    by_time = np.argsort(starts)  # of equal starts any order will do
+    order = by_time[sorted_by_number(keys[by_time], int(keys.max(initial=-1)) + 1)]
     ids, low, high = _joined(keys, starts, ends, order, window.touching is Touching.MERGE)
     by_start = np.argsort(low, kind="stable")
     place = np.empty(len(low), np.int64)
