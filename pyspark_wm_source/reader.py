@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import AXIS_KEY, WATERMARK
 from keyedwm.worker import settle_worker
 from pyspark_wm_source.options import SourceOptions
 
@@ -31,7 +32,16 @@ def row_schema(options: Mapping[str, str]) -> StructType:
     """Check every option and return the rows' schema."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(arrow_schema(SourceOptions.parse(options)))
+    from keyedwm.arrow.schema import axis_column
+
+    parsed = SourceOptions.parse(options)
+    schema = from_arrow_schema(arrow_schema(parsed))
+    # Operators behind the source learn from the column which watermark key its axis has.
+    keys = {axis_column(WATERMARK, name): axis.config.key for name, axis in parsed.axes.items() if name}
+    for field in schema:
+        if field.name in keys:
+            field.metadata = {AXIS_KEY: keys[field.name]}
+    return schema
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:

@@ -29,6 +29,8 @@ HEADERS = "headers"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"
 CONTROL = "control"
+# In the metadata of an axis's watermark column: the axis's watermark key (absent: 0).
+AXIS_KEY = "keyedwm.key"
 CONTROL_FIELDS = ("kind", "key", "watermark", "channel", "snapshot", "channels")
 
 

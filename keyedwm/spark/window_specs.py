@@ -1,0 +1,36 @@
+"""Windows and early panes as a user writes them: durations are Spark interval strings."""
+
+from __future__ import annotations
+
+from keyedwm.core.options import choice, duration_ms
+from keyedwm.core.sessions import Touching
+from keyedwm.windows.plan import Early, Session, Sliding
+
+
+def tumbling(size: str, offset: str = "0 seconds") -> Sliding:
+    """Windows `[start, start + size)` that meet end to end; `offset` moves them from the epoch.
+
+    Raises OptionError unless 0 <= offset < size.
+    """
+    return sliding(size, size, offset)
+
+
+def sliding(size: str, slide: str, offset: str = "0 seconds") -> Sliding:
+    """Windows of `size`, one every `slide` (hopping windows).
+
+    Raises OptionError unless the slide divides the size and 0 <= offset < slide.
+    """
+    return Sliding(duration_ms("size", size), duration_ms("slide", slide), duration_ms("offset", offset))
+
+
+def session(gap: str, touching: str = "merge") -> Session:
+    """Rows of a key less than `gap` apart; exactly `gap` apart they merge, or stay `separate` (DESIGN rule 11).
+
+    Raises OptionError unless the gap is above 0 and `touching` is merge or separate.
+    """
+    return Session(duration_ms("gap", gap), choice("touching", touching, Touching))
+
+
+def early(rows: int | None = None, every: str | None = None) -> Early:
+    """Panes before the watermark: after `rows` new rows of a window, after `every` of wall-clock time, or both."""
+    return Early(rows=rows, every_ms=None if every is None else duration_ms("every", every))
