@@ -24,6 +24,7 @@ from keyedwm.core.errors import (
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.transactions import Fate, Transaction, begin, end, lingering, unchanged
+from pyspark_wm_sink.inline import write_control
 from pyspark_wm_sink.kafka_stage import KafkaPlan, Written
 from pyspark_wm_sink.ledger import Entry, Ledger, Runs
 from pyspark_wm_sink.options import SnapshotMode
@@ -43,12 +44,16 @@ class LostTransactionError(DataLossError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KafkaPublication:
-    """How the batches of one query are published; `ledger` None: at-least-once, or a batch write."""
+    """How the batches of one query are published; `ledger` None: a batch write, or at-least-once without `inline`.
+
+    inline: control rows go into the topic.
+    """
 
     plan: KafkaPlan
     ledger: Path | None
     mode: SnapshotMode
     guarantee: Guarantee
+    inline: bool = False
 
 
 def publish_to_kafka(how: KafkaPublication, reports: Sequence[Written], *, batch: int | None) -> None:
@@ -63,7 +68,9 @@ def publish_to_kafka(how: KafkaPublication, reports: Sequence[Written], *, batch
         brought = gather(reports, batch)
     if how.ledger is not None:
         with Ledger(how.ledger).locked():
-            _publish_once(how, cluster, Ledger(how.ledger), brought, transactions)
+            (_publish_once if how.plan.transactional else _publish_again)(
+                how, cluster, Ledger(how.ledger), brought, transactions
+            )
         return
     with _aborted_if_refused(cluster, transactions):
         record = seal(None, brought, how.mode, how.guarantee)
@@ -80,7 +87,7 @@ def recover(cluster: Cluster, ledger: Ledger) -> None:
         return
     with ledger.locked():
         newest = ledger.newest()
-        if newest is not None and not newest.published and not _lost(end(cluster, newest.transactions, commit=True)):
+        if newest is not None and not newest.published and not _lost(_carry_out(cluster, newest)):
             ledger.mark_published(newest)
 
 
@@ -110,13 +117,38 @@ def _publish_once(
             _leave_published(cluster, ledger, brought, transactions)
         else:
             record = seal(None if last is None else last.record, brought, how.mode, how.guarantee)
-            entry = Entry(batch=brought.batch, record=record, transactions=transactions)
+            control = write_control(how.plan, cluster, brought, record) if how.inline else ()
+            entry = Entry(batch=brought.batch, record=record, transactions=transactions, control=control)
     if entry is not None:
         ledger.decide(entry)
-        _demand(end(cluster, transactions, commit=True), f"batch {brought.batch} of the ledger {ledger.directory}")
+        _demand(_carry_out(cluster, entry), f"batch {brought.batch} of the ledger {ledger.directory}")
         last = ledger.mark_published(entry)
         _tell_swallowed(brought, entry.record.swallowed)
-    sweep(cluster, how.plan.stem_of(brought.query), () if last is None else last.transactions)
+    sweep(cluster, how.plan.stem_of(brought.query), () if last is None else (*last.transactions, *last.control))
+
+
+def _publish_again(
+    how: KafkaPublication, cluster: Cluster, ledger: Ledger, brought: Brought, transactions: tuple[Transaction, ...]
+) -> None:
+    """At-least-once with control rows: the ledger only remembers where each channel stood before this batch."""
+    if brought.batch is None:
+        raise OutOfTurnError("the tasks of a stream name no batch: the ledger cannot tell which comes before it")
+    last = ledger.newest(up_to=brought.batch - 1)
+    record = seal(None if last is None else last.record, brought, how.mode, how.guarantee)
+    write_control(how.plan, cluster, brought, record)
+    entry = Entry(batch=brought.batch, record=record, transactions=transactions)
+    ledger.decide(entry)
+    ledger.mark_published(entry)
+    _tell_swallowed(brought, record.swallowed)
+
+
+def _carry_out(cluster: Cluster, entry: Entry) -> dict[Transaction, Fate]:
+    """Commit what an entry names; control rows only when all that they speak of is committed."""
+    fates = end(cluster, entry.transactions, commit=True)
+    if _lost(fates):
+        abort(cluster, entry.control)
+        return fates
+    return {**fates, **end(cluster, entry.control, commit=True)} if entry.control else fates
 
 
 def _enter(how: KafkaPublication, cluster: Cluster, ledger: Ledger, query: str, run: str) -> None:
@@ -148,7 +180,7 @@ def _finished(cluster: Cluster, ledger: Ledger, batch: int) -> Entry | None:
     newest = ledger.newest()
     if newest is None or newest.published:
         return newest
-    fates = end(cluster, newest.transactions, commit=True)
+    fates = _carry_out(cluster, newest)
     if not _lost(fates):
         return ledger.mark_published(newest)
     if newest.batch == batch and set(fates.values()) == {Fate.ABORTED}:

@@ -89,22 +89,24 @@ def kafka_publication(
     chosen: SinkOptions, target: KafkaTarget, mode: SnapshotMode, schema: StructType, *, stream: bool
 ) -> KafkaPublication:
     """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
-    if chosen.control_rows is ControlRows.INLINE:
-        raise OptionError("option controlRows: 'inline' is for the Delta target; to Kafka only events are written")
+    inline = chosen.control_rows is ControlRows.INLINE
+    if inline:
+        _check_inline(target, schema, stream=stream)
     _check_columns(target, schema)
     exactly_once = chosen.guarantee is Guarantee.EXACTLY_ONCE
-    keeps_ledger = stream and exactly_once
+    keeps_ledger = stream and (exactly_once or inline)
     if keeps_ledger and target.ledger is None:
+        what = "exactly-once to Kafka writes its decisions" if exactly_once else "controlRows=inline writes its state"
         raise OptionError(
-            "option ledger is missing: exactly-once to Kafka writes its decisions into a directory; set ledger, "
-            "or checkpointLocation as an option of this write"
+            f"option ledger is missing: {what} into a directory; set ledger, or checkpointLocation as an option of "
+            f"this write"
         )
     cluster = shared(target.client)
     if target.topic is not None:
         partition_count(cluster, target.topic)
     if exactly_once:
         _check_timeout(target.timeout_ms, longest_timeout_ms(cluster))
-    if keeps_ledger and target.ledger is not None:
+    if keeps_ledger and exactly_once and target.ledger is not None:
         recover(cluster, Ledger(target.ledger))
     return KafkaPublication(
         plan=KafkaPlan(
@@ -120,7 +122,23 @@ def kafka_publication(
         ledger=target.ledger if keeps_ledger else None,
         mode=mode,
         guarantee=chosen.guarantee,
+        inline=inline,
     )
+
+
+def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> None:
+    """Refuse what leaves a reader without its control rows."""
+    if not stream:
+        raise OptionError("option controlRows: 'inline' is for streams; a batch write has no control rows")
+    if target.topic is None:
+        raise OptionError(
+            "option controlRows: 'inline' needs the option topic: control rows go to every partition of one topic, "
+            "and a topic that first appears in the rows later would lack those before"
+        )
+    if not has_control(schema):
+        raise OptionError(
+            "option controlRows: 'inline' needs the source's control column, which the rows lack; keep the column"
+        )
 
 
 def _check_columns(target: KafkaTarget, schema: StructType) -> None:

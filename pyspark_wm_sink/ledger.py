@@ -35,11 +35,12 @@ _NAME = re.compile(r"(\d+)\.(decided|published)\.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One batch's decision."""
+    """One batch's decision; `control`: the transaction of its control rows, which is ended after the others."""
 
     batch: int
     record: Record
     transactions: tuple[Transaction, ...]
+    control: tuple[Transaction, ...] = ()
     published: bool = False
 
 
@@ -98,6 +99,7 @@ class Ledger:
             "batch": entry.batch,
             "record": entry.record.to_json(),
             "transactions": [list(transaction) for transaction in entry.transactions],
+            "control": [list(transaction) for transaction in entry.control],
         }
         self._write(_name(entry.batch, published=False), value)
 
@@ -146,6 +148,7 @@ class Ledger:
                 batch=value["batch"],
                 record=Record.from_json(value["record"]),
                 transactions=tuple(_transaction(part) for part in value["transactions"]),
+                control=tuple(_transaction(part) for part in value.get("control", ())),
                 published=published,
             ),
         )

@@ -62,15 +62,17 @@ class SinkOptions:
             side="sink",
         )
         guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
+        control_rows = choice("controlRows", given.get("controlrows", ControlRows.DROP.value), ControlRows)
         if guarantee is Guarantee.AT_LEAST_ONCE:
             for name in EXACTLY_ONCE_NAMES:
-                if name.lower() in given:
+                remembers = name == "ledger" and control_rows is ControlRows.INLINE
+                if name.lower() in given and not remembers:
                     raise OptionError(f"option {name} has no effect with guarantee=at-least-once: leave it out")
         return SinkOptions(
             target=_target(options, given),
             snapshot=choice("snapshot", given["snapshot"], SnapshotMode) if "snapshot" in given else None,
             guarantee=guarantee,
-            control_rows=choice("controlRows", given.get("controlrows", ControlRows.DROP.value), ControlRows),
+            control_rows=control_rows,
         )
 
 

@@ -18,10 +18,14 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelRecord:
-    """How far one channel got: its last snapshot, the next offset at that cut, its watermark (ms) of each key."""
+    """How far one channel got: its last snapshot, the next offset at that cut, its watermark (ms) of each key.
+
+    idle: its last control row was an idle marker.
+    """
 
     snapshot: int | None = None
     offset: int | None = None
+    idle: bool = False
     watermarks: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -51,6 +55,7 @@ class Record:
             name: {
                 "snapshot": channel.snapshot,
                 "offset": channel.offset,
+                "idle": channel.idle,
                 "watermarks": {str(key): ms for key, ms in channel.watermarks.items()},
             }
             for name, channel in self.channels.items()
@@ -96,7 +101,10 @@ def _record(value: dict) -> Record:
         swallowed=value["swallowed"],
         channels={
             name: ChannelRecord(
-                snapshot=channel["snapshot"], offset=channel["offset"], watermarks=_by_key(channel["watermarks"])
+                snapshot=channel["snapshot"],
+                offset=channel["offset"],
+                idle=channel.get("idle", False),
+                watermarks=_by_key(channel["watermarks"]),
             )
             for name, channel in value["channels"].items()
         },

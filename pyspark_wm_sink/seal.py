@@ -8,11 +8,11 @@ channel's barrier, watermarks increase (exactly-once).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keyedwm.arrow.rows import ControlRow
 from keyedwm.core.errors import FencedError, InputError
-from keyedwm.core.rows import Kind
+from keyedwm.core.rows import ORDER, Kind
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.monotone import Rise, rise
 from pyspark_wm_sink.options import SnapshotMode
@@ -60,6 +60,13 @@ def seal(last: Record | None, brought: Brought, mode: SnapshotMode, guarantee: G
     watermarks = {(name, key): ms for name, c in channels.items() for key, ms in c.watermarks.items()}
     risen = rise(watermarks, brought.control, guarantee)
     return _apply(last, brought, risen)
+
+
+def last_status(rows: Iterable[ControlRow]) -> dict[str, Kind]:
+    """Each channel's last row that says whether it is idle: an idle marker, or what wakes it."""
+    telling = [row for row in rows if row.channel is not None and row.kind is not Kind.BARRIER]
+    telling.sort(key=lambda row: (-1 if row.offset is None else row.offset, ORDER[row.kind]))
+    return {row.channel: row.kind for row in telling if row.channel is not None}
 
 
 def check_replay(record: Record, brought: Brought, where: str) -> None:
@@ -143,14 +150,12 @@ def _check_cut(brought: Brought) -> None:
 def _apply(last: Record | None, brought: Brought, risen: Rise) -> Record:
     channels = {} if last is None else dict(last.channels)
     for name, (snapshot, offset) in brought.delivered().items():
-        channels[name] = ChannelRecord(
-            snapshot=snapshot, offset=offset, watermarks=channels.get(name, ChannelRecord()).watermarks
-        )
+        channels[name] = replace(channels.get(name, ChannelRecord()), snapshot=snapshot, offset=offset)
     for (name, key), ms in risen.reached.items():
         before = channels.get(name, ChannelRecord())
-        channels[name] = ChannelRecord(
-            snapshot=before.snapshot, offset=before.offset, watermarks={**before.watermarks, key: ms}
-        )
+        channels[name] = replace(before, watermarks={**before.watermarks, key: ms})
+    for name, kind in last_status(brought.control).items():
+        channels[name] = replace(channels.get(name, ChannelRecord()), idle=kind is Kind.IDLE)
     coalesced = {} if last is None else dict(last.coalesced)
     for row in brought.control:
         if row.kind is Kind.WATERMARK and row.channel is None and row.key is not None and row.watermark_ms is not None:

@@ -124,6 +124,24 @@ def find_headers(data, headers_at, headers, found):  # type: ignore[no-untyped-d
 
 
 @compiled
+def find_named(data, headers_at, headers, name, named):  # type: ignore[no-untyped-def]
+    """Note which records that `find_records` has checked have `name` (uint8[]) as their first header's; how many."""
+    count = 0
+    for i in range(len(headers)):
+        if headers[i] == 0:
+            continue
+        length, at = _length(data, headers_at[i], len(data))
+        same = length == len(name)
+        for k in range(length if same else 0):
+            if data[at + k] != name[k]:
+                same = False
+                break
+        named[i] = same
+        count += same
+    return count
+
+
+@compiled
 def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
     """Copy value i, which starts at starts[i] and is ends[i + 1] - ends[i] bytes long, to its place in `out`."""
     for i in range(len(starts)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from keyedwm.kafka.decode import (
     FoundHeader,
     Plan,
     find_headers,
+    find_named,
     find_records,
     gather,
 )
@@ -35,11 +37,23 @@ LARGEST_BATCH_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which of the costly columns to build; offsets and timestamps always come."""
+    """Which of the costly columns to build; offsets and timestamps always come.
+
+    apart: records whose first header has this name are no rows: they come in `Records.apart`.
+    """
 
     key: bool = True
     value: bool = True
     headers: bool = False
+    apart: str | None = None
+
+
+class Apart(NamedTuple):
+    """One record that is no row: its offset, the content of the header that set it apart, and its value."""
+
+    offset: int
+    header: bytes | None
+    value: bytes | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +63,7 @@ class Records:
     key, value: binary, or None if not wanted; headers: list<struct<key, value>>, null for a record without any.
     offset: int64; timestamp_ms: int64; timestamp_type: int32, 0 create time, 1 log-append time.
     next_offset: the first offset not looked at yet; beyond the last row where offsets carry no visible record.
+    apart: what `Wanted.apart` set apart, in offset order.
     """
 
     count: int
@@ -59,6 +74,7 @@ class Records:
     timestamp_ms: np.ndarray
     timestamp_type: np.ndarray
     next_offset: int
+    apart: tuple[Apart, ...] = ()
 
 
 def read_records(
@@ -156,9 +172,9 @@ def _decoded(  # noqa: PLR0917 (private, called once)
     rows, fault = find_records(bytes_in, plan, span, found)
     if fault:
         raise _corrupt(where, plan[rows], FAULTS[Fault(fault)])
-    found = found[:, :rows]
+    found, apart = _set_apart(bytes_in, found[:, :rows], wanted)
     return Records(
-        rows,
+        found.shape[1],
         _binary(bytes_in, found[Found.KEY_AT], found[Found.KEY_LENGTH]) if wanted.key else None,
         _binary(bytes_in, found[Found.VALUE_AT], found[Found.VALUE_LENGTH]) if wanted.value else None,
         _headers(bytes_in, found[Found.HEADERS_AT], found[Found.HEADERS]) if wanted.headers else None,
@@ -167,7 +183,26 @@ def _decoded(  # noqa: PLR0917 (private, called once)
         found[Found.TIME].copy(),
         found[Found.KIND].astype(np.int32),
         next_offset,
+        apart,
     )
+
+
+def _set_apart(data: np.ndarray, found: np.ndarray, wanted: Wanted) -> tuple[np.ndarray, tuple[Apart, ...]]:
+    """Take the records that are no rows out of what was found; records without headers cost one look at a count."""
+    if wanted.apart is None or not found[Found.HEADERS].any():
+        return found, ()
+    named = np.zeros(found.shape[1], np.bool_)
+    name = np.frombuffer(wanted.apart.encode(), np.uint8)
+    if not find_named(data, found[Found.HEADERS_AT], found[Found.HEADERS], name, named):
+        return found, ()
+    theirs = found[:, named]
+    headers = _headers(data, theirs[Found.HEADERS_AT], theirs[Found.HEADERS]).to_pylist()
+    values = _binary(data, theirs[Found.VALUE_AT], theirs[Found.VALUE_LENGTH]).to_pylist()
+    apart = tuple(
+        Apart(int(offset), pairs[0]["value"], value)
+        for offset, pairs, value in zip(theirs[Found.OFFSET], headers, values, strict=True)
+    )
+    return found[:, ~named], apart
 
 
 def _corrupt(where: TopicPartition, batch: np.ndarray, found: str) -> CorruptRecordError:

@@ -25,6 +25,8 @@ class Sink:
     mode: SnapshotMode = SnapshotMode.BATCH
     timeout_ms: int = 60_000
     number: int = 0
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    inline: bool = False
 
     @property
     def cluster(self):
@@ -37,10 +39,12 @@ class Sink:
 
         plan = KafkaPlan(
             client=self.cluster.config, topic=self.topic, stem=None if self.ledger else self.query,
-            timeout_ms=self.timeout_ms, transactional=True,
+            timeout_ms=self.timeout_ms, transactional=self.guarantee is Guarantee.EXACTLY_ONCE,
             columns=("value",), has_control=False, has_offsets=False,
         )  # fmt: skip
-        return KafkaPublication(plan=plan, ledger=self.ledger, mode=self.mode, guarantee=Guarantee.EXACTLY_ONCE)
+        return KafkaPublication(
+            plan=plan, ledger=self.ledger, mode=self.mode, guarantee=self.guarantee, inline=self.inline
+        )
 
     def written(self, batch: int | None, *values: str, partition: int = 0, control: tuple = ()):
         from pyspark_wm_sink.kafka_stage import write
@@ -51,6 +55,17 @@ class Sink:
         task = Task(query=query, run=self.run, batch=batch, partition=partition, attempt=0, number=self.number)
         rows = [pa.record_batch({"value": list(values)})] if values else []
         return replace(write(self.how.plan, task, rows), control=control)
+
+    def spread(self, batch: int, task: int, values: list[str], partitions: int, control: tuple = ()):
+        """One task that writes its values to all partitions in turn."""
+        from pyspark_wm_sink.kafka_stage import write
+        from pyspark_wm_sink.task import Task
+
+        self.number += 1
+        who = Task(query=self.query, run=self.run, batch=batch, partition=task, attempt=0, number=self.number)
+        places = pa.array([n % partitions for n in range(len(values))], pa.int32())
+        plan = replace(self.how.plan, columns=("value", "partition"))
+        return replace(write(plan, who, [pa.record_batch({"value": values, "partition": places})]), control=control)
 
     def publish(self, batch: int | None, *reports) -> None:
         from pyspark_wm_sink.kafka_publish import publish_to_kafka

@@ -170,7 +170,7 @@ def test_bad_input_is_one_clear_sentence_and_nothing_becomes_visible(
         ("value timestamp", {"topic": "TOPIC"}, "column value has type timestamp, Kafka's sink takes string or"),
         ("value string, partition bigint", {"topic": "TOPIC"}, "column partition has type bigint, Kafka's sink takes"),
         ("value string, headers array<string>", {"topic": "TOPIC"}, "column headers has type array<string>"),
-        ("value string", {"topic": "TOPIC", "controlRows": "inline"}, "option controlRows: 'inline' is for the Delta"),
+        ("value string", {"topic": "TOPIC", "controlRows": "inline"}, "'inline' needs the source's control column"),
         ("value string", {"topic": "TOPIC", "ledger": "FILE/ledger"}, "file/ledger cannot be written: "),
     ],
 )

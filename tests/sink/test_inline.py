@@ -1,0 +1,224 @@
+"""Control rows in the output topic: where they stand, what they say, and that nobody sees them too early."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from keyedwm.arrow.rows import ControlRow, channel_row
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.core.inline import HEADER, VERSION, decode_cut
+from keyedwm.core.rows import Kind
+from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.options import SnapshotMode
+from tests.sink.conftest import records_of
+from tests.sink.kafka_sink import Sink
+from tests.tools import wait_until
+
+PARTITIONS = 3
+
+
+class Died(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def moved(channel: int, offset: int, ms: int) -> ControlRow:
+    return channel_row(Kind.WATERMARK, ("in", channel), offset, key=0, watermark_ms=ms)
+
+
+def barrier(channel: int, offset: int, snapshot: int, channels: int = 2) -> ControlRow:
+    return channel_row(Kind.BARRIER, ("in", channel), offset, snapshot=snapshot, channels=channels)
+
+
+def idle(channel: int, offset: int) -> ControlRow:
+    return channel_row(Kind.IDLE, ("in", channel), offset)
+
+
+@pytest.fixture
+def sink(kafka, topic_of, tmp_path):
+    made = Sink(kafka.bootstrap, topic_of(PARTITIONS), tmp_path / "ledger", f"q-{uuid.uuid4().hex}")
+    made.inline, made.mode = True, SnapshotMode.BARRIER
+    return made
+
+
+@pytest.fixture
+def lie(kafka):
+    """What lies in each partition of a topic, in order: rows as their value, control rows as their JSON."""
+
+    def read(topic: str, *, settled: bool = True) -> dict[int, list]:
+        found: dict[int, list] = {partition: [] for partition in range(PARTITIONS)}
+        for partition, key, value, headers in records_of(kafka.bootstrap, topic, settled=settled):
+            ours = headers and headers[0]["key"] == HEADER
+            assert not ours or (headers == [{"key": HEADER, "value": VERSION}] and key.startswith(HEADER.encode()))
+            found[partition].append(json.loads(value) if ours else value.decode())
+        return found
+
+    return read
+
+
+def snapshot(sink: Sink, batch: int, *, ms: int, rows: int = 6) -> list:
+    """The reports of two tasks that write `rows` rows each over all partitions; each brings one channel's control."""
+    reports = []
+    for channel in (0, 1):
+        control = (moved(channel, 10 * batch + 9, ms + channel), barrier(channel, 10 * batch + 9, batch))
+        values = [f"{batch}:{channel}:{n}" for n in range(rows)]
+        reports.append(sink.spread(batch, channel, values, PARTITIONS, control))
+    return reports
+
+
+def test_control_rows_stand_behind_all_rows_of_their_batch_in_every_partition(sink, lie):
+    for batch in (0, 1):
+        sink.publish(batch, *snapshot(sink, batch, ms=1_000 * (batch + 1)))
+    for lies in lie(sink.topic).values():
+        kinds = [row if isinstance(row, str) else (row["kind"], row["snapshot"]) for row in lies]
+        for batch in (0, 1):
+            own = kinds[: kinds.index(("barrier", batch)) + 1]
+            kinds = kinds[len(own) :]
+            told = [("watermark", batch), ("watermark", batch), ("barrier", batch)]
+            assert own[-3:] == told
+            assert len(own) == 3 + 4
+            assert all(row.startswith(f"{batch}:") for row in own[:-3])
+        assert not kinds
+
+
+def test_a_barrier_holds_the_state_of_every_channel(sink, lie):
+    sink.publish(
+        0,
+        sink.written(
+            0, "a", control=(moved(0, 3, 70), moved(0, 5, 90), idle(1, 4), barrier(0, 5, 0), barrier(1, 4, 0))
+        ),
+    )
+    sink.publish(1, sink.written(1, control=(moved(1, 9, 80), barrier(0, 5, 1), barrier(1, 9, 1))))
+    for lies in lie(sink.topic).values():
+        told = [row for row in lies if not isinstance(row, str)]
+        assert [(row["kind"], row.get("channel"), row.get("watermark")) for row in told] == [
+            ("watermark", "in-0", 90), ("idle", "in-1", None), ("barrier", None, None),
+            ("watermark", "in-1", 80), ("barrier", None, None),
+        ]  # fmt: skip
+        assert told[2]["channels"] == {
+            "in-0": {"offset": 5, "idle": False, "watermarks": {"0": 90}},
+            "in-1": {"offset": 4, "idle": True, "watermarks": {}},
+        }
+        assert told[4]["channels"] == {
+            "in-0": {"offset": 5, "idle": False, "watermarks": {"0": 90}},
+            "in-1": {"offset": 9, "idle": False, "watermarks": {"0": 80}},
+        }
+        cut = decode_cut(VERSION, json.dumps(told[4]).encode(), "here")
+        assert cut is not None
+        assert cut.promise() == ({0: 80}, False)
+
+
+def test_nobody_sees_a_control_row_before_the_rows_it_speaks_of(sink, lie, monkeypatch):
+    """The driver dies between the two ends: rows are visible, control rows wait for the next start."""
+    import pyspark_wm_sink.kafka_publish as module
+
+    def only_rows(cluster, transactions, *, commit):
+        if any("-control-" in transaction.transactional_id for transaction in transactions):
+            raise Died
+        return real(cluster, transactions, commit=commit)
+
+    real = module.end
+    with monkeypatch.context() as dying:
+        dying.setattr(module, "end", only_rows)
+        with pytest.raises(Died):
+            sink.publish(0, *snapshot(sink, 0, ms=1_000))
+    wait_until(lambda: sum(map(len, lie(sink.topic, settled=False).values())) == 12, "the rows")
+    sink.restart()
+    assert [[row["kind"] for row in lies[-3:]] for lies in lie(sink.topic).values()] == [
+        ["watermark", "watermark", "barrier"]
+    ] * PARTITIONS
+
+
+def test_a_batch_that_comes_again_tells_its_control_rows_once(sink, lie):
+    sink.publish(0, *snapshot(sink, 0, ms=1_000))
+    before = lie(sink.topic)
+    sink.restart()
+    sink.publish(0, *snapshot(sink, 0, ms=1_000))
+    assert lie(sink.topic) == before
+    assert sink.open() == 0
+
+
+def test_a_commit_that_fails_before_its_decision_leaves_no_control_row_when_it_is_asked_for_again(
+    sink, lie, monkeypatch
+):
+    import pyspark_wm_sink.kafka_publish as module
+
+    reports = snapshot(sink, 0, ms=1_000)
+
+    def full(*_):
+        raise UnavailableError("the disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(module.Ledger, "decide", full)
+        with pytest.raises(UnavailableError):
+            sink.publish(0, *reports)
+    sink.publish(0, *reports)
+    assert sink.open() == 0
+    assert [sum(not isinstance(row, str) for row in lies) for lies in lie(sink.topic).values()] == [3] * PARTITIONS
+
+
+def test_control_rows_are_not_committed_when_a_transaction_of_their_rows_was_lost(sink, lie, monkeypatch):
+    import pyspark_wm_sink.kafka_publish as module
+    from keyedwm.kafka.transactions import end
+
+    reports = snapshot(sink, 0, ms=1_000)
+    decide = module.Ledger.decide
+
+    def decide_and_lose(ledger, entry):
+        decide(ledger, entry)
+        end(sink.cluster, [reports[0].transaction], commit=False)
+
+    with monkeypatch.context() as losing:
+        losing.setattr(module.Ledger, "decide", decide_and_lose)
+        with pytest.raises(module.LostTransactionError):
+            sink.publish(0, *reports)
+    assert all(isinstance(row, str) for lies in lie(sink.topic).values() for row in lies)
+    assert sink.open() == 0
+
+
+def test_at_least_once_keeps_the_state_of_silent_channels_over_its_batches(sink, lie):
+    sink.guarantee = Guarantee.AT_LEAST_ONCE
+    sink.publish(0, sink.written(0, control=(moved(0, 5, 90), moved(1, 4, 80), barrier(0, 5, 0), barrier(1, 4, 0))))
+    sink.publish(1, sink.written(1, control=(moved(1, 9, 95), barrier(0, 5, 1), barrier(1, 9, 1))))
+    for lies in lie(sink.topic).values():
+        assert lies[-1]["channels"]["in-0"] == {"offset": 5, "idle": False, "watermarks": {"0": 90}}
+
+
+def test_without_barriers_each_batch_is_a_snapshot(sink, lie):
+    sink.mode = SnapshotMode.BATCH
+    for batch in (0, 1):
+        sink.publish(batch, sink.written(batch, "a", control=(moved(0, batch, 10 + batch),)))
+    barriers = [row["snapshot"] for row in lie(sink.topic)[0] if not isinstance(row, str) and row["kind"] == "barrier"]
+    assert barriers == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("value string, topic string", {}, "'inline' needs the option topic"),
+        ("value string", {"topic": "TOPIC"}, "'inline' needs the source's control column"),
+    ],
+)
+def test_inline_refuses_what_leaves_a_reader_without_control_rows(kafka, topic_of, tmp_path, columns, options, said):
+    from pyspark.sql.types import StringType, StructType
+
+    from pyspark_wm_sink.writer import stream_writer
+
+    schema = StructType()
+    for column in columns.split(", "):
+        schema = schema.add(column.split()[0], StringType())
+    given = {name: topic_of(1) if value == "TOPIC" else value for name, value in options.items()}
+    given |= {"kafka.bootstrap.servers": kafka.bootstrap, "checkpointLocation": str(tmp_path), "controlRows": "inline"}
+    with pytest.raises(OptionError) as refused:
+        stream_writer(given, schema, overwrite=False)
+    assert said in refused.value.message
+
+
+def test_two_channels_of_one_status_do_not_mix(sink):
+    from pyspark_wm_sink.seal import last_status
+
+    rows = [idle(0, 5), replace(idle(0, 3), kind=Kind.ACTIVE), idle(1, 2), moved(1, 7, 5)]
+    assert last_status(rows) == {"in-0": Kind.IDLE, "in-1": Kind.WATERMARK}
