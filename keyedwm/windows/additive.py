@@ -1,4 +1,5 @@
-"""Sums of whole numbers, and counts: accumulators that add up, so a window deducts the frame that leaves.
+# ruff: noqa: ARG002  an aggregate is given what every aggregate is given
+"""Counts, and sums of whole numbers: accumulators that add up, so a window deducts the frame that leaves.
 
 Rule: a sum that leaves 64 bits is refused, never wrapped.
 """
@@ -14,20 +15,20 @@ import pyarrow.compute as pc
 
 from keyedwm.core.errors import InputError
 from keyedwm.windows.columns import Column, Ints, contiguous, ints
-from keyedwm.windows.kinds import Groups, Rows, Spans
+from keyedwm.windows.kinds import Groups, Kind, Rows, Spans
 from keyedwm.windows.loops import add_by_group, add_by_span
 
-_TOTAL, _VALUES = pa.field("total", pa.int64()), pa.field("values", pa.int64())
+_INT64 = pa.int64()
+_TOTAL, VALUES = pa.field("total", _INT64), pa.field("values", _INT64)
 
 
-@dataclass(frozen=True, slots=True)
-class RowCount:
-    """How many rows: the count that every accumulator row carries anyway."""
+class RowCount(Kind):
+    """How many rows: the count that every entry carries anyway."""
 
-    result: pa.DataType = pa.int64()
-    fields: tuple[pa.Field, ...] = ()
+    result = _INT64
+    fields = ()
 
-    def lift(self, values: pa.Array | None, rows: Rows) -> list[Column]:
+    def lift(self, values: pa.Array, rows: Rows) -> list[Column]:
         """Nothing."""
         return []
 
@@ -44,9 +45,9 @@ class RowCount:
         return pa.array(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Added:
-    """Columns that add up."""
+@dataclass(frozen=True)
+class Added(Kind):
+    """Columns that add up; `name` is the input column."""
 
     name: str
 
@@ -64,12 +65,11 @@ class _Added:
         return sums
 
 
-@dataclass(frozen=True, slots=True)
-class ValueCount(_Added):
+class ValueCount(Added):
     """How many values that are not null."""
 
-    result: pa.DataType = pa.int64()
-    fields: tuple[pa.Field, ...] = (_VALUES,)
+    result = _INT64
+    fields = (VALUES,)
 
     def lift(self, values: pa.Array, rows: Rows) -> list[Column]:
         """1, or 0 for null."""
@@ -80,30 +80,67 @@ class ValueCount(_Added):
         return pa.array(columns[0])
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerSum(_Added):
+class IntegerSum(Added):
     """A sum of whole numbers; null if there was no value."""
 
-    result: pa.DataType = pa.int64()
-    fields: tuple[pa.Field, ...] = (_TOTAL, _VALUES)
+    result = _INT64
+    fields = (_TOTAL, VALUES)
 
     def lift(self, values: pa.Array, rows: Rows) -> list[Column]:
         """The value and 1, or 0 and 0 for null."""
-        return [whole_numbers(values), present(values)]
+        return [_whole_numbers(values), present(values)]
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """The sums."""
         return pa.array(columns[0], mask=columns[1] == 0)
 
 
+class IntegerAverage(IntegerSum):
+    """The mean of whole numbers: the exact sum, divided once."""
+
+    result = pa.float64()
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """The means."""
+        total, values = columns
+        each = np.maximum(values, 1)
+        # whole and fraction apart: a sum above 2**53 would lose its last digits as a float
+        return pa.array(total // each + (total % each) / each, mask=values == 0)
+
+
+@dataclass(frozen=True)
+class DecimalSum(Added):
+    """A sum of decimals of up to 18 digits, as whole numbers of their last digit."""
+
+    scale: int
+    fields = (_TOTAL, VALUES)
+
+    @property
+    def result(self) -> pa.DataType:
+        """A decimal with the column's scale."""
+        return pa.decimal128(28, self.scale)
+
+    def lift(self, values: pa.Array, rows: Rows) -> list[Column]:
+        """The unscaled value and 1, or 0 and 0 for null."""
+        filled = contiguous(pc.fill_null(pc.cast(values, pa.decimal128(18, self.scale)), 0))
+        words = np.frombuffer(filled.buffers()[1], np.int64)[2 * filled.offset : 2 * (filled.offset + len(filled))]
+        return [np.ascontiguousarray(words[::2]), present(values)]
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """The sums."""
+        words = np.stack([columns[0], columns[0] >> 63], axis=1)
+        sums = pa.Array.from_buffers(self.result, len(words), [None, pa.py_buffer(words.tobytes())])
+        return pc.if_else(pa.array(columns[1] > 0), sums, pa.scalar(None, self.result))
+
+
 def present(values: pa.Array) -> Ints:
     """1 where there is a value."""
     if not values.null_count:
         return np.ones(len(values), np.int64)
-    return ints(contiguous(pc.cast(pc.is_valid(values), pa.int64())))
+    return ints(contiguous(pc.cast(pc.is_valid(values), _INT64)))
 
 
-def whole_numbers(values: pa.Array) -> Ints:
+def _whole_numbers(values: pa.Array) -> Ints:
     """Int64, with 0 for null."""
     filled = pc.fill_null(values, 0) if values.null_count else values
-    return ints(contiguous(pc.cast(filled, pa.int64())))
+    return ints(contiguous(pc.cast(filled, _INT64)))

@@ -2,19 +2,27 @@
 """The aggregates a user can ask for.
 
 Rule: each is a value that knows its input column by name; the column's type decides how it is computed, and a type that
-does not fit is refused by name.
+does not fit is refused by name. Nulls take no part, but for first and last.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
+from keyedwm.core import aggregate as core
 from keyedwm.core.errors import OptionError
-from keyedwm.windows.additive import IntegerSum, RowCount, ValueCount
+from keyedwm.windows.additive import DecimalSum, IntegerAverage, IntegerSum, RowCount, ValueCount
+from keyedwm.windows.distinct import ApproximateDistinct
+from keyedwm.windows.edges import Edge
+from keyedwm.windows.exact import ExactAverage, ExactSum
+from keyedwm.windows.extremes import extreme, is_sortable
 from keyedwm.windows.kinds import Kind, column_type
+from keyedwm.windows.lists import Collect
+from keyedwm.windows.user import Combined, Kept
 
 
 class AggregateSpec(Protocol):
@@ -42,7 +50,8 @@ class _Spec:
         """See AggregateSpec."""
         if self.column is None:
             return RowCount()
-        return _BINDERS[self.function](self.column, column_type(schema, self.column), order)
+        order_types = tuple(column_type(schema, name) for name in order)
+        return _BINDERS[self.function](self.column, column_type(schema, self.column), order_types)
 
     def describe(self) -> str:
         """`sum(price)`."""
@@ -55,18 +64,140 @@ def count(column: str | None = None) -> AggregateSpec:
 
 
 def sum(column: str) -> AggregateSpec:
-    """The sum, null without a value. Whole numbers give int64 (an overflow is an InputError)."""
+    """The sum, null without a value.
+
+    Whole numbers give int64 (a sum beyond is an InputError); floats give float64, the same bits in whatever order they
+    came; decimals of up to 18 digits give decimals.
+    """
     return _Spec("sum", column)
 
 
-def _count(name: str, _found: pa.DataType, _order: tuple[str, ...]) -> Kind:
-    return ValueCount(name)
+def avg(column: str) -> AggregateSpec:
+    """The mean as float64: the exact sum, divided once."""
+    return _Spec("avg", column)
 
 
-def _sum(name: str, found: pa.DataType, _order: tuple[str, ...]) -> Kind:
-    if pa.types.is_integer(found):
+def min(column: str) -> AggregateSpec:
+    """The lowest value, of any type that has an order."""
+    return _Spec("min", column)
+
+
+def max(column: str) -> AggregateSpec:
+    """The highest value; NaN is above every number."""
+    return _Spec("max", column)
+
+
+def first(column: str) -> AggregateSpec:
+    """The value of the row with the lowest event time, a null too; see Plan.order for rows of the same time."""
+    return _Spec("first", column)
+
+
+def last(column: str) -> AggregateSpec:
+    """The value of the row with the highest event time, a null too; see Plan.order for rows of the same time."""
+    return _Spec("last", column)
+
+
+def collect(column: str) -> AggregateSpec:
+    """All values as a list in order of event time; state grows with the events."""
+    return _Spec("collect", column)
+
+
+def approx_count_distinct(column: str) -> AggregateSpec:
+    """How many distinct values, with a relative standard error of 3.3 %."""
+    return _Spec("approx_count_distinct", column)
+
+
+def _same(accumulator: object) -> object:
+    return accumulator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """A user's own aggregate over one column (nulls too); `result` is the type of what `finish` gives.
+
+    Without `combine` it cannot run in two stages: `single_stage=True` keeps every value that is not null and
+    accumulates them in order of event time when the window is shown.
+    """
+
+    column: str
+    result: pa.DataType
+    create: Callable[[], object]
+    accumulate: Callable[[object, object], object]
+    combine: Callable[[object, object], object] | None = None
+    deduct: Callable[[object, object], object] | None = None
+    finish: Callable[[object], object] = _same
+    single_stage: bool = False
+
+    def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> Kind:
+        """See AggregateSpec."""
+        found = column_type(schema, self.column)
+        if self.single_stage:
+            functions = core.Aggregate(self.create, self.accumulate, _cannot, None, self.finish)
+            kept = _collect(self.column, found, tuple(column_type(schema, name) for name in order))
+            return Kept(kept.value, kept.order, functions, self.result)
+        if self.combine is None:
+            raise OptionError(
+                f"the aggregate over {self.column!r} has no combine function, so it cannot run in two stages: give it "
+                "one, or ask for single_stage=True, which keeps every value until the window is shown"
+            )
+        functions = core.Aggregate(self.create, self.accumulate, self.combine, self.deduct, self.finish)
+        return Combined(functions, self.result)
+
+    def describe(self) -> str:
+        """The functions by name: two processes must agree on it."""
+        functions = (self.create, self.accumulate, self.combine, self.deduct, self.finish)
+        names = ", ".join(getattr(function, "__qualname__", "none") for function in functions)
+        return f"Aggregate({self.column}: {names}; {self.single_stage})"
+
+
+def _cannot(_one: object, _other: object) -> object:
+    raise OptionError("a single-stage aggregate combines nothing")
+
+
+def _sum(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> Kind:
+    if pa.types.is_integer(found) and not pa.types.is_uint64(found):
         return IntegerSum(name)
-    raise OptionError(f"sum({name}) needs numbers, the column is of type {found}")
+    if pa.types.is_floating(found):
+        return ExactSum()
+    if pa.types.is_decimal(found) and found.precision <= 18 and found.scale >= 0:
+        return DecimalSum(name, found.scale)
+    raise OptionError(f"sum({name}) needs numbers (decimals of up to 18 digits), not {found}; cast the column")
 
 
-_BINDERS = {"count": _count, "sum": _sum}
+def _avg(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> Kind:
+    if pa.types.is_integer(found) and not pa.types.is_uint64(found):
+        return IntegerAverage(name)
+    if pa.types.is_floating(found):
+        return ExactAverage()
+    raise OptionError(f"avg({name}) needs whole numbers or floats, not {found}; cast the column to double")
+
+
+def _edge(name: str, found: pa.DataType, order: tuple[pa.DataType, ...], *, is_last: bool) -> Kind:
+    _check_ties(name, found, order)
+    return Edge(found, order, is_last)
+
+
+def _collect(name: str, found: pa.DataType, order: tuple[pa.DataType, ...]) -> Collect:
+    _check_ties(name, found, order)
+    return Collect(found, order)
+
+
+def _check_ties(name: str, found: pa.DataType, order: tuple[pa.DataType, ...]) -> None:
+    if not is_sortable(found) and not order:
+        raise OptionError(
+            f"values of {name!r} are of type {found}, which has no order, so rows of the same event time need order "
+            "columns (for example topic, partition, offset)"
+        )
+
+
+_BINDERS: dict[str, Callable[[str, pa.DataType, tuple[pa.DataType, ...]], Kind]] = {
+    "count": lambda name, _found, _order: ValueCount(name),
+    "sum": _sum,
+    "avg": _avg,
+    "min": lambda name, found, _order: extreme(name, found, highest=False),
+    "max": lambda name, found, _order: extreme(name, found, highest=True),
+    "first": lambda name, found, order: _edge(name, found, order, is_last=False),
+    "last": lambda name, found, order: _edge(name, found, order, is_last=True),
+    "collect": _collect,
+    "approx_count_distinct": lambda *_: ApproximateDistinct(),
+}

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
 Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carries no types
 
 

@@ -1,7 +1,7 @@
 """The frames of one operator, and the totals of windows over them.
 
-Rule: a frame's accumulators depend on its events alone, and a window's on its frames, bit for bit: how the input was cut,
-in which order it came and where a restart fell cannot be seen. Entries of a frame stand in order of key number.
+Rule: a frame's accumulators depend on its events alone, and a window's on its frames, bit for bit: how the input was
+cut, in which order it came and where a restart fell cannot be seen. Entries of a frame stand in order of key number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from keyedwm.windows.entries import Entries, joined, merged, no_entries, over_sp
 from keyedwm.windows.keys import Keys, distinct_codes, key_columns
 from keyedwm.windows.kinds import Groups, Spans
 from keyedwm.windows.loops import closing_windows, sorted_by_number
-from keyedwm.windows.plan import Plan
+from keyedwm.windows.plan import Plan, Sliding
 from keyedwm.windows.state import Changes, packed, unpacked
 
 _FRAME = "frame-"
@@ -25,8 +25,9 @@ _FRAME = "frame-"
 class FrameStore:
     """Frames by number; the window that ends at frame `e` holds the frames `[e - overlap, e)`."""
 
-    def __init__(self, plan: Plan, keys: Keys, overlap: int, changes: Changes) -> None:
+    def __init__(self, plan: Plan, window: Sliding, keys: Keys, overlap: int, changes: Changes) -> None:
         self._plan = plan
+        self._window = window
         self._keys = keys
         self._overlap = overlap
         self._changes = changes
@@ -158,9 +159,9 @@ class FrameStore:
         self._changes.forget(map(self._name, numbers))
 
     def _name(self, number: int) -> str:
-        window = self._plan.window
+        window = self._window
         return f"{_FRAME}{window.offset_ms + number * window.slide_ms}"
 
     def _number(self, name: str) -> int:
-        window = self._plan.window
+        window = self._window
         return (int(name.removeprefix(_FRAME)) - window.offset_ms) // window.slide_ms

@@ -1,7 +1,7 @@
 """Tumbling and sliding windows out of frames, whole columns at once (DESIGN rule 11; scalar reference: core.sliding).
 
-Rule: a window closes once, at W >= end; it is kept until W >= end + lateness, and partials that reach it meanwhile give a
-late pane. Discarding plans hold windows of their own instead of frames, as each has been shown another part.
+Rule: a window closes once, at W >= end; it is kept until W >= end + lateness, and partials that reach it meanwhile give
+a late pane. Discarding plans hold windows of their own instead of frames, as each has been shown another part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LateRule
-from keyedwm.windows.columns import Ints, contiguous, ints
+from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.entries import Entries, joined, merged, neutral, read_entries
 from keyedwm.windows.frame_store import FrameStore
 from keyedwm.windows.keys import Keys, distinct_codes, key_columns
@@ -36,7 +36,7 @@ class FrameOperator:
         self._overlap = self._frames_each if self._accumulating else 1
         self._keys = Keys(plan.key_fields)
         self._changes = Changes()
-        self._store = FrameStore(plan, self._keys, self._overlap, self._changes)
+        self._store = FrameStore(plan, window, self._keys, self._overlap, self._changes)
         self._book = PaneBook(plan, window, self._keys, self._changes)
         facts = read_note(plan, state) if state else {}
         self._touched = Touched(plan, self._keys, facts.get("due_ms"), state)
@@ -127,7 +127,7 @@ class FrameOperator:
         """The last end of which no window is kept."""
         return -(2**62) if self.watermark_ms is None else self._last_end(self.watermark_ms - self._plan.lateness_ms)
 
-    def _late(self, frames: Ints) -> Ints:
+    def _late(self, frames: Ints) -> Flags:
         behind = self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1
         return frames + behind <= self._kept_end()
 

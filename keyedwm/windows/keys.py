@@ -114,10 +114,10 @@ class Keys:
         self._order = None
 
 
-def row_groups(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, int]:
-    """Numbers of equal rows: `[0, count)`, not all of which need occur when there are several columns."""
+def row_groups(columns: Sequence[pa.Array], rows: int) -> Ints:
+    """For each row a number from 0 on that equal rows share; not every number below the highest need occur."""
     if not columns:
-        return np.zeros(rows, np.int64), 1
+        return np.zeros(rows, np.int64)
     numbers, count = _encoded(columns[0])
     for column in columns[1:]:
         further, other = _encoded(column)
@@ -125,7 +125,7 @@ def row_groups(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, int]:
         count *= other
         if count > 4 * rows + 1024:
             numbers, count = _encoded(pa.array(numbers))
-    return numbers, count
+    return numbers
 
 
 def _encoded(column: pa.Array) -> tuple[Ints, int]:

@@ -6,9 +6,9 @@ for bit. An accumulator of no values is never stored: a row of partials stands f
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -40,28 +40,38 @@ class Rows:
     order: tuple[pa.Array, ...]
 
 
-class Kind(Protocol):
+class Kind(ABC):
     """One aggregate over one column of a known type."""
 
     @property
+    @abstractmethod
     def fields(self) -> tuple[pa.Field, ...]:
         """The accumulator's columns; none for what the row count alone tells."""
 
     @property
+    @abstractmethod
     def result(self) -> pa.DataType:
         """Of the finished column."""
 
-    def lift(self, values: pa.Array | None, rows: Rows) -> list[Column]:
-        """One accumulator for each row."""
+    @abstractmethod
+    def lift(self, values: pa.Array, rows: Rows) -> list[Column]:
+        """One accumulator for each row; that of a null is neutral."""
 
+    @abstractmethod
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
         """One accumulator for each group."""
 
+    @abstractmethod
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
-        """One accumulator for each run of rows; the rows of a run stand in order of event time."""
+        """One accumulator for each run of rows, to be finished; the rows of a run stand in order of event time."""
 
+    @abstractmethod
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """The results; `rows` is how many events each accumulator stands for."""
+
+    def gather(self, values: pa.Array, rows: Rows, groups: Groups) -> list[Column]:
+        """One accumulator for each group of rows."""
+        return self.merge(self.lift(values, rows), groups)
 
 
 def column_type(schema: pa.Schema, name: str) -> pa.DataType:

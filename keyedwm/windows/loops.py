@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from keyedwm.compiled import compiled
+from keyedwm.windows.columns import Ints
 
 
 @compiled
-def dense_groups(codes, size):
+def dense_groups(codes: Ints, size: int) -> tuple[Ints, Ints]:
     """For each code its rank among the codes that occur, and those codes, ascending; codes lie in `[0, size)`."""
     seen = np.zeros(size, np.int32)
     for code in codes:
@@ -32,7 +33,7 @@ def dense_groups(codes, size):
 
 
 @compiled
-def frames_of(times, slide, offset):
+def frames_of(times: Ints, slide: int, offset: int) -> tuple[Ints, np.int64, np.int64]:
     """The frame `n` of each time, `offset + n * slide <= time`, and the lowest and the highest of them."""
     frames = np.empty(times.shape[0], np.int64)
     low, high = np.int64(2**63 - 1), np.int64(-(2**63))
@@ -50,7 +51,7 @@ def frames_of(times, slide, offset):
 
 
 @compiled
-def add_by_group(values, ids, count):
+def add_by_group(values: Ints, ids: Ints, count: int) -> tuple[Ints, np.bool_]:
     """The sum of each group, and whether one of them left 64 bits."""
     sums = np.zeros(count, np.int64)
     overflow = np.int64(0)
@@ -63,7 +64,7 @@ def add_by_group(values, ids, count):
 
 
 @compiled
-def count_by_group(ids, count):
+def count_by_group(ids: Ints, count: int) -> Ints:
     """The number of rows of each group."""
     counts = np.zeros(count, np.int64)
     for one in ids:
@@ -72,7 +73,7 @@ def count_by_group(ids, count):
 
 
 @compiled
-def lowest_by_group(values, ids, count):
+def lowest_by_group(values: Ints, ids: Ints, count: int) -> Ints:
     """The lowest value of each group."""
     lowest = np.full(count, np.int64(2**63 - 1))
     for at in range(values.shape[0]):
@@ -81,7 +82,7 @@ def lowest_by_group(values, ids, count):
 
 
 @compiled
-def highest_by_group(values, ids, count):
+def highest_by_group(values: Ints, ids: Ints, count: int) -> Ints:
     """The highest value of each group, 0 for a group without rows or with negative values alone."""
     highest = np.zeros(count, np.int64)
     for at in range(values.shape[0]):
@@ -90,7 +91,7 @@ def highest_by_group(values, ids, count):
 
 
 @compiled
-def add_by_span(values, first, behind):
+def add_by_span(values: Ints, first: Ints, behind: Ints) -> tuple[Ints, np.bool_]:
     """The sum of each run: rows enter and leave, each once; and whether a sum left 64 bits."""
     sums = np.empty(first.shape[0], np.int64)
     total, overflow = np.int64(0), np.int64(0)
@@ -112,7 +113,7 @@ def add_by_span(values, first, behind):
 
 
 @compiled
-def lowest_by_span(values, first, behind):
+def lowest_by_span(values: Ints, first: Ints, behind: Ints) -> Ints:
     """The lowest value of each run, by two stacks: `suffix` is the front stack, `back` the lowest behind it."""
     lowest = np.empty(first.shape[0], np.int64)
     suffix = np.empty(values.shape[0], np.int64)
@@ -138,7 +139,7 @@ def lowest_by_span(values, first, behind):
 
 
 @compiled
-def sorted_by_number(numbers, count):
+def sorted_by_number(numbers: Ints, count: int) -> Ints:
     """The places of these numbers in ascending order, equal ones as they stand; numbers lie in `[0, count)`."""
     begins = np.zeros(count + 1, np.int64)
     for number in numbers:
@@ -153,7 +154,7 @@ def sorted_by_number(numbers, count):
 
 
 @compiled
-def closing_windows(keys, frames, low, high, overlap):
+def closing_windows(keys: Ints, frames: Ints, low: int, high: int, overlap: int) -> tuple[Ints, Ints, Ints]:
     """The windows with ends in `[low, high]` that have an entry: their ends, and the run of entries of each.
 
     Entries stand in order of key, then frame; a window that ends at frame e holds the frames `[e - overlap, e)`.

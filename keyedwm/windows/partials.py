@@ -15,7 +15,7 @@ from keyedwm.windows.columns import Column, Ints, contiguous, ints, to_arrow
 from keyedwm.windows.keys import distinct_codes, row_groups
 from keyedwm.windows.kinds import Groups, Rows
 from keyedwm.windows.loops import count_by_group, frames_of
-from keyedwm.windows.plan import Plan, Session
+from keyedwm.windows.plan import Plan, Session, Sliding
 from keyedwm.windows.sessions import joined_runs
 
 _UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
@@ -32,17 +32,17 @@ def combine_rows(plan: Plan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         return plan.partial_schema.empty_table()
     times = millis(contiguous(batch[plan.time]))
     keys = [contiguous(batch[name]) for name in plan.by]
-    numbers, count = row_groups(keys, len(times))
+    numbers = row_groups(keys, len(times))
     if isinstance(plan.window, Session):
-        groups, first, interval = _session_groups(plan.window, numbers, count, times)
+        groups, first, interval = _session_groups(plan.window, numbers, times)
     else:
-        groups, first, interval = _frame_groups(plan, numbers, times)
+        groups, first, interval = _frame_groups(plan.window, numbers, times)
     rows = Rows(times, tuple(contiguous(batch[name]) for name in plan.order))
     columns: list[Column] = [*(key.take(pa.array(first)) for key in keys), *interval]
     columns.append(count_by_group(groups.ids, groups.count))
     for (_, spec), kind in zip(plan.aggregates, plan.kinds, strict=True):
         values = None if spec.column is None else contiguous(batch[spec.column])
-        columns += kind.merge(kind.lift(values, rows), groups)
+        columns += kind.gather(values, rows, groups)
     return pa.Table.from_arrays([to_arrow(column) for column in columns], schema=plan.partial_schema)
 
 
@@ -57,9 +57,9 @@ def millis(times: pa.Array) -> Ints:
     return ticks if unit == "ms" else ticks // _UNITS[unit]
 
 
-def _frame_groups(plan: Plan, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
+def _frame_groups(window: Sliding, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
     """Groups in order of frame, the first row of each, and its frame's start."""
-    frames, low, high = frames_of(times, plan.window.slide_ms, plan.window.offset_ms)
+    frames, low, high = frames_of(times, window.slide_ms, window.offset_ms)
     width = int(numbers.max()) + 1
     if (high - low + 1) * width >= 2**62:  # times far apart: number the frames that occur
         distinct, frames_at = np.unique(frames, return_inverse=True)
@@ -72,11 +72,11 @@ def _frame_groups(plan: Plan, numbers: Ints, times: Ints) -> tuple[Groups, Ints,
     return (
         Groups(ids, len(codes)),
         _first_rows(ids, len(codes)),
-        [plan.window.offset_ms + starts * plan.window.slide_ms],
+        [window.offset_ms + starts * window.slide_ms],
     )
 
 
-def _session_groups(window: Session, numbers: Ints, count: int, times: Ints) -> tuple[Groups, Ints, list[Column]]:
+def _session_groups(window: Session, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
     """Groups in order of start, the first row of each, and its interval."""
     ids, starts, ends = joined_runs(window, numbers, times, times + window.gap_ms)
     return Groups(ids, len(starts)), _first_rows(ids, len(starts)), [starts, ends]

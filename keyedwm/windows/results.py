@@ -77,6 +77,6 @@ def _instants(times_ms: Ints) -> pa.Array:
 def late_sentence(rows: int, time_ms: int, watermark_ms: int | None) -> str:
     """For `late="fail"`."""
     return (
-        f"{rows} rows came late, from {time_ms} ms on, behind the watermark {watermark_ms} ms; allow more lateness or a "
-        "longer watermark lag, or choose late='drop' or late='emit'"
+        f"{rows} rows came late, from {time_ms} ms on, behind the watermark {watermark_ms} ms; allow more "
+        "lateness or a longer watermark lag, or choose late='drop' or late='emit'"
     )

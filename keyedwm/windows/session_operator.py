@@ -1,7 +1,7 @@
 """Session windows, whole columns at once (DESIGN rule 11; scalar reference: core.sessions).
 
-Rule: partials are runs of events within the gap; they join each other and the held sessions first, then what came out is
-judged: late if it is closed, allowed lateness included. A held session is never closed, so late is new alone.
+Rule: partials are runs of events within the gap; they join each other and the held sessions first, then what came out
+is judged: late if it is closed, allowed lateness included. A held session is never closed, so late is new alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LateRule
 from keyedwm.core.sessions import Touching
-from keyedwm.windows.columns import Ints, contiguous, ints
+from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.entries import Entries, joined, merged, neutral, read_entries
 from keyedwm.windows.keys import Keys, key_columns
 from keyedwm.windows.kinds import Groups
@@ -80,7 +80,7 @@ class SessionOperator:
         return closed
 
     def clock(self, now_ms: int) -> pa.Table:
-        """Wall-clock time has come to `now_ms`: early panes of the open sessions touched since the last ones, if due."""
+        """Wall-clock time has come to `now_ms`: if due, early panes of the open sessions touched since the last."""
         if self._every_ms is None or self._due_ms is None or now_ms < self._due_ms:
             return self._plan.result_schema.empty_table()
         self._due_ms = now_ms + self._every_ms
@@ -110,7 +110,7 @@ class SessionOperator:
     def _note(self) -> tuple[str, bytes]:
         return note(self._plan, {"watermark_ms": self.watermark_ms, "due_ms": self._due_ms})
 
-    def _closed(self, ends: Ints, lateness_ms: int) -> Ints:
+    def _closed(self, ends: Ints, lateness_ms: int) -> Flags:
         """Which sessions take nothing more."""
         if self.watermark_ms is None:
             return np.zeros(len(ends), bool)
@@ -134,7 +134,7 @@ class SessionOperator:
             shown += self._panes_at_once(len(rest) + np.flatnonzero(is_new[kept]))
         return shown
 
-    def _united(self, before: Held, new: Held) -> tuple[Held, Ints]:
+    def _united(self, before: Held, new: Held) -> tuple[Held, Flags]:
         """The sessions that held ones and new runs make together, and which of them hold something new."""
         entries = joined([before.entries, new.entries])
         starts = np.concatenate([before.intervals.starts, new.intervals.starts])

@@ -23,7 +23,7 @@ def joined_runs(window: Session, keys: Ints, starts: Ints, ends: Ints) -> tuple[
 
 
 @compiled
-def _joined(keys, starts, ends, order, touching):
+def _joined(keys: Ints, starts: Ints, ends: Ints, order: Ints, touching: bool) -> tuple[Ints, Ints, Ints]:
     """`order` sorts by key, then start; sessions are numbered in that order."""
     rows = order.shape[0]
     ids = np.empty(rows, np.int64)
