@@ -56,16 +56,44 @@ class Observed:
     watermarks: tuple[tuple[int, int, int], ...]
 
 
+class EventTimeRun:
+    """The event times of all axes over one channel's range; counts those that cannot be read."""
+
+    def __init__(self, task: Range, axes: Mapping[str, Axis], *, fail_on_bad_event_time: bool) -> None:
+        self.bad = task.bad
+        self.keys = {name: axis.config.key for name, axis in axes.items()}
+        self._channel = task.channel
+        self._axes = axes
+        self._fail = fail_on_bad_event_time
+        self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
+
+    def read(self, records: Records) -> dict[str, EventTimes]:
+        """Event times by axis."""
+        return {name: self._event_times(name, records) for name in self._readers}
+
+    def _event_times(self, name: str, records: Records) -> EventTimes:
+        ms, valid = self._readers[name].read(records.timestamp_ms, records.key, records.value, records.headers)
+        if valid is None:
+            return ms, None
+        self.bad += int(np.count_nonzero(~valid))
+        if self._fail:
+            at = int(np.argmin(valid))
+            spec = self._axes[name].event_time
+            place = ":".join((spec.place.value, *map(str, spec.path)))
+            raise InputError(
+                f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
+                f"{place} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
+            )
+        return ms, valid
+
+
 class ChannelRun:
     """The policies of all axes over one channel's range."""
 
-    def __init__(self, task: Range, axes: Mapping[str, Axis], *, now_ms: int, fail_on_bad_event_time: bool) -> None:
+    def __init__(self, task: Range, axes: Mapping[str, Axis], times: EventTimeRun, *, now_ms: int) -> None:
         self.task = task
-        self._axes = axes
-        self._fail = fail_on_bad_event_time
-        self._bad = task.bad
-        self._keys = {name: axis.config.key for name, axis in axes.items()}
-        self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
+        self._times = times
+        self._keys = times.keys
         self._runs = {
             name: AxisRun(axis.config, task.axes.get(axis.config.key, AxisState()), now_ms)
             for name, axis in axes.items()
@@ -73,12 +101,10 @@ class ChannelRun:
 
     def observe(self, records: Records) -> Observed:
         """Run the policies over `records` (in offset order)."""
-        times: dict[str, EventTimes] = {}
+        times = self._times.read(records)
         marks: list[tuple[int, int, int]] = []
         for name, run in self._runs.items():
-            ms, valid = self._event_times(name, records)
-            times[name] = (ms, valid)
-            positions, watermarks = run.rows(ms, valid)
+            positions, watermarks = run.rows(*times[name])
             marks += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
         return Observed(event_ms=times, watermarks=tuple(sorted(marks)) if self.task.parts == 1 else ())
 
@@ -92,19 +118,4 @@ class ChannelRun:
     def after(self) -> After:
         """Return the state at the range's end."""
         axes = {self._keys[name]: run.state() for name, run in self._runs.items()}
-        return After(next_offset=self.task.end, bad=self._bad, axes=axes)
-
-    def _event_times(self, name: str, records: Records) -> EventTimes:
-        ms, valid = self._readers[name].read(records.timestamp_ms, records.key, records.value, records.headers)
-        if valid is None:
-            return ms, None
-        self._bad += int(np.count_nonzero(~valid))
-        if self._fail:
-            at = int(np.argmin(valid))
-            spec = self._axes[name].event_time
-            place = ":".join((spec.place.value, *map(str, spec.path)))
-            raise InputError(
-                f"{self.task.channel}: the record at offset {int(records.offset[at])} has no usable event time in "
-                f"{place} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
-            )
-        return ms, valid
+        return After(next_offset=self.task.end, bad=self._times.bad, axes=axes)

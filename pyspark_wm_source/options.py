@@ -15,6 +15,7 @@ from keyedwm.core.idleness import Idleness
 from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.values import Isolation
 from pyspark_wm_source.axes import AXIS_OPTIONS, Axis, axes_of
 from pyspark_wm_source.start import EARLIEST, ENDING, LATEST, STARTING, Bound, Topics, bound_of, refuse_word, topics_of
 
@@ -29,10 +30,13 @@ _OURS = (
     "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
-    "guarantee", "columns",
+    "guarantee", "columns", "propagate",
 )  # fmt: skip
-# Known names that this version cannot honour yet: refusing them by name beats reading other rows than were asked for.
-_ABSENT = ("propagate",)
+# Watermarks, idleness and cuts come from upstream: a setting of our own would be a second opinion.
+_NOT_PROPAGATED = (
+    *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "idleTimeout", "minPartitions",
+    "maxRecordsPerPartition",
+)  # fmt: skip
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _FORBIDDEN_KAFKA = (
     "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
@@ -68,6 +72,12 @@ class SourceOptions:
     barriers: bool
     columns: tuple[str, ...] | None
     guarantee: Guarantee
+    propagate: bool = False
+
+    @property
+    def aligned(self) -> bool:
+        """Whether a batch must hold whole snapshots of the query upstream."""
+        return self.propagate and self.guarantee is Guarantee.EXACTLY_ONCE
 
     def for_stream(self) -> SourceOptions:
         """Refuse what only a batch read takes."""
@@ -79,6 +89,8 @@ class SourceOptions:
         """Refuse what only a stream takes; a batch read has no control rows."""
         refuse_word(self.start, LATEST)
         refuse_word(self.end, EARLIEST)
+        if self.propagate:
+            raise OptionError("option propagate is for streams, a batch read has no watermarks: leave it out")
         for name, limit in (("maxOffsetsPerTrigger", self.max_offsets), ("minOffsetsPerTrigger", self.min_offsets)):
             if limit is not None:
                 LOG.warning("option %s has no effect on a batch read", name)
@@ -88,7 +100,7 @@ class SourceOptions:
     def parse(options: Mapping[str, str]) -> SourceOptions:
         """Check every option; raises OptionError with one sentence about the first that is wrong."""
         given = {name.lower(): value for name, value in options.items()}
-        _refuse(options, given)
+        refuse_unknown(options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY), side="source")
         topics = topics_of(given)
         smallest, largest = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
         kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
@@ -97,9 +109,14 @@ class SourceOptions:
             raise OptionError(f"option minOffsetsPerTrigger: {smallest} is above maxOffsetsPerTrigger ({largest})")
         axes = axes_of(given)
         columns = _columns(given, tuple(axes))
+        propagate = boolean("propagate", given.get("propagate", "false"))
+        guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
+        client = ClientConfig.from_options(kafka)
+        if propagate:
+            client = _propagated(given, client, guarantee)
         emit_control = boolean("emitControl", given.get("emitcontrol", "true"))
         return SourceOptions(
-            client=ClientConfig.from_options(kafka),
+            client=client,
             topics=topics,
             start=bound_of(given, STARTING),
             end=bound_of(given, ENDING),
@@ -119,15 +136,25 @@ class SourceOptions:
             emit_control=emit_control and (columns is None or "control" in columns),
             barriers=boolean("barriers", given.get("barriers", "true")),
             columns=columns,
-            guarantee=choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee),
+            guarantee=guarantee,
+            propagate=propagate,
         )
 
 
-def _refuse(options: Mapping[str, str], given: Mapping[str, str]) -> None:
-    for name in _ABSENT:
-        if name.lower() in given:
-            raise OptionError(f"option {name} is not available in this version of keyedwm: leave it out")
-    refuse_unknown(options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY, *_ABSENT), side="source")
+def _propagated(given: Mapping[str, str], client: ClientConfig, guarantee: Guarantee) -> ClientConfig:
+    """Refuse options that contradict `propagate`; what is read is committed unless the user says otherwise."""
+    for name in _NOT_PROPAGATED:
+        if name.lower() in given or f'"{name.lower()}"' in given.get("watermarks", "").lower():
+            raise OptionError(
+                f"option {name} has no effect with propagate=true: leave it out, the topic brings its own"
+            )
+    if "kafka.isolation.level" not in given:
+        return replace(client, isolation=Isolation.READ_COMMITTED)
+    if client.isolation is not Isolation.READ_COMMITTED and guarantee is Guarantee.EXACTLY_ONCE:
+        raise OptionError(
+            "option kafka.isolation.level: propagate=true under exactly-once needs 'read_committed': leave it out"
+        )
+    return client
 
 
 def _refuse_kafka(kafka: Mapping[str, str]) -> None:

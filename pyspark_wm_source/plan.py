@@ -17,6 +17,7 @@ from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.channel import After
 from pyspark_wm_source.offsets import NOT_STARTED, Channel, QueryOffset
+from pyspark_wm_source.propagated import reached_by
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +35,10 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The options that planning needs; None: no such limit. clocked: the axes that move with the clock, too."""
+    """The options that planning needs; None: no such limit. clocked: the axes that move with the clock, too.
+
+    propagate: watermarks and idleness come from upstream.
+    """
 
     guarantee: Guarantee
     idle_timeout_ms: int | None
@@ -42,6 +46,7 @@ class Rules:
     retention_ms: int | None = None
     axes: tuple[AxisConfig, ...] = ()
     clocked: tuple[AxisConfig, ...] = ()
+    propagate: bool = False
 
 
 def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, rules: Rules) -> QueryOffset:
@@ -50,7 +55,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
     after: the state of every channel that the batch ending at `start` read, once it was read.
     """
     now_ms = max(seen.now_ms, start.now_ms)
-    positions = {tp: _position(start, seen, tp) for tp in sorted(seen.ends)}
+    positions = {tp: position_of(start, seen, tp) for tp in sorted(seen.ends)}
     shares = shared_out({tp: seen.ends[tp] - position for tp, position in positions.items()}, rules.max_offsets)
     changes: list[Change] = [Removed(str(tp)) for tp in sorted(start.channels) if tp not in seen.ends]
     channels: dict[TopicPartition, Channel] = {}
@@ -59,8 +64,8 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
         if before is None:
             changes.append(Added(str(tp)))
         behind = seen.ends[tp] > position
-        status = _judged(before, rules, behind=behind, asked_ms=seen.asked_ms)
         bad, axes, cut = _state(before, after.get(tp))
+        status = _judged(before, axes, rules, behind=behind, asked_ms=seen.asked_ms)
         announced: tuple[int, ...] = ()
         if cut or (rules.clocked and not behind and status is Status.ACTIVE):
             axes, announced = _told(axes, rules.axes if cut else rules.clocked, now_ms)
@@ -110,7 +115,7 @@ def _places(offset: QueryOffset) -> dict[TopicPartition, tuple[Status, int]]:
     return {tp: (c.status, c.next_offset) for tp, c in offset.channels.items()}
 
 
-def _position(start: QueryOffset, seen: Seen, tp: TopicPartition) -> int:
+def position_of(start: QueryOffset, seen: Seen, tp: TopicPartition) -> int:
     """Where the channel goes on; at the end of a topic made anew, if the user accepts the loss."""
     before = start.channels.get(tp)
     return min(seen.begins[tp] if before is None else before.next_offset, seen.ends[tp])
@@ -144,10 +149,15 @@ def _advances(tp: TopicPartition, before: Channel | None, axes: Mapping[int, Axi
             yield Advanced(str(tp), key, axis.emitted_ms)
 
 
-def _judged(before: Channel | None, rules: Rules, *, behind: bool, asked_ms: int) -> Status:
+def _judged(
+    before: Channel | None, axes: Mapping[int, AxisState], rules: Rules, *, behind: bool, asked_ms: int
+) -> Status:
     """Decide the channel's status: a backlog wakes it, silence while caught up makes it idle."""
     if behind or before is None:
         return Status.ACTIVE
+    if rules.propagate:
+        reached = reached_by(axes)
+        return Status.IDLE if reached is not None and reached.idle else Status.ACTIVE
     silent = Idleness(rules.idle_timeout_ms).is_idle(quiet_since_ms=before.since_ms, now_ms=asked_ms, caught_up=True)
     return Status.IDLE if silent else before.status
 

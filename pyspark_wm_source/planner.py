@@ -18,10 +18,13 @@ from keyedwm.core.errors import DataLossError
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import UnknownTopicError
 from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.aligning import Aligner, Standing
 from pyspark_wm_source.begin import assigned, resolve
+from pyspark_wm_source.channel import After
 from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
 from pyspark_wm_source.options import SourceOptions
-from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
+from pyspark_wm_source.plan import Rules, Seen, plan, position_of, worth_a_batch
+from pyspark_wm_source.propagated import reached_by
 from pyspark_wm_source.report import describe
 from pyspark_wm_source.settle import Settler
 from pyspark_wm_source.splits import Cutting, Split, splits
@@ -56,6 +59,7 @@ class Planner:
         self._read_planned_at_s: float | None = None
         self._facts: dict[str, Any] | None = None
         self._ends: dict[TopicPartition, int] | None = None
+        self._aligner: Aligner | None = None
 
     @property
     def _cluster(self) -> Cluster:
@@ -86,13 +90,17 @@ class Planner:
         after = self._settler.settle(self._cluster, start)
         seen = self._look(start)
         options = self._options
+        limit = None if once else options.max_offsets
+        if options.aligned:
+            seen, limit = replace(seen, ends=self._aligned(start, after, seen, limit)), None
         rules = Rules(
             guarantee=options.guarantee,
             idle_timeout_ms=options.idle_timeout_ms,
-            max_offsets=None if once else options.max_offsets,
+            max_offsets=limit,
             retention_ms=options.retention_ms,
             axes=tuple(axis.config for axis in options.axes.values()),
             clocked=tuple(axis.config for axis in options.axes.values() if axis.moves_by_clock),
+            propagate=options.propagate,
         )
         planned = plan(start, after, seen, rules)
         self._facts = describe(planned, self._ends or {})
@@ -160,6 +168,19 @@ class Planner:
         if self._freeze:
             self._frozen = seen
         return seen
+
+    def _aligned(
+        self, start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, limit: int | None
+    ) -> dict[TopicPartition, int]:
+        """Where the batch ends: behind barriers, never in the middle of a snapshot."""
+        if self._aligner is None:
+            self._aligner = Aligner(self._cluster)
+        channels = {}
+        for tp, end in seen.ends.items():
+            before = start.channels.get(tp)
+            axes = after[tp].axes if tp in after else {} if before is None else before.axes
+            channels[tp] = Standing(position=position_of(start, seen, tp), end=end, reached=reached_by(axes))
+        return self._aligner.ends(channels, limit)
 
     def _channels(self, known: set[TopicPartition]) -> tuple[TopicPartition, ...]:
         now_s = time.monotonic()

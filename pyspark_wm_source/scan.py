@@ -14,14 +14,16 @@ import pyarrow as pa
 from keyedwm.arrow.rows import ControlRow, Events, RowBuilder, channel_row, pack
 from keyedwm.core.encoding import encode_committed
 from keyedwm.core.event_time import Place
+from keyedwm.core.inline import HEADER
 from keyedwm.core.rows import HEADERS, Kind
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import Code
 from keyedwm.kafka.records import Records, Wanted
 from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.channel import After, ChannelRun, Observed, Range
+from pyspark_wm_source.channel import After, ChannelRun, EventTimeRun, Observed, Range
 from pyspark_wm_source.fetching import fetch
 from pyspark_wm_source.options import SourceOptions
+from pyspark_wm_source.propagated import PropagatedRun
 from pyspark_wm_source.splits import Split, part_group
 
 LOG = logging.getLogger("keyedwm.source")
@@ -49,17 +51,21 @@ def recover(
     return {run.task.channel: run.after() for run in runs}
 
 
-def _run(task: Range, options: SourceOptions, now_ms: int) -> ChannelRun:
-    return ChannelRun(task, options.axes, now_ms=now_ms, fail_on_bad_event_time=options.fail_on_bad_event_time)
+def _run(task: Range, options: SourceOptions, now_ms: int) -> ChannelRun | PropagatedRun:
+    times = EventTimeRun(task, options.axes, fail_on_bad_event_time=options.fail_on_bad_event_time)
+    if options.propagate:
+        return PropagatedRun(task, times, options.guarantee)
+    return ChannelRun(task, options.axes, times, now_ms=now_ms)
 
 
 def _wanted(columns: set[str], options: SourceOptions) -> Wanted:
-    """What to decode: the columns of the rows, and whatever holds an event time."""
+    """What to decode: the columns of the rows, and whatever holds an event time; control rows inside are no rows."""
     places = {axis.event_time.place for axis in options.axes.values()}
     return Wanted(
         key="key" in columns or Place.KEY in places,
         value="value" in columns or Place.VALUE in places,
         headers=HEADERS in columns or Place.HEADER in places,
+        apart=HEADER,
     )
 
 
