@@ -59,7 +59,7 @@ class Added(Kind):
         """Add what enters, deduct what leaves."""
         return [self._checked(*add_by_span(column, spans.first, spans.behind)) for column in columns]
 
-    def _checked(self, sums: Ints, overflow: bool) -> Ints:
+    def _checked(self, sums: Ints, overflow: np.bool_) -> Ints:
         if overflow:
             raise InputError(f"the sum of {self.name!r} leaves 64 bits in one window; cast the column to double")
         return sums

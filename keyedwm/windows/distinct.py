@@ -107,7 +107,7 @@ def _estimates(offsets: Ints, codes: NDArray[np.uint16], first: Ints, behind: In
             border = high = first[at]
             back[:] = 0
         while high < behind[at]:
-            _take_in(back, offsets, codes, high)
+            _take_in(back, offsets, codes, int(high))
             high += 1
         if first[at] >= border:
             for row in range(high - 1, first[at] - 1, -1):
@@ -120,7 +120,7 @@ def _estimates(offsets: Ints, codes: NDArray[np.uint16], first: Ints, behind: In
 
 
 @compiled
-def _estimate(registers: NDArray[np.uint8]) -> int:
+def _estimate(registers: NDArray[np.uint8]) -> np.int64:
     counts = np.zeros(_LONGEST + 2, np.int64)
     for run in registers:
         counts[run] += 1

@@ -19,7 +19,7 @@ from keyedwm.windows.frame_store import FrameStore
 from keyedwm.windows.keys import Keys, distinct_codes, key_columns
 from keyedwm.windows.kinds import Groups
 from keyedwm.windows.pane_book import PaneBook
-from keyedwm.windows.plan import START, LatePolicy, Plan, Sliding, Timing
+from keyedwm.windows.plan import LAST, START, LatePolicy, Plan, Sliding, Timing
 from keyedwm.windows.results import Panes, late_sentence, results, together
 from keyedwm.windows.state import Changes, note, read_note
 from keyedwm.windows.touched import Touched
@@ -56,7 +56,7 @@ class FrameOperator:
         keys = self._keys.numbers(key_columns(self._plan.by, partials), partials.num_rows)
         entries = read_entries(self._plan, keys, partials)
         frames = (ints(contiguous(partials[START])) - self._window.offset_ms) // self._window.slide_ms
-        late = self._late(frames)
+        late = self._late(frames, partials)
         shown = []
         if late.any():
             shown.append(self._expired(entries.take(np.flatnonzero(late)), frames[late]))
@@ -127,7 +127,9 @@ class FrameOperator:
         """The last end of which no window is kept."""
         return -(2**62) if self.watermark_ms is None else self._last_end(self.watermark_ms - self._plan.lateness_ms)
 
-    def _late(self, frames: Ints) -> Flags:
+    def _late(self, frames: Ints, partials: pa.Table) -> Flags:
+        if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
+            return ints(contiguous(partials[LAST])) < self.watermark_ms
         behind = self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1
         return frames + behind <= self._kept_end()
 

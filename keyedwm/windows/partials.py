@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.core.errors import InputError
+from keyedwm.core.late import LateRule
 from keyedwm.windows.columns import Column, Ints, contiguous, ints, to_arrow
 from keyedwm.windows.keys import distinct_codes, row_groups
 from keyedwm.windows.kinds import Groups, Rows
-from keyedwm.windows.loops import count_by_group, frames_of
+from keyedwm.windows.loops import count_by_group, frames_of, lowest_by_group
 from keyedwm.windows.plan import Plan, Session, Sliding
 from keyedwm.windows.sessions import joined_runs
 
@@ -39,6 +40,8 @@ def combine_rows(plan: Plan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         groups, first, interval = _frame_groups(plan.window, numbers, times)
     rows = Rows(times, tuple(contiguous(batch[name]) for name in plan.order))
     columns: list[Column] = [*(key.take(pa.array(first)) for key in keys), *interval]
+    if plan.late_rule is LateRule.EVENT:
+        columns.append(~lowest_by_group(~times, groups.ids, groups.count))
     columns.append(count_by_group(groups.ids, groups.count))
     for (_, spec), kind in zip(plan.aggregates, plan.kinds, strict=True):
         values = None if spec.column is None else contiguous(batch[spec.column])

@@ -21,7 +21,7 @@ from keyedwm.windows.kinds import Kind, column_type
 
 WINDOW, PANE, CONTROL = "window", "pane", "control"
 HIDDEN = "__"
-START, END, ROWS = "__start", "__end", "__rows"
+START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
 _MILLIS, _MICROS = pa.int64(), pa.timestamp("us", tz="UTC")
 WINDOW_TYPE = pa.struct([("start", _MICROS), ("end", _MICROS)])
 PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", pa.bool_())])
@@ -145,9 +145,19 @@ class Plan:
 
     @cached_property
     def partial_schema(self) -> pa.Schema:
-        """Of the rows between the two stages: by columns, start (and end, for sessions), rows, accumulators."""
-        interval = [pa.field(START, _MILLIS)] + ([pa.field(END, _MILLIS)] if self.is_session else [])
-        return pa.schema([*self.key_fields, *interval, pa.field(ROWS, pa.int64()), *self.accumulator_fields])
+        """Of the rows between the two stages: by columns, start (and end, for sessions), rows, accumulators.
+
+        With the late rule EVENT also the event time of the last row: a partial is late by that one.
+        """
+        times = [START, *([END] if self.is_session else []), *([LAST] if self.late_rule is LateRule.EVENT else [])]
+        return pa.schema(
+            [
+                *self.key_fields,
+                *(pa.field(name, _MILLIS) for name in times),
+                pa.field(ROWS, pa.int64()),
+                *self.accumulator_fields,
+            ]
+        )
 
     @cached_property
     def result_schema(self) -> pa.Schema:

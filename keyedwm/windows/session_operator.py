@@ -19,7 +19,7 @@ from keyedwm.windows.entries import Entries, joined, merged, neutral, read_entri
 from keyedwm.windows.keys import Keys, key_columns
 from keyedwm.windows.kinds import Groups
 from keyedwm.windows.loops import add_by_group, highest_by_group
-from keyedwm.windows.plan import END, START, LatePolicy, Plan, Session, Timing
+from keyedwm.windows.plan import END, LAST, START, LatePolicy, Plan, Session, Timing
 from keyedwm.windows.results import Panes, late_sentence, results, together
 from keyedwm.windows.session_table import Held, Intervals, SessionTable, all_of, new_sessions
 from keyedwm.windows.sessions import joined_runs
@@ -55,8 +55,7 @@ class SessionOperator:
         new = new_sessions(read_entries(self._plan, keys, partials), starts, ends)
         shown = []
         if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
-            # of a run that is partly late only its last event is known: it must be late too
-            late = ends - self._window.gap_ms < self.watermark_ms
+            late = ints(contiguous(partials[LAST])) < self.watermark_ms
             shown.append(self._expired(new.take(np.flatnonzero(late))))
             new = new.take(np.flatnonzero(~late))
         if len(new):

@@ -111,7 +111,7 @@ class SessionTable:
         slices = self.held.intervals.ends // self._slice_ms
         order = np.argsort(slices, kind="stable")
         numbers, begins = np.unique(slices[order], return_index=True)
-        for number, begin, stop in zip(numbers, begins, [*begins[1:], len(order)], strict=True):
+        for number, begin, stop in zip(numbers, begins, np.append(begins, len(order))[1:], strict=True):
             if only is None or number in only:
                 yield f"{_SLICE}{number * self._slice_ms}", packed(self._table(self.held.take(order[begin:stop])))
 

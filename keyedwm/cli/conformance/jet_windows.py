@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from keyedwm.cli.conformance.aggregates import AGGREGATES
+from keyedwm.cli.conformance.engine import BothSessions, BothSliding
 from keyedwm.cli.conformance.jet_coalescing import guarantee_of
 from keyedwm.cli.conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.aggregate import Aggregate, WindowResult
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import Late, LateRule
 from keyedwm.core.sessions import Session, SessionConfig, Sessions, SessionState, Touching
-from keyedwm.core.sliding import Sliding, SlidingConfig, SlidingState, common_window_end, watermark_before
+from keyedwm.core.sliding import SlidingConfig, SlidingState, common_window_end, watermark_before
 
 Results = list[WindowResult | Late]
 
@@ -46,7 +47,7 @@ class SlidingPlayer:
 
     def __init__(self, words: Mapping) -> None:
         self._words = words
-        self.windows = Sliding(_config(words), _aggregate(words))
+        self.windows = BothSliding(_config(words), words["aggregate"], _aggregate(words))
 
     def play(self, step: dict) -> tuple[list, bool]:
         """What a step gives, and whether its event was late."""
@@ -94,7 +95,7 @@ class SlidingPlayer:
         for frame_end, key, accumulator in step["entries"]:
             frames.setdefault(frame_end, {})[key] = accumulator
         state = SlidingState(frames, watermark_ms)
-        self.windows = Sliding(config, _aggregate(self._words), state)
+        self.windows = BothSliding(config, self._words["aggregate"], _aggregate(self._words), state)
 
 
 def _sliding(vector: dict) -> Verdict:
@@ -163,7 +164,7 @@ def _sessions_with(vector: dict, touching: Touching, shift_ms: int) -> Verdict:
     """`shift_ms` 1: sessions kept apart, but closed a millisecond later, which is what Jet does."""
     words = vector["config"]
     config = SessionConfig(words["timeout"], touching, late_rule=LateRule.EVENT)
-    sessions = Sessions(config, AGGREGATES["count"])
+    sessions: Sessions = BothSessions(config, "count", AGGREGATES["count"])
     for index, step in enumerate(vector["steps"]):
         op, made, late = step["op"], [], False
         if op == "restore":
@@ -202,7 +203,7 @@ def _event(sessions: Sessions, config: SessionConfig, step: dict, shift_ms: int)
 def _restored(config: SessionConfig, step: dict, shift_ms: int) -> Sessions:
     watermark_ms = common_window_end(step["watermarks"], guarantee_of(step["guarantee"])) - shift_ms
     held = {key: tuple(Session(*numbers) for numbers in windows) for key, windows in step["windows"].items()}
-    return Sessions(config, AGGREGATES["count"], SessionState(held, watermark_ms))
+    return BothSessions(config, "count", AGGREGATES["count"], SessionState(held, watermark_ms))
 
 
 WINDOWS: Mapping[str, Callable[[dict], Verdict]] = {

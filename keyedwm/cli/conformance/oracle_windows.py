@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from keyedwm.cli.conformance.aggregates import AGGREGATES
+from keyedwm.cli.conformance.engine import BothSessions, BothSliding
 from keyedwm.core.aggregate import Aggregate, WindowResult
 from keyedwm.core.late import Late, LateRule
-from keyedwm.core.sessions import SessionConfig, Sessions, Touching
+from keyedwm.core.sessions import SessionConfig, Touching
 from keyedwm.core.sliding import Sliding, SlidingConfig
 
 Player = Callable[[str, list], list]
@@ -26,10 +27,10 @@ class _Windows(Protocol):
 class TwoStages:
     """A first stage that combines events into frames, and a second one that combines frames into windows."""
 
-    def __init__(self, config: SlidingConfig, aggregate: Aggregate) -> None:
+    def __init__(self, config: SlidingConfig, name: str, aggregate: Aggregate) -> None:
         frames = SlidingConfig(config.slide_ms, config.slide_ms, config.offset_ms, late_rule=config.late_rule)
         self._first = Sliding(frames, Aggregate(aggregate.create, aggregate.accumulate, aggregate.combine))
-        self._second = Sliding(config, aggregate)
+        self._second = BothSliding(config, name, aggregate)
 
     def event(self, event_ms: int, key: object, value: object) -> Results:
         """Into the first stage."""
@@ -79,9 +80,10 @@ def _sliding(default_rule: LateRule) -> Callable[[dict], Player]:
             lateness_ms=config.get("lateness", 0),
             late_rule=LateRule(config.get("late_rule", default_rule.value)),
         )
-        aggregate = AGGREGATES[config["aggregate"]]
+        name = config["aggregate"]
+        aggregate = AGGREGATES[name]
         two_stages = config.get("stages", 1) == 2 and settings.late_rule is LateRule.FRAME
-        return _player(TwoStages(settings, aggregate) if two_stages else Sliding(settings, aggregate))
+        return _player(TwoStages(settings, name, aggregate) if two_stages else BothSliding(settings, name, aggregate))
 
     return make
 
@@ -94,7 +96,7 @@ def _sessions(late_rule: LateRule) -> Callable[[dict], Player]:
             lateness_ms=config.get("lateness", 0),
             late_rule=late_rule,
         )
-        return _player(Sessions(settings, AGGREGATES[config["aggregate"]]))
+        return _player(BothSessions(settings, config["aggregate"], AGGREGATES[config["aggregate"]]))
 
     return make
 

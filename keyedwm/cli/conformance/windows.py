@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from keyedwm.cli.conformance.aggregates import AGGREGATES
+from keyedwm.cli.conformance.engine import BothSessions, BothSliding
 from keyedwm.cli.conformance.verdict import MATCH, Verdict, compare, fail
 from keyedwm.core.aggregate import WindowResult
 from keyedwm.core.frames import floor_frame
@@ -62,13 +63,15 @@ def _merge(vector: dict) -> Verdict:
 
 
 def _operator(config: Mapping) -> Sliding | Sessions:
-    aggregate = AGGREGATES[config["agg"]]
+    name, aggregate = config["agg"], AGGREGATES[config["agg"]]
     if "gap" in config:
         rule = LateRule.EVENT if config.get("late") == "ts<wm" else LateRule.WINDOW
-        return Sessions(SessionConfig(config["gap"], Touching(config["touch"]), late_rule=rule), aggregate)
+        return BothSessions(SessionConfig(config["gap"], Touching(config["touch"]), late_rule=rule), name, aggregate)
     slide_ms = config["slide"]
     size_ms = slide_ms if config.get("stage") == "accumulate-by-frame" else config["size"]
-    return Sliding(SlidingConfig(size_ms, slide_ms, config.get("offset", 0), late_rule=LateRule.FRAME), aggregate)
+    return BothSliding(
+        SlidingConfig(size_ms, slide_ms, config.get("offset", 0), late_rule=LateRule.FRAME), name, aggregate
+    )
 
 
 def _windows(vector: dict) -> Verdict:
