@@ -20,6 +20,7 @@ from pyspark_wm_sink.stage import StagedFile
 
 # How far back the record is looked for, step by step: it is nearly always in the newest commit.
 _LOOK_BACK: tuple[int | None, ...] = (1, 32, 1_024, None)
+_TORN = "Json error"  # deltalake has no kind of error for an entry that is no JSON
 _NULLABILITY = ("nullable", "containsNull", "valueContainsNull", "metadata")
 
 
@@ -30,6 +31,10 @@ def open_table(path: str, storage: Mapping[str, str]) -> DeltaTable | None:
             return None
         return DeltaTable(path, storage_options=dict(storage))
     except (DeltaError, OSError) as error:
+        if _TORN in str(error):
+            raise InputError(
+                f"the log of the Delta table {path} is damaged ({first_line(error)}): restore its last entry"
+            ) from error
         raise UnavailableError(f"the Delta table {path} could not be opened: {first_line(error)}") from error
 
 

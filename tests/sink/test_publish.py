@@ -341,3 +341,16 @@ def test_equal_records_have_equal_text_and_come_back_whole(tmp_path):
     text = DeltaTable(tmp_path).history(1)[0]["keyedwm"]
     assert Record.from_json(text).to_json() == text
     assert Record.from_json(text).channels["t-0"].offset == 7
+
+
+def test_a_torn_log_is_named_as_damage_and_nothing_is_published(table):
+    to = how(table)
+    publish(to, [staged(to, [1])], batch=0)
+    newest = max((table / "_delta_log").glob("*.json"))
+    whole = newest.read_text()
+    newest.write_text(whole[:-20])
+    with pytest.raises(InputError, match=r"the log of the Delta table .* is damaged .*: restore its last entry"):
+        publish(to, [staged(to, [2], batch=1)], batch=1)
+    newest.write_text(whole)
+    publish(to, [staged(to, [2], batch=1)], batch=1)
+    assert numbers(table) == [1, 2]
