@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help install java demo test lint unit mutants broker lock clean
+.PHONY: help install java demo test lint unit campaign mutants broker lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ lint: install
 
 unit: install
 	@$(BIN)/pytest
+
+campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7), and count what is lost, doubled, reordered
+	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED))
 
 mutants: install  ## break every rule on purpose: the suite must notice each (a quarter of an hour)
 	@$(BIN)/python tests/mutants/run.py

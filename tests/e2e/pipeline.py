@@ -1,12 +1,20 @@
-"""The program that the kill campaign kills: one Spark, two queries on one topic, each into its own Delta table.
+"""The program that the campaign kills: one Spark, and the queries of one target on one topic.
 
-Run: python -m tests.e2e.pipeline BOOTSTRAP TOPIC DIRECTORY forever|to-the-end
+Run: python -m tests.e2e.pipeline DIRECTORY WHO   (WHO `second` gives up at its first error, the others try again)
+
+Rule: it decides nothing. `wanted.json` says what to run, `told.jsonl` hears what happened; a query that failed is
+started again from its checkpoint, in the same Spark. It ends with the process that started it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,23 +22,48 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-# A killed run takes small bites, so that a kill falls into many different places; the last one eats up what is left.
-BITE, REST = "120", "1000000"
+BITE = "60"  # small batches: a kill falls into many different places
 LAG = "2 hours"
+LOOK_S = 0.05
+AGAIN_S = 0.3
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to run; `held`: nothing for now. `options` are the sink's, taken when a query starts."""
+
+    target: str
+    bootstrap: str
+    topic: str
+    disk: str
+    held: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, directory: Path) -> None:
+        aside = directory / "wanted.aside"
+        aside.write_text(json.dumps(asdict(self)))
+        aside.replace(directory / "wanted.json")
+
+    @staticmethod
+    def read(directory: Path) -> Wanted:
+        return Wanted(**json.loads((directory / "wanted.json").read_text()))
 
 
 def session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     return (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,4]")  # a task may fail three times
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.streaming.checkpointFileManagerClass", _FILES)
         # Killed while it writes its very first offset, Spark leaves a part of it and then refuses the checkpoint.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
         .config("spark.sql.streaming.minBatchesToRetain", "100000")  # the whole offset log is looked at afterwards
@@ -38,51 +71,106 @@ def session() -> SparkSession:
     )
 
 
-def source(spark: SparkSession, bootstrap: str, topic: str, bite: str) -> DataFrame:
+def _source(spark: SparkSession, wanted: Wanted) -> DataFrame:
     return (
         spark.readStream.format("keyedwm")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", topic)
+        .option("kafka.bootstrap.servers", wanted.bootstrap)
+        .option("kafka.request.timeout.ms", "3000")
+        .option("subscribe", wanted.topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", bite)
+        .option("maxOffsetsPerTrigger", BITE)
         .option("watermarkLag", LAG)
         .option("idleTimeout", "none")
         .load()
     )
 
 
-def write(frame: DataFrame, directory: Path, name: str, snapshot: str, *, forever: bool) -> StreamingQuery:
-    writer = frame.writeStream.format("keyedwm").queryName(name).option("snapshot", snapshot)
-    writer = writer.option("path", str(directory / name)).option(
-        "checkpointLocation", str(directory / f"{name}.checkpoint")
-    )
-    return (writer if forever else writer.trigger(availableNow=True)).start()
+def _events(spark: SparkSession, directory: Path, wanted: Wanted) -> StreamingQuery:
+    return _started(_source(spark, wanted), directory, wanted, "events", {"snapshot": "barrier"})
 
 
-def main(bootstrap: str, topic: str, directory: str, mode: str) -> None:
+def _hours(spark: SparkSession, directory: Path, wanted: Wanted) -> StreamingQuery:
     from pyspark.sql import functions as F
 
     from keyedwm.spark import with_watermark
 
-    forever = mode == "forever"
-    spark = session()
-    rows = source(spark, bootstrap, topic, BITE if forever else REST)
     hours = (
-        with_watermark(rows)
+        with_watermark(_source(spark, wanted))
         .groupBy(F.window("event_time", "1 hour").alias("hour"), "partition")
         .count()
         .select(F.col("hour.start").alias("hour"), "partition", "count")
     )
-    queries = [
-        write(rows, Path(directory), "events", "barrier", forever=forever),
-        write(hours, Path(directory), "hours", "batch", forever=forever),
-    ]
-    # Turn by turn: whichever fails ends the program.
-    while not all([query.awaitTermination(1) for query in queries]):  # noqa: C419 - each has its turn
-        pass
-    spark.stop()
+    return _started(hours, directory, wanted, "hours", {"snapshot": "batch"})
+
+
+def _copy(spark: SparkSession, directory: Path, wanted: Wanted) -> StreamingQuery:
+    options = {
+        "kafka.bootstrap.servers": wanted.bootstrap,
+        "kafka.request.timeout.ms": "3000",
+        "topic": f"{wanted.topic}-out",
+        "ledger": f"{wanted.disk}/ledger",
+    }
+    return _started(_source(spark, wanted).drop("partition"), directory, wanted, "copy", options)
+
+
+def _started(rows: DataFrame, directory: Path, wanted: Wanted, name: str, options: Mapping[str, str]) -> StreamingQuery:
+    place = {} if wanted.target == "kafka" else {"path": f"{wanted.disk}/{name}"}
+    writer = rows.writeStream.format("keyedwm").queryName(name).options(**place, **options, **wanted.options)
+    return writer.option("checkpointLocation", str(directory / f"{name}.checkpoint")).start()
+
+
+QUERIES: Mapping[str, Mapping[str, Callable[[SparkSession, Path, Wanted], StreamingQuery]]] = {
+    "delta": {"events": _events, "hours": _hours},
+    "kafka": {"copy": _copy},
+}
+
+
+class Supervisor:
+    """Keeps the wanted queries running, and tells of each that starts, fails or is stopped."""
+
+    def __init__(self, directory: Path, who: str) -> None:
+        self.directory, self.who = directory, who
+        self.spark = session()
+        self.running: dict[str, StreamingQuery] = {}
+
+    def run(self) -> None:
+        parent = os.getppid()
+        while os.getppid() == parent:
+            wanted = Wanted.read(self.directory)
+            for name, start in QUERIES[wanted.target].items():
+                if not self._tend(name, partial(start, self.spark, self.directory, wanted), wanted.held):
+                    return
+            time.sleep(LOOK_S)
+
+    def _tend(self, name: str, start: Callable[[], StreamingQuery], held: bool) -> bool:
+        """Whether to go on."""
+        from pyspark.errors import PySparkException
+
+        query = self.running.get(name)
+        try:
+            if query is None and not held:
+                self.running[name] = start()
+                self._tell("started", name)
+            elif query is not None and not query.isActive:
+                raise query.exception() or RuntimeError(f"query {name} ended by itself")
+            elif query is not None and held:
+                query.stop()
+                del self.running[name]
+                self._tell("stopped", name)
+        except PySparkException as error:
+            self.running.pop(name, None)
+            self._tell("failed", name, str(error))
+            time.sleep(AGAIN_S)
+            return self.who != "second"
+        return True
+
+    def _tell(self, what: str, name: str, error: str = "") -> None:
+        line = json.dumps({"who": self.who, "what": what, "name": name, "error": error})
+        with (self.directory / "told.jsonl").open("a") as file:
+            file.write(f"{line}\n")
 
 
 if __name__ == "__main__":
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    main(*sys.argv[1:])
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    Supervisor(Path(sys.argv[1]), sys.argv[2]).run()

@@ -1,0 +1,130 @@
+"""Break a running pipeline in every way, again and again, and count what a reader finds lost, doubled or out of order.
+
+Run: python -m tests.e2e.campaign --kills 40 --seed 7   (half of the kills for each target)
+
+Everything random comes from the seed; only where exactly a kill falls depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+
+from tests.e2e.faults import FAULTS  # noqa: E402
+from tests.e2e.feed import Findings  # noqa: E402
+from tests.e2e.targets import TARGETS  # noqa: E402
+from tests.e2e.world import World, world  # noqa: E402
+
+
+@dataclass
+class Outcome:
+    """What came of one target's kills."""
+
+    target: str
+    kinds: Counter
+    seconds: float
+    halfway: int
+    findings: Findings
+    failure: str = ""
+
+    @property
+    def clean(self) -> bool:
+        return self.findings.clean and not self.failure
+
+    def told(self) -> str:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self.kinds.most_common())
+        kills = self.kinds.total()
+        pace = f"{self.seconds / max(kills, 1):.1f} s a kill"
+        where = f"{self.halfway} drivers died between staging and publication"
+        return f"{self.target}: kills {kills} ({kinds}), {self.findings.told()}; {where}; {pace}"
+
+
+def drawn(target: str, kills: int, seed: int, only: Sequence[str]) -> list[str]:
+    """Which faults, in which order: each kind once if there is room, the rest by weight."""
+    rng = random.Random(f"{seed} {target} faults")
+    kinds = [kind for kind, fault in FAULTS.items() if target in fault.targets and (not only or kind in only)]
+    rng.shuffle(kinds)
+    rest = rng.choices(kinds, [FAULTS[kind].weight for kind in kinds], k=max(0, kills - len(kinds)))
+    order = [*kinds[:kills], *rest]
+    rng.shuffle(order)
+    return order
+
+
+def campaign(target: str, kills: int, seed: int, directory: Path, only: Sequence[str] = ()) -> Outcome:
+    """Strike one target; a round that fails ends it."""
+    outcome = Outcome(target, Counter(), 0.0, 0, Findings())
+    with world(directory, target, seed) as at:
+        outcome.findings = at.target.findings
+        began = time.monotonic()
+        try:
+            at.begin()
+            for number, kind in enumerate(drawn(target, kills, seed, only), 1):
+                outcome.kinds[kind] += 1
+                _round(at, kind, f"{target} {number}/{kills}")
+            at.finish()
+        except AssertionError as error:
+            outcome.failure = f"seed {seed}, {target}, kill {outcome.kinds.total()}: {error}\n{at.post_mortem()}"
+        outcome.seconds, outcome.halfway = time.monotonic() - began, at.halfway
+    return outcome
+
+
+def _round(at: World, kind: str, place: str) -> None:
+    began = time.monotonic()
+    at.feed.send(50, 150)
+    with at.expecting(FAULTS[kind].expected):
+        FAULTS[kind].strike(at)
+        at.drain()
+    print(f"{place:>14} {kind:12} {time.monotonic() - began:5.1f} s  {at.target.findings.told()}", flush=True)
+
+
+def run(targets: Sequence[str], kills: int, seed: int, only: Sequence[str] = ()) -> list[Outcome]:
+    """Share the kills among the targets; a failed one's directory is kept."""
+    outcomes = []
+    for number, target in enumerate(targets):
+        directory = Path(tempfile.mkdtemp(prefix=f"keyedwm-campaign-{target}-"))
+        share = kills // len(targets) + (number < kills % len(targets))
+        outcomes.append(campaign(target, share, seed, directory, only))
+        if outcomes[-1].clean:
+            shutil.rmtree(directory, ignore_errors=True)
+    return outcomes
+
+
+def summed(outcomes: Sequence[Outcome]) -> str:
+    kills = sum(outcome.kinds.total() for outcome in outcomes)
+    found = [outcome.findings for outcome in outcomes]
+    total = Findings(sum(f.lost for f in found), sum(f.doubled for f in found), sum(f.reordered for f in found))
+    return f"kills {kills}, {total.told()}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("KEYEDWM_SEED") or 20240229))
+    parser.add_argument("--targets", nargs="+", choices=sorted(TARGETS), default=sorted(TARGETS))
+    parser.add_argument("--faults", nargs="+", choices=sorted(FAULTS), default=(), help="only these")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nothing is left behind
+    print(f"seed {given.seed}", flush=True)
+    outcomes = run(given.targets, given.kills, given.seed, given.faults)
+    for outcome in outcomes:
+        print(outcome.failure, *outcome.findings.other, sep="\n")
+        print(outcome.told())
+    print(summed(outcomes))
+    return 0 if all(outcome.clean for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

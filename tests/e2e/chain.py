@@ -1,0 +1,62 @@
+"""Two queries in a chain: Kafka to Kafka with control rows inline, and from there, propagated, to a Delta table.
+
+Run: python -m tests.e2e.chain BOOTSTRAP TOPIC DIRECTORY forever|to-the-end   (the topic between is TOPIC-between)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.e2e.pipeline import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+BITE = "40"  # offsets a batch
+
+
+def between(topic: str) -> str:
+    return f"{topic}-between"
+
+
+def _source(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> DataFrame:
+    reader = spark.readStream.format("keyedwm").option("kafka.bootstrap.servers", bootstrap)
+    return reader.options(subscribe=topic, startingOffsets="earliest", eventTime="json:$.t", **options).load()
+
+
+def upstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> DataStreamWriter:
+    rows = _source(spark, bootstrap, topic, maxOffsetsPerTrigger=BITE, idleTimeout="none").drop("partition")
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": between(topic), "controlRows": "inline"}
+    return rows.writeStream.format("keyedwm").options(
+        **given, checkpointLocation=str(directory / "upstream.checkpoint")
+    )
+
+
+def downstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> DataStreamWriter:
+    rows = _source(spark, bootstrap, between(topic), propagate="true")
+    return rows.writeStream.format("keyedwm").options(
+        path=str(directory / "table"), checkpointLocation=str(directory / "downstream.checkpoint")
+    )
+
+
+def main(bootstrap: str, topic: str, directory: str, mode: str) -> None:
+    spark = session()
+    queries = []
+    for make in (upstream, downstream):
+        writer = make(spark, bootstrap, topic, Path(directory))
+        if mode == "to-the-end":
+            writer.trigger(availableNow=True).start().awaitTermination()
+        else:
+            queries.append(writer.start())
+    if queries:
+        (Path(directory) / "running").touch()
+        spark.streams.awaitAnyTermination()
+
+
+if __name__ == "__main__":
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    main(*sys.argv[1:])

@@ -1,0 +1,133 @@
+"""The pipeline's process as the campaign sees it: start, kill, its Python workers, and what it tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.e2e.pipeline import QUERIES, Wanted
+from tests.tools import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+class Told(NamedTuple):
+    """One line of `told.jsonl`."""
+
+    who: str
+    what: str
+    name: str
+    error: str
+
+
+class Driver:
+    """One pipeline at a time, on one directory; `who` counts its lives."""
+
+    def __init__(self, directory: Path, wanted: Wanted) -> None:
+        self.directory, self.wanted = directory, wanted
+        self.lives = 0
+        self._process: subprocess.Popen | None = None
+        self._orphans: dict[int, str] = {}
+        wanted.write(directory)
+
+    def start(self, who: str | None = None) -> subprocess.Popen:
+        """Start a process; without `who` it is the driver's next life."""
+        with (self.directory / "log").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "tests.e2e.pipeline", self.directory, who or str(self.lives)],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        if who is None:
+            self.lives += 1
+            self._process = process
+        return process
+
+    def kill(self, process: subprocess.Popen | None = None) -> None:
+        """SIGKILL for the driver and its JVM at once; Spark's Python workers are zombies for a moment."""
+        process = process or self._process
+        if process is None:
+            return
+        self._orphans |= {pid: _command(pid) for pid in _descendants(process.pid)}
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        """Kill what is left of all lives."""
+        self.kill()
+        for pid, command in self._orphans.items():
+            if command and _command(pid) == command:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def tree(self) -> list[int]:
+        """The JVM and everything below it."""
+        return _descendants(self._process.pid) if self._process else []
+
+    def workers(self) -> list[int]:
+        """Spark's Python processes: the daemon, planners, tasks, commits."""
+        return [pid for pid in self.tree() if "pyspark" in _command(pid) and "java" not in _command(pid)]
+
+    def told(self) -> list[Told]:
+        path = self.directory / "told.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [Told(**json.loads(line)) for line in lines]
+
+    def want(self, **changes: object) -> None:
+        """Change what is wanted."""
+        self.wanted = replace(self.wanted, **changes)
+        self.wanted.write(self.directory)
+
+    def hold(self) -> None:
+        """Stop the queries and wait until they are."""
+        self.want(held=True)
+        names = set(QUERIES[self.wanted.target])
+        wait_until(lambda: not names & self._running(), "the queries stop")
+
+    def _running(self) -> set[str]:
+        running = set()
+        for told in self.told():
+            if told.who == str(self.lives - 1):
+                (running.add if told.what == "started" else running.discard)(told.name)
+        return running
+
+
+def _descendants(pid: int) -> list[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found, frontier = [], {pid}
+    while frontier := {child for child, parent in parents.items() if parent in frontier}:
+        found += sorted(frontier)
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def sleep_until(reached, limit_s: float) -> bool:
+    """Look very often, for a moment that is over soon; whether it came."""
+    over_at = time.monotonic() + limit_s
+    while not reached():
+        if time.monotonic() > over_at:
+            return False
+        time.sleep(0.0005)
+    return True

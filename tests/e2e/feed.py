@@ -1,0 +1,90 @@
+"""What is sent, and what of it is lost, doubled or out of order in an output: the exact answer to compare with."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.tools import Record, produce
+
+PARTITIONS = 3
+HOUR_MS = 3_600_000
+START_MS = 1_356_998_400_000
+STEP_MS = 5 * 60_000
+JITTER_MS = 110 * 60_000  # below the pipeline's lag of two hours: nothing is late by its own partition's promise
+SPREAD_MS = 6 * HOUR_MS  # how far each partition is ahead of the one before it
+LAG_MS = 2 * HOUR_MS
+
+
+class Feed:
+    """Numbered records of each partition, keyed by it; every round sends some more."""
+
+    def __init__(self, bootstrap: str, topic: str, rng: random.Random) -> None:
+        self.bootstrap, self.topic, self._random = bootstrap, topic, rng
+        self.sent: list[list[Record]] = [[] for _ in range(PARTITIONS)]
+        self._hours: Counter = Counter()
+        self._highest_ms = [START_MS] * PARTITIONS
+
+    def send(self, least: int, most: int) -> None:
+        records = []
+        for partition, sent in enumerate(self.sent):
+            new = [self._record(partition, len(sent) + i) for i in range(self._random.randint(least, most))]
+            sent.extend(new)
+            records += new
+            self._hours.update((record.timestamp_ms // HOUR_MS * HOUR_MS, partition) for record in new)
+            self._highest_ms[partition] = max(self._highest_ms[partition], *(r.timestamp_ms for r in new))
+        produce(self.bootstrap, self.topic, records)
+
+    def _record(self, partition: int, number: int) -> Record:
+        ms = START_MS + partition * SPREAD_MS + number * STEP_MS + self._random.randrange(JITTER_MS)
+        return Record(partition, ms, b"%d:%d:%d" % (partition, number, ms), b"%d" % partition)
+
+    def closed_hours(self) -> Counter:
+        """(hour, partition, count) of every hour that the coalesced watermark has closed."""
+        watermark_ms = min(self._highest_ms) - LAG_MS
+        return Counter({(h, p, count): 1 for (h, p), count in self._hours.items() if h + HOUR_MS <= watermark_ms})
+
+
+@dataclass
+class Findings:
+    """What an output has wrong; `other` says it in words."""
+
+    lost: int = 0
+    doubled: int = 0
+    reordered: int = 0
+    other: list[str] = field(default_factory=list)
+
+    def told(self) -> str:
+        return f"lost {self.lost}, doubled {self.doubled}, reordered {self.reordered}"
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.doubled or self.reordered or self.other)
+
+
+class Tally:
+    """Holds every record of an output against what was sent, in the order in which it lies there."""
+
+    def __init__(self, feed: Feed, findings: Findings) -> None:
+        self._feed, self._findings = feed, findings
+        self._came: list[set[int]] = [set() for _ in range(PARTITIONS)]
+        self._highest = [-1] * PARTITIONS
+
+    def take(self, value: bytes) -> tuple[int, int]:
+        """Count one record; its partition and number."""
+        partition, number = map(int, value.split(b":")[:2])
+        sent = self._feed.sent[partition]
+        if number >= len(sent) or sent[number].value != value:
+            self._findings.other.append(f"{value!r} came and was never sent")
+        came = self._came[partition]
+        if number in came:
+            self._findings.doubled += 1
+        elif number < self._highest[partition]:
+            self._findings.reordered += 1
+        came.add(number)
+        self._highest[partition] = max(number, self._highest[partition])
+        return partition, number
+
+    def missing(self) -> int:
+        return sum(len(sent) - len(came) for sent, came in zip(self._feed.sent, self._came, strict=True))

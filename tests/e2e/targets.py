@@ -1,0 +1,235 @@
+"""The two targets: how an output is read as any reader would, and what is a moment worth a kill in each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.records import Wanted
+from keyedwm.kafka.values import Isolation
+from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally
+from tests.e2e.pipeline import QUERIES
+from tests.tools import cluster_at, make_topic
+
+
+class Target(ABC):
+    """One output of one feed."""
+
+    name: str
+
+    def __init__(self, bootstrap: str, directory: Path, disk: Path, feed: Feed) -> None:
+        self.bootstrap, self.directory, self.disk, self.feed = bootstrap, directory, disk, feed
+        self.findings = Findings()
+        self.tally = Tally(feed, self.findings)
+
+    @abstractmethod
+    def read(self) -> None:
+        """Take in what has become visible since the last time."""
+
+    @abstractmethod
+    def missing(self) -> int:
+        """How many rows of the exact answer are not visible; read before."""
+
+    @abstractmethod
+    def visible(self) -> object:
+        """What a reader can see now: equal as long as nothing is published."""
+
+    @abstractmethod
+    def staged(self) -> object:
+        """Changes when something is about to be published; asked very often."""
+
+    @abstractmethod
+    def halfway(self) -> bool:
+        """Whether something was staged or decided, and not yet published."""
+
+    @abstractmethod
+    def memory(self) -> list[Path]:
+        """The files of what was decided, the newest last."""
+
+    @abstractmethod
+    def damaged(self, whole: bytes, rng: random.Random) -> bytes:
+        """Such a file with a fault of the disk in it."""
+
+    def planned(self) -> object:
+        """Changes when a batch is planned; asked very often."""
+        return [_changed(self._checkpoint(name) / "offsets") for name in QUERIES[self.name]]
+
+    def completed(self, query: str) -> int:
+        """The last batch that Spark knows to be done, -1 for none."""
+        return max(_numbered(self._checkpoint(query) / "commits"), default=-1)
+
+    def judge(self) -> Findings:
+        """The last look: what no single round shows."""
+        self.findings.lost = self.missing()
+        for name in QUERIES[self.name]:
+            logged = list(_logged(self._checkpoint(name)))
+            # Spark adds batches of its own without news of ours (they close windows): these repeat the offset.
+            batches = [batch for batch, _ in itertools.groupby(batch for batch, _ in logged)]
+            if batches != list(range(len(batches))):
+                self.findings.other.append(f"{name}: the source's batches are {batches}")
+            self._look_for_steps_back(f"{name}, offset log", [watermark for _, watermark in logged])
+        return self.findings
+
+    def _checkpoint(self, query: str) -> Path:
+        return self.directory / f"{query}.checkpoint"
+
+    def _look_for_steps_back(self, where: str, watermarks: list[int | None]) -> None:
+        known = [w for w in watermarks if w is not None]
+        first = watermarks.index(known[0]) if known else 0
+        for a, b in itertools.pairwise(watermarks[first:]):
+            if a is not None and (b is None or b < a):
+                self.findings.other.append(f"{where}: the watermark went back from {a} to {b}")
+
+
+class DeltaTarget(Target):
+    """Two tables: the events themselves, and the closed hours of each partition."""
+
+    name = "delta"
+
+    def __init__(self, *given: object) -> None:
+        super().__init__(*given)
+        self._events, self._hours = DeltaLog(self.disk / "events"), DeltaLog(self.disk / "hours")
+        self._found_hours: Counter = Counter()
+
+    def read(self) -> None:
+        for rows in self._events.new():
+            places = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
+            for value, (partition, offset) in zip(rows["value"].to_pylist(), places, strict=True):
+                if self.tally.take(value) != (partition, offset):
+                    self.findings.other.append(f"{value!r} came with partition {partition} and offset {offset}")
+        for rows in self._hours.new():
+            starts_ms = (us // 1_000 for us in pc.cast(rows["hour"], pa.int64()).to_pylist())
+            found = Counter(zip(starts_ms, rows["partition"].to_pylist(), rows["count"].to_pylist(), strict=True))
+            self._found_hours += found
+
+    def missing(self) -> int:
+        return self.tally.missing() + (self.feed.closed_hours() - self._found_hours).total()
+
+    def visible(self) -> object:
+        return [path.name for path in self._events.files()]
+
+    def staged(self) -> object:
+        return [_changed(log.table) for log in (self._events, self._hours)]
+
+    def halfway(self) -> bool:
+        return any(_changed(log.table) > _changed(log.table / "_delta_log") for log in (self._events, self._hours))
+
+    def memory(self) -> list[Path]:
+        return self._events.files()
+
+    def damaged(self, whole: bytes, rng: random.Random) -> bytes:
+        """Torn in its last line: a log without checksums shows no other damage."""
+        return whole[: -rng.randrange(2, len(whole.splitlines()[-1]))]
+
+    def judge(self) -> Findings:
+        too_much = self._found_hours - self.feed.closed_hours()
+        self.findings.doubled += too_much.total()
+        self.findings.other += [f"hour {hour} is too much" for hour in sorted(too_much)]
+        published = [c["coalesced"].get("0") for c in self._events.records()]
+        self._look_for_steps_back("events, commits", published)
+        return super().judge()
+
+
+class DeltaLog:
+    """A table's log, read version by version, without any of our code."""
+
+    def __init__(self, table: Path) -> None:
+        self.table = table
+        self._read = 0
+
+    def files(self) -> list[Path]:
+        return sorted((self.table / "_delta_log").glob("*.json"))
+
+    def new(self) -> Iterator[pa.Table]:
+        """The files that were added since the last time."""
+        for path in self.files()[self._read :]:
+            self._read += 1
+            for action in _lines(path):
+                if action.get("add", {}).get("dataChange"):
+                    yield pq.ParquetFile(self.table / unquote(action["add"]["path"])).read()
+
+    def records(self) -> Iterator[dict]:
+        """What the sink left in each commit, oldest first."""
+        for path in self.files():
+            for action in _lines(path):
+                if "keyedwm" in action.get("commitInfo", {}):
+                    yield json.loads(action["commitInfo"]["keyedwm"])
+
+
+class KafkaTarget(Target):
+    """A topic whose records are the feed's, by key on one partition more."""
+
+    name = "kafka"
+
+    def __init__(self, *given: object) -> None:
+        super().__init__(*given)
+        self.topic = make_topic(self.bootstrap, f"{self.feed.topic}-out", PARTITIONS + 1)
+        self._next = dict.fromkeys(range(PARTITIONS + 1), 0)
+
+    def read(self) -> None:
+        ends = self._ends()
+        ranges = [Range(self.topic, p, self._next[p], ends[p]) for p in ends if ends[p] > self._next[p]]
+        for part in read_ranges(cluster_at(self.bootstrap), ranges, Wanted(), Isolation.READ_COMMITTED):
+            for value in part.records.value.to_pylist():
+                self.tally.take(value)
+        self._next = ends
+
+    def missing(self) -> int:
+        return self.tally.missing()
+
+    def visible(self) -> object:
+        """Not the ends: an aborted transaction moves those too."""
+        self.read()
+        return self.tally.missing()
+
+    def staged(self) -> object:
+        return self.halfway()
+
+    def halfway(self) -> bool:
+        return any(path.name.endswith(".decided.json") for path in self.memory())
+
+    def damaged(self, whole: bytes, rng: random.Random) -> bytes:
+        at = rng.randrange(len(whole))
+        return rng.choice([whole[:at], whole[:at] + b"\0" + whole[at + 1 :]])
+
+    def memory(self) -> list[Path]:
+        return sorted(path for path in (self.disk / "ledger").glob("*.json") if path.name != "run.json")
+
+    def _ends(self) -> dict[int, int]:
+        places = [(self.topic, partition) for partition in self._next]
+        found = cluster_at(self.bootstrap).latest(places, Isolation.READ_COMMITTED)
+        return {where.partition: end for where, end in found.items()}
+
+
+TARGETS = {target.name: target for target in (DeltaTarget, KafkaTarget)}
+
+
+def _lines(path: Path) -> Iterable[dict]:
+    return (json.loads(line) for line in path.read_text().splitlines())
+
+
+def _changed(directory: Path) -> int:
+    return directory.stat().st_mtime_ns if directory.exists() else 0
+
+
+def _numbered(directory: Path) -> list[int]:
+    return sorted(int(p.name) for p in directory.iterdir() if p.name.isdigit()) if directory.exists() else []
+
+
+def _logged(checkpoint: Path) -> Iterator[tuple[int, int | None]]:
+    """(the source's batch number, coalesced watermark) of every entry of Spark's offset log."""
+    for number in _numbered(checkpoint / "offsets"):
+        offset = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[2])
+        if offset["version"] == 1:
+            yield offset["batch"], dict(map(tuple, offset["coalesced"]["emitted"])).get(0)

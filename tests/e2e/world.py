@@ -1,0 +1,143 @@
+"""Everything that a fault can touch, and the rounds: send, strike, heal, drain, compare."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from keyedwm.testing.local import LocalBroker
+from keyedwm.testing.proxy import Proxy, broker_behind_proxy
+from tests.e2e.disk import Disk, disk, keep
+from tests.e2e.driver import Driver, Told, sleep_until
+from tests.e2e.feed import PARTITIONS, Feed, Findings
+from tests.e2e.pipeline import Wanted
+from tests.e2e.targets import TARGETS, Target
+from tests.tools import make_topic, wait_until
+
+LIMIT_S = 240.0
+# A crashed broker is let in again after its old session is over; transactions end on the second.
+BROKER = {
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
+# What a query may fail of when processes and networks die: our own word for it, or a Python process that is gone.
+RECOVERABLE = (
+    r"retry: nothing was lost|Python worker exited unexpectedly|worker .{0,40}(died|crashed|terminated)"
+    r"|EOFException|SocketException|Connection reset|Broken pipe|ClosedChannelException"
+)
+
+
+class CampaignError(AssertionError):
+    """A round that went wrong otherwise than by a wrong output."""
+
+
+class World:
+    """One target, one broker behind a proxy, one small disk, one directory, one seed."""
+
+    def __init__(self, directory: Path, target: str, seed: int, broker: LocalBroker, proxy: Proxy, full: Disk) -> None:
+        self.directory, self.broker, self.proxy, self.disk = directory, broker, proxy, full
+        self.random = random.Random(f"{seed} {target}")
+        topic = make_topic(broker.bootstrap, f"kills-{uuid.uuid4().hex[:12]}", PARTITIONS)
+        self.feed = Feed(broker.bootstrap, topic, self.random)
+        self.target: Target = TARGETS[target](broker.bootstrap, directory, full.path, self.feed)
+        self.driver = Driver(
+            directory, Wanted(target=target, bootstrap=proxy.bootstrap, topic=topic, disk=str(full.path))
+        )
+        self.allowed = RECOVERABLE
+        self._heard = 0
+        self.halfway = 0
+
+    def begin(self) -> None:
+        """Start the pipeline and see a first piece through."""
+        self.feed.send(20, 40)
+        self.driver.start()
+        self.drain()
+
+    def some_moment(self) -> None:
+        """Wait for a moment by chance: any, after a batch was planned, or right when it is staged or decided."""
+        kind = self.random.choice(["any", "planned", "staged", "staged"])
+        if kind == "any":
+            time.sleep(self.random.uniform(0, 1.5))
+        elif kind == "planned":
+            before = self.target.planned()
+            sleep_until(lambda: self.target.planned() != before, 3)
+            time.sleep(self.random.uniform(0, 0.5))
+        else:
+            before = self.target.staged()
+            sleep_until(lambda: self.target.staged() != before, 3)
+            time.sleep(self.random.choice([0, self.random.uniform(0, 0.02), self.random.uniform(0, 0.2)]))
+
+    def drain(self) -> None:
+        """Wait until everything sent is visible; what is not by then is lost."""
+        over_at = time.monotonic() + LIMIT_S
+        while time.monotonic() < over_at:
+            self.news()
+            if not self.driver.alive:
+                raise CampaignError("the pipeline's process ended by itself")
+            self.target.read()
+            if not self.target.missing():
+                return
+            time.sleep(0.05)
+        self.target.findings.lost = self.target.missing()
+        raise CampaignError(f"not everything came within {LIMIT_S:g} s: {self.target.findings.told()}")
+
+    def news(self) -> list[Told]:
+        """What the pipeline has told since the last time; refuses an error that none of the faults explains."""
+        told = self.driver.told()[self._heard :]
+        self._heard += len(told)
+        for one in told:
+            if one.what == "failed" and not re.search(self.allowed, one.error):
+                raise CampaignError(f"query {one.name} failed of what no fault explains: {one.error}")
+        return told
+
+    def refused(self, pattern: str, who: str | None = None) -> None:
+        """Wait until a query fails saying this."""
+
+        def heard() -> bool:
+            return any(re.search(pattern, t.error) for t in self.news() if who is None or t.who == who)
+
+        wait_until(heard, f"a query fails saying {pattern!r}", LIMIT_S)
+
+    @contextmanager
+    def expecting(self, pattern: str) -> Iterator[None]:
+        """Let queries fail of this as well."""
+        self.allowed = f"{RECOVERABLE}|{pattern}"
+        try:
+            yield
+        finally:
+            self.allowed = RECOVERABLE
+
+    def finish(self) -> Findings:
+        """Stop, and take the last look."""
+        self.drain()
+        self.driver.hold()
+        self.target.read()
+        return self.target.judge()
+
+    def post_mortem(self) -> str:
+        """What the queries failed of last, and where all of it is kept."""
+        keep(self.disk.path)
+        (self.directory / "broker.log").write_text(self.broker.log)
+        errors = [f"{told.name}: {told.error}" for told in self.driver.told() if told.what == "failed"][-3:]
+        said = "\n".join(line for line in "\n".join(errors).splitlines() if not line.lstrip().startswith("at "))
+        return f"{said[-6_000:]}\nkept: {self.directory}"
+
+
+@contextmanager
+def world(directory: Path, target: str, seed: int) -> Iterator[World]:
+    """A world that leaves no process and no mount behind."""
+    with ExitStack() as stack:
+        broker, proxy = stack.enter_context(broker_behind_proxy(BROKER))
+        full = stack.enter_context(disk(directory / "disk"))
+        made = World(directory, target, seed, broker, proxy, full)
+        stack.callback(made.driver.close)
+        yield made
