@@ -14,6 +14,7 @@ from typing import Any
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import boolean, choice, whole, wrong
+from keyedwm.kafka import token
 from keyedwm.kafka.properties import KNOWN
 from keyedwm.kafka.security import Security
 from keyedwm.kafka.values import Codec, Isolation
@@ -56,7 +57,7 @@ class ClientConfig:
         Raises OptionError naming `kafka.<property>`, the value (never a secret one) and what would be right.
         """
         given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - KNOWN)
+        unknown = sorted(set(given) - KNOWN - {token.PROPERTY})
         if unknown:
             _log.warning(
                 "properties unknown to Kafka's clients have no effect: %s", ", ".join(f"kafka.{n}" for n in unknown)

@@ -19,6 +19,7 @@ from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError
 from keyedwm.kafka.network import LOGIN_REFUSED, Manager, manager_settings
+from keyedwm.kafka.token import TokenError
 
 Answer = concurrent.futures.Future[Any]
 
@@ -128,10 +129,12 @@ class Retry:
 
 def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
     """The error for the user, if asking again is of no use."""
+    if isinstance(error, TokenError):
+        return AccessError(f"no login at {config.addresses}: {error.args[0]}")
     if isinstance(error, LOGIN_REFUSED):
         return AccessError(
             f"the brokers at {config.addresses} refused the login with {config.security.mechanism.value}: "
-            "check kafka.sasl.jaas.config"
+            f"check {config.security.mechanism.settled_by}"
         )
     if isinstance(error, wire_errors.IncompatibleBrokerVersion):
         return OptionError(

@@ -10,11 +10,14 @@ import shlex
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, wrong
+from keyedwm.kafka import token
+from keyedwm.kafka.stores import Store
+
+_EXTENSION = "extension_"
 
 
 class Protocol(enum.Enum):
@@ -43,6 +46,12 @@ class Mechanism(enum.Enum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     GSSAPI = "GSSAPI"
+    OAUTHBEARER = "OAUTHBEARER"
+
+    @property
+    def settled_by(self) -> str:
+        """The option that a refused login is settled by."""
+        return f"kafka.{token.PROPERTY}" if self is Mechanism.OAUTHBEARER else "kafka.sasl.jaas.config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +63,11 @@ class Security:
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     kerberos_service: str = "kafka"
-    ca_file: str | None = None
-    ca_pem: str | None = None
-    certificate_file: str | None = None
-    key_password: str | None = field(default=None, repr=False)
+    token_provider: str | None = None
+    extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    trust: Store | None = None
+    trusted_pem: str | None = None
+    keys: Store | None = None
     check_hostname: bool = True
 
     @classmethod
@@ -79,31 +89,35 @@ class Security:
             "sasl_plain_username": self.username,
             "sasl_plain_password": self.password,
             "sasl_kerberos_service_name": self.kerberos_service,
+            "sasl_oauth_token_provider": self._provider(),
             "ssl_context": self._ssl_context() if self.protocol.tls else None,
         }
+
+    def _provider(self) -> token.Provider | None:
+        return None if self.token_provider is None else token.Provider(self.token_provider, dict(self.extensions))
 
     def _ssl_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.check_hostname
-        try:
-            if self.ca_file or self.ca_pem:
-                context.load_verify_locations(self.ca_file, cadata=self.ca_pem)
-            else:
-                context.load_default_certs()
-        except (OSError, ValueError) as error:
-            raise OptionError(
-                f"option kafka.ssl.truststore.*: no PEM certificates can be read from it: {error}"
-            ) from error
-        try:
-            if self.certificate_file:
-                context.load_cert_chain(self.certificate_file, password=self.key_password or "")
-        except (OSError, ValueError) as error:
-            raise OptionError(
-                "option kafka.ssl.keystore.location: the file must hold a private key and its certificates in PEM, "
-                f"and kafka.ssl.key.password its password if it has one: {error}"
-            ) from error
+        if self.trust is not None:
+            self.trust.trust(context)
+        if self.trusted_pem is not None:
+            _trust_pem(context, self.trusted_pem)
+        if self.trust is None and self.trusted_pem is None:
+            context.load_default_certs()
+        if self.keys is not None:
+            self.keys.identify(context)
         return context
+
+
+def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
+    try:
+        context.load_verify_locations(cadata=pem)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"option kafka.ssl.truststore.certificates: no PEM certificates can be read from it: {error}"
+        ) from error
 
 
 def _tls(given: Mapping[str, str]) -> dict[str, Any]:
@@ -115,25 +129,11 @@ def _tls(given: Mapping[str, str]) -> dict[str, Any]:
             "option kafka.ssl.keystore.key cannot be given in place: give kafka.ssl.keystore.location, a PEM file"
         )
     return {
-        "ca_file": _pem(given, "truststore"),
-        "ca_pem": given.get("ssl.truststore.certificates"),
-        "certificate_file": _pem(given, "keystore"),
-        "key_password": given.get("ssl.key.password"),
+        "trust": Store.from_properties(given, "truststore"),
+        "trusted_pem": given.get("ssl.truststore.certificates"),
+        "keys": Store.from_properties(given, "keystore"),
         "check_hostname": bool(algorithm),
     }
-
-
-def _pem(given: Mapping[str, str], store: str) -> str | None:
-    """The file of a trust or key store; Java's own formats are refused with the command that converts them."""
-    name, path = f"kafka.ssl.{store}.location", given.get(f"ssl.{store}.location")
-    if path is None:
-        return None
-    if not Path(path).is_file():
-        raise wrong(name, path, "a readable file is wanted")
-    kind = given.get(f"ssl.{store}.type", "JKS")
-    if kind.upper() != "PEM":
-        raise wrong(f"kafka.ssl.{store}.type", kind, "PEM is wanted (keytool -exportcert -rfc writes it)")
-    return path
 
 
 def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
@@ -142,6 +142,8 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
     if mechanism is Mechanism.GSSAPI:
         settings["kerberos_service"] = given.get("sasl.kerberos.service.name", "kafka")
         return settings
+    if mechanism is Mechanism.OAUTHBEARER:
+        return settings | _oauth(given)
     login = _jaas(given.get("sasl.jaas.config"))
     for key in ("username", "password"):
         if key not in login:
@@ -150,6 +152,20 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
             )
         settings[key] = login[key]
     return settings
+
+
+def _oauth(given: Mapping[str, str]) -> dict[str, Any]:
+    """The provider, and the extensions that Java's client takes from the JAAS entry, too."""
+    name = given.get(token.PROPERTY)
+    if name is None:
+        raise OptionError(
+            f"option kafka.{token.PROPERTY} is missing: OAUTHBEARER needs module:function, a function without "
+            "arguments that returns a token (Java's callback handlers and token endpoints have no effect here)"
+        )
+    token.find(name)
+    login = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
+    found = {key.removeprefix(_EXTENSION): value for key, value in login.items() if key.startswith(_EXTENSION)}
+    return {"token_provider": name, "extensions": tuple(sorted(found.items()))}
 
 
 def _jaas(text: str | None) -> dict[str, str]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -85,13 +84,6 @@ def test_no_secret_shows() -> None:
         with pytest.raises(OptionError) as caught:
             ClientConfig.from_options(SASL | {"sasl.jaas.config": broken})
         assert "quoted" not in str(caught.value)
-
-
-def test_a_java_key_store_is_refused_with_what_is_wanted(tmp_path: Path) -> None:
-    store = tmp_path / "trust.jks"
-    store.write_bytes(b"\xfe\xed\xfe\xed")
-    with pytest.raises(OptionError, match=r"kafka\.ssl\.truststore\.type.*PEM"):
-        ClientConfig.from_options(HERE | {"security.protocol": "SSL", "ssl.truststore.location": str(store)})
 
 
 def test_equal_options_have_equal_digests_also_after_pickling() -> None:

@@ -87,6 +87,9 @@ def main() -> None:
         program.stream(f"sink-{number}", lambda: rows().select(*values), sink | {option: value})
     for number, (option, value) in enumerate(wrong["options"]["table"]):
         program.stream(f"table-{number}", rows, table | {option: value})
+    for number, (option, value) in enumerate(given["tokens"]):
+        given_token = {"kafka.sasl.mechanism": "OAUTHBEARER", option: value}
+        program.stream(f"token-{number}", lambda given=given_token: rows(**given).select(*values), sink | given_token)
     program.stream("damaged", lambda: rows(subscribe=given["damaged"]), table)
     program.stream("damaged-accepted", lambda: rows(subscribe=given["damaged"], failOnDataLoss="false"), table)
     options = given["source"] | {"subscribe": given["topic"]}

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tests.secured import KEY_PASSWORD, PASSWORD, Secured, login
+from tests.tokens import BEGINNING
 
 ROOT = Path(__file__).parents[2]
 # Every Python process of the program tells everything; py4j alone would repeat the program's own calls word for word.
@@ -29,7 +30,7 @@ class Planted:
     """Values to look for, by name."""
 
     def __init__(self) -> None:
-        self.values = {"password": PASSWORD, "key password": KEY_PASSWORD}
+        self.values = {"password": PASSWORD, "key password": KEY_PASSWORD, "token": BEGINNING}
 
     def __call__(self, name: str) -> str:
         return self.values.setdefault(name, f"planted-{secrets.token_hex(8)}")
@@ -83,6 +84,8 @@ def wrong_options(planted: Planted, home: Path) -> dict[str, list[tuple[str, str
 
 def settings(secured: Secured, planted: Planted, topics: tuple[str, str, str], home: Path) -> dict[str, Any]:
     """What the program is given: options of source and sinks with passwords wherever Kafka takes one."""
+    from keyedwm.kafka.token import PROPERTY
+
     kafka = secured.options(ssl_keystore_type="PEM", ssl_keystore_location=str(secured.home / "locked.pem")) | {
         "ssl.key.password": KEY_PASSWORD,
         "ssl.keystore.password": planted("key store"),
@@ -95,6 +98,7 @@ def settings(secured: Secured, planted: Planted, topics: tuple[str, str, str], h
         "home": str(home), "topic": topics[0], "damaged": topics[1], "source": prefixed,
         "sink": prefixed | {"topic": topics[2], "snapshot": "batch"},
         "table": {"path": str(home / "table"), "storage.aws_secret_access_key": planted("storage")},
+        "tokens": [(f"kafka.{PROPERTY}", f"tests.tokens:{name}") for name in ("good", "failing", "empty")],
         "wrong": {
             "login": login("plain.Plain", username="boss", password=planted("wrong password")),
             "options": wrong_options(planted, secured.home),
@@ -113,12 +117,14 @@ def test_nothing_secret_is_ever_printed(secured: Secured, topics: tuple[str, str
     paths = os.pathsep.join([str(loud), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.planted", str(config)],
-        env=os.environ | {"PYTHONPATH": paths}, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        env=os.environ | {"PYTHONPATH": paths, "PLANTED_TOKEN": planted("words of a token provider")},
     )  # fmt: skip
+    (tmp_path / "said").write_bytes(done.stdout)
     said = done.stdout.decode(errors="replace")
-    assert done.returncode == 0, said[-3_000:]
+    assert done.returncode == 0, f"see {tmp_path / 'said'}"
     for line in EXPECTED:
-        assert line in said, f"{line!r} was not said:\n{said[-3_000:]}"
+        assert line in said, f"{line!r} was not said, see {tmp_path / 'said'}"
     written = [path for path in home.rglob("*") if path.is_file()]
     assert {"offsets", "commits", "_delta_log", "keyedwm"} <= {part for path in written for part in path.parts}
     assert planted.found_in(done.stdout) == set()
@@ -131,6 +137,7 @@ EXPECTED = (
     "refused the login with PLAIN", "no Kafka broker answered at 127.0.0.1:1", "has a wrong checksum",
     "is unknown to the keyedwm source", "is unknown to the keyedwm sink", "is not closed by a quote",
     "has no username", "kafka.ssl.key.password its password", "cannot be given in place",
+    "== token-0 ended", "tests.tokens:failing raised ConnectionError", "tests.tokens:empty gave no token",
     "properties unknown to Kafka's clients have no effect: kafka.sasl.password",
     "DEBUG:kafka", "INFO:keyedwm.source", "INFO MicroBatchExecution", "== Analyzed Logical Plan ==",
 )  # fmt: skip
