@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.core.errors import InputError
-from keyedwm.windows.columns import Column, Ints, contiguous, ints
+from keyedwm.windows.columns import Column, Ints, contiguous, ints, number
 from keyedwm.windows.kinds import Groups, Kind, Rows, Spans
 from keyedwm.windows.loops import add_by_group, add_by_span
 
 _INT64 = pa.int64()
-_TOTAL, VALUES = pa.field("total", _INT64), pa.field("values", _INT64)
+_TOTAL, VALUES = number("total"), number("values")
 
 
 class RowCount(Kind):

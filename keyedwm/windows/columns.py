@@ -44,10 +44,19 @@ def contiguous(chunked: pa.ChunkedArray | pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def from_arrow(chunked: pa.ChunkedArray | pa.Array) -> Column:
-    """The reverse of `to_arrow`: int64 without nulls becomes numpy."""
+def number(name: str) -> pa.Field:
+    """The field of a column that is held as numpy: int64, never null."""
+    return pa.field(name, pa.int64(), nullable=False)
+
+
+def from_arrow(field: pa.Field, chunked: pa.ChunkedArray) -> Column:
+    """The reverse of `to_arrow`."""
     array = contiguous(chunked)
-    return ints(array) if pa.types.is_int64(array.type) and not array.null_count else array
+    return ints(array) if _is_number(field) else array
+
+
+def _is_number(field: pa.Field) -> bool:
+    return pa.types.is_int64(field.type) and not field.nullable
 
 
 def ints(array: pa.Array) -> Ints:
@@ -55,9 +64,9 @@ def ints(array: pa.Array) -> Ints:
     return array.to_numpy(zero_copy_only=True)
 
 
-def empty(field_type: pa.DataType) -> Column:
-    """A column of this type without values."""
-    return np.empty(0, np.int64) if pa.types.is_int64(field_type) else pa.array([], field_type)
+def empty(field: pa.Field) -> Column:
+    """A column without values."""
+    return np.empty(0, np.int64) if _is_number(field) else pa.array([], field.type)
 
 
 def _none(chunked: pa.ChunkedArray) -> pa.Array:

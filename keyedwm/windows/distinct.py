@@ -111,8 +111,11 @@ def _estimates(offsets: Ints, codes: NDArray[np.uint16], first: Ints, behind: In
             high += 1
         if first[at] >= border:
             for row in range(high - 1, first[at] - 1, -1):
-                front[high - 1 - row] = front[high - 2 - row] if row + 1 < high else 0
-                _take_in(front[high - 1 - row], offsets, codes, row)
+                registers = front[high - 1 - row]
+                registers[:] = 0
+                if row + 1 < high:
+                    registers[:] = front[high - 2 - row]
+                _take_in(registers, offsets, codes, row)
             border = high
             back[:] = 0
         estimates[at] = _estimate(np.maximum(front[border - 1 - first[at]], back))

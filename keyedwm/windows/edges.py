@@ -1,8 +1,8 @@
 # ruff: noqa: ARG002  an aggregate is given what every aggregate is given
 """The first and the last value of a window.
 
-Rule: by event time; rows of the same time by the plan's order columns, then by the value itself (nulls highest), so it
-never matters which row came first. A null is a value like any other.
+Rule: by event time; rows of the same time by the plan's order columns, then by the value itself (null only if there
+is nothing else), so it never matters which row came first. Otherwise a null is a value like any other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.windows.columns import Column, Ints, take, to_arrow
+from keyedwm.windows.columns import Column, Ints, number, take, to_arrow
 from keyedwm.windows.extremes import is_sortable
 from keyedwm.windows.kinds import Groups, Kind, Rows, Spans
 from keyedwm.windows.loops import lowest_by_group
@@ -37,7 +37,7 @@ class Edge(Kind):
     def fields(self) -> tuple[pa.Field, ...]:
         """Event time, order columns, value."""
         order = (pa.field(f"order{number}", found) for number, found in enumerate(self.order))
-        return (pa.field("time", pa.int64()), *order, pa.field("value", self.result))
+        return (number("time"), *order, pa.field("value", self.result))
 
     def lift(self, values: pa.Array, rows: Rows) -> list[Column]:
         """The row itself."""
@@ -71,10 +71,7 @@ class Edge(Kind):
         names = [str(number) for number in range(len(decide))]
         table = pa.table([pa.array(ids[rows]), *(column.take(places) for column in decide)], names=["group", *names])
         direction = "descending" if self.is_last else "ascending"
-        order = pc.sort_indices(
-            table,
-            sort_keys=[("group", "ascending"), *((name, direction) for name in names)],
-            null_placement="at_start" if self.is_last else "at_end",
-        ).to_numpy()
+        keys = [("group", "ascending"), *((name, direction) for name in names)]
+        order = pc.sort_indices(table, sort_keys=keys).to_numpy()
         _, first = np.unique(ids[rows][order], return_index=True)
         return rows[order][first]

@@ -44,8 +44,11 @@ class Entries:
 
 def read_entries(plan: Plan, keys: Ints, table: pa.Table) -> Entries:
     """The entries of partials whose keys are these."""
-    names = iter(inner.name for inner in plan.accumulator_fields)
-    accumulators = tuple(tuple(from_arrow(table[next(names)]) for _ in kind.fields) for kind in plan.kinds)
+    outer = iter(plan.accumulator_fields)
+    accumulators = tuple(
+        tuple(from_arrow(field, table[field.name]) for _, field in zip(kind.fields, outer, strict=False))
+        for kind in plan.kinds
+    )
     return Entries(keys, ints(contiguous(table[ROWS])), accumulators)
 
 
@@ -54,7 +57,7 @@ def no_entries(plan: Plan) -> Entries:
     return Entries(
         np.empty(0, np.int64),
         np.empty(0, np.int64),
-        tuple(tuple(empty(inner.type) for inner in kind.fields) for kind in plan.kinds),
+        tuple(tuple(empty(inner) for inner in kind.fields) for kind in plan.kinds),
     )
 
 

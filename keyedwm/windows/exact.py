@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from keyedwm.compiled import compiled
 from keyedwm.windows.additive import VALUES, present
-from keyedwm.windows.columns import Column, Ints, contiguous
+from keyedwm.windows.columns import Column, Ints, contiguous, number
 from keyedwm.windows.kinds import Groups, Kind, Rows, Spans
 from keyedwm.windows.loops import add_by_group, add_by_span
 
 # An accumulator is a row (top, four places from `top` down). top: -1 nothing, from 256 on flags of what is not finite.
 _WIDTH = 5
-_FIELDS = tuple(pa.field(name, pa.int64()) for name in ("top", "place0", "place1", "place2", "place3"))
+_FIELDS = tuple(number(name) for name in ("top", "place0", "place1", "place2", "place3"))
 _INFINITE, _POSITIVE, _NEGATIVE, _NAN = 256, 1, 2, 4
 
 

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from keyedwm.core.errors import OptionError
 from keyedwm.windows.additive import present
-from keyedwm.windows.columns import Column, Ints, contiguous, ints
+from keyedwm.windows.columns import Column, Ints, contiguous, ints, number
 from keyedwm.windows.kinds import Groups, Kind, Rows, Spans
 from keyedwm.windows.loops import lowest_by_group, lowest_by_span
 
 _NOTHING = np.int64(2**63 - 1)
-_ORDER, _MISSING = pa.field("order", pa.int64()), pa.field("missing", pa.int64())
+_ORDER, _MISSING = number("order"), number("missing")
 
 
 def extreme(name: str, found: pa.DataType, *, highest: bool) -> Kind:
@@ -110,9 +110,8 @@ class RankedExtreme(Kind):
 
     def _lowest(self, values: pa.Array, lowest: Callable[[Ints], Ints]) -> list[Column]:
         encoded = pc.dictionary_encode(values)
-        order = pc.sort_indices(
-            encoded.dictionary, sort_keys=[("", "descending" if self.highest else "ascending")]
-        ).to_numpy()
+        direction = "descending" if self.highest else "ascending"
+        order = pc.sort_indices(encoded.dictionary, sort_keys=[("", direction)]).to_numpy().astype(np.int64)
         rank = np.empty(len(order) + 1, np.int64)
         rank[order] = np.arange(len(order))
         rank[-1] = len(order)  # null

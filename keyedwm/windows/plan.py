@@ -183,7 +183,7 @@ class Plan:
     def accumulator_fields(self) -> list[pa.Field]:
         """The hidden columns that hold the accumulators, aggregate by aggregate."""
         return [
-            pa.field(f"{HIDDEN}{number}_{inner.name}", inner.type)
+            inner.with_name(f"{HIDDEN}{number}_{inner.name}")
             for number, kind in enumerate(self.kinds)
             for inner in kind.fields
         ]
