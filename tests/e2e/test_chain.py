@@ -19,13 +19,13 @@ from tests.sink.conftest import records_of
 from tests.tools import Record, make_topic, produce, wait_until
 
 ROOT = Path(__file__).parents[2]
-CHANNELS, ROWS, KILLS = 2, 600, 4
+CHANNELS, ROWS, KILLS = 2, 320, 2
 
 
 def start(kafka, topic: str, directory: Path, mode: str) -> subprocess.Popen:
     command = [sys.executable, "-W", "ignore", "-m", "tests.e2e.chain", kafka.bootstrap, topic, str(directory), mode]
-    log = (directory / "log").open("a")
-    return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    with (directory / "log").open("a") as log:
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
 
 def kill(running: subprocess.Popen) -> None:
@@ -42,6 +42,12 @@ def feed(kafka, topic: str, first: int, count: int) -> None:
             value = json.dumps({"p": p, "n": n, "t": t}).encode()
             records.append(Record(p, 0, value, f"{p}:{n}".encode()))
     produce(kafka.bootstrap, topic, records)
+
+
+def version_of(directory: Path) -> int:
+    """How many versions the table has had."""
+    log = directory / "table" / "_delta_log"
+    return len(list(log.glob("*.json"))) if log.exists() else 0
 
 
 def rows_of(table: DeltaTable) -> list[dict]:
@@ -70,8 +76,10 @@ def test_two_jobs_in_a_chain_are_killed_and_every_table_version_is_a_snapshot_of
         running = start(kafka, topic, tmp_path, "forever")
         try:
             wait_until(lambda at=running: running_file.exists() or at.poll() is not None, "both queries", 120)
+            before = version_of(tmp_path)
             feed(kafka, topic, round_ * ROWS // KILLS, ROWS // KILLS)
-            time.sleep(chance.uniform(1.0, 7.0))
+            wait_until(lambda at=before: version_of(tmp_path) > at + 1, "rows at the end of the chain", 120)
+            time.sleep(chance.uniform(0.0, 3.0))
             assert running.poll() is None, (tmp_path / "log").read_text()[-4_000:]
         finally:
             kill(running)
