@@ -83,7 +83,7 @@ def campaign(target: str, kills: int, seed: int, directory: Path, only: Sequence
 
 def _round(at: World, kind: str, place: str) -> None:
     began = time.monotonic()
-    at.feed.send(50, 150)
+    at.feed.send(30, 90)
     with at.expecting(FAULTS[kind].expected):
         FAULTS[kind].strike(at)
         at.drain()

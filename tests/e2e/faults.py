@@ -73,6 +73,7 @@ def disk_full(world: World) -> None:
     """Nothing fits on the disk of the ledger or of the tables: a clear error, and nothing becomes visible."""
     world.some_moment()
     world.disk.fill(world.driver.tree)
+    world.feed.send(20, 40)
     try:
         world.refused(_FULL)
         before = world.target.visible()
@@ -93,6 +94,7 @@ def damage(world: World) -> None:
     whole = newest.read_bytes()
     newest.write_bytes(world.target.damaged(whole, world.random))
     before = world.target.visible()
+    world.feed.send(20, 40)
     world.driver.want(held=False)
     world.refused(_DAMAGED)
     world.driver.hold()
@@ -141,8 +143,8 @@ def duplicate(world: World) -> None:
         while second.poll() is None:
             if time.monotonic() > over_at:
                 raise CampaignError("two queries run on one checkpoint")
-            world.feed.send(5, 10)
-            time.sleep(0.2)
+            world.feed.send(1, 3)
+            time.sleep(0.5)
         world.refused(_TWICE, "second")
     finally:
         world.driver.kill(second)
@@ -154,13 +156,13 @@ _TWICE = r"CONCURRENT_STREAM_LOG_UPDATE|has taken over the ledger|copies of one 
 _LOST = r"were not committed before the broker ended them"
 
 FAULTS: Mapping[str, Fault] = {
-    "driver": Fault(driver, 6),
-    "worker": Fault(worker, 8),
-    "broker": Fault(broker, 4),
-    "cut": Fault(cut, 5),
-    "half-open": Fault(half_open, 5),
-    "disk-full": Fault(disk_full, 1, expected=_FULL),
-    "damage": Fault(damage, 1, expected=_DAMAGED),
+    "driver": Fault(driver, 8),
+    "worker": Fault(worker, 16),
+    "broker": Fault(broker, 6),
+    "cut": Fault(cut, 12),
+    "half-open": Fault(half_open, 10),
+    "disk-full": Fault(disk_full, 2, expected=_FULL),
+    "damage": Fault(damage, 2, expected=_DAMAGED),
     "slow-commit": Fault(slow_commit, 1, ("kafka",), expected=_LOST),
     "duplicate": Fault(duplicate, 1, expected=_TWICE),
 }

@@ -27,6 +27,10 @@ class Feed:
         self._highest_ms = [START_MS] * PARTITIONS
 
     def send(self, least: int, most: int) -> None:
+        produce(self.bootstrap, self.topic, self.grown(least, most))
+
+    def grown(self, least: int, most: int) -> list[Record]:
+        """That many more records for each partition."""
         records = []
         for partition, sent in enumerate(self.sent):
             new = [self._record(partition, len(sent) + i) for i in range(self._random.randint(least, most))]
@@ -34,7 +38,7 @@ class Feed:
             records += new
             self._hours.update((record.timestamp_ms // HOUR_MS * HOUR_MS, partition) for record in new)
             self._highest_ms[partition] = max(self._highest_ms[partition], *(r.timestamp_ms for r in new))
-        produce(self.bootstrap, self.topic, records)
+        return records
 
     def _record(self, partition: int, number: int) -> Record:
         ms = START_MS + partition * SPREAD_MS + number * STEP_MS + self._random.randrange(JITTER_MS)

@@ -34,6 +34,7 @@ RECOVERABLE = (
     r"retry: nothing was lost|Python worker exited unexpectedly|worker .{0,40}(died|crashed|terminated)"
     r"|EOFException|SocketException|Connection reset|Broken pipe|ClosedChannelException"
 )
+_STATE = "=== Streaming Query ==="  # what follows it in Spark's errors is plans and offsets
 
 
 class CampaignError(AssertionError):
@@ -127,9 +128,9 @@ class World:
         """What the queries failed of last, and where all of it is kept."""
         keep(self.disk.path)
         (self.directory / "broker.log").write_text(self.broker.log)
-        errors = [f"{told.name}: {told.error}" for told in self.driver.told() if told.what == "failed"][-3:]
-        said = "\n".join(line for line in "\n".join(errors).splitlines() if not line.lstrip().startswith("at "))
-        return f"{said[-6_000:]}\nkept: {self.directory}"
+        failed = [told for told in self.driver.told() if told.what == "failed"][-3:]
+        said = "\n".join(f"{told.name}: {told.error.partition(_STATE)[0].strip()}" for told in failed)
+        return f"{said}\nkept: {self.directory}"
 
 
 @contextmanager
