@@ -35,7 +35,7 @@ class Driver:
         self.directory, self.wanted = directory, wanted
         self.lives = 0
         self._process: subprocess.Popen | None = None
-        self._orphans: dict[int, str] = {}
+        self._sessions: set[int] = set()
         wanted.write(directory)
 
     def start(self, who: str | None = None) -> subprocess.Popen:
@@ -45,6 +45,7 @@ class Driver:
                 [sys.executable, "-W", "ignore", "-m", "tests.e2e.pipeline", self.directory, who or str(self.lives)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+        self._sessions.add(process.pid)
         if who is None:
             self.lives += 1
             self._process = process
@@ -55,7 +56,6 @@ class Driver:
         process = process or self._process
         if process is None:
             return
-        self._orphans |= {pid: _command(pid) for pid in _descendants(process.pid)}
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -63,8 +63,8 @@ class Driver:
     def close(self) -> None:
         """Kill what is left of all lives."""
         self.kill()
-        for pid, command in self._orphans.items():
-            if command and _command(pid) == command:
+        for pid, (_, session) in _processes().items():
+            if session in self._sessions:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -104,14 +104,21 @@ class Driver:
         return running
 
 
-def _descendants(pid: int) -> list[int]:
-    parents = {}
+def _processes() -> dict[int, tuple[int, int]]:
+    """(parent, session) of every process; the session stays the same when the parent is gone."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(OSError, ValueError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            with suppress(OSError):
+                _, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                found[int(entry.name)] = int(parent), int(session)
+    return found
+
+
+def _descendants(pid: int) -> list[int]:
+    processes = _processes()
     found, frontier = [], {pid}
-    while frontier := {child for child, parent in parents.items() if parent in frontier}:
+    while frontier := {child for child, (parent, _) in processes.items() if parent in frontier}:
         found += sorted(frontier)
     return found
 
