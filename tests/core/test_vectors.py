@@ -26,6 +26,17 @@ DECIDED = {
     "keyed-204": 2,  # rule 3
     "sess-106": 2,  # rule 11: touching sessions merge and close above their end, or neither
     "slide-113": 5,  # rule 11: a key whose total is 0 is still in the window
+    "session-lateness-inside": 3,  # rule 11: a late pane comes at once
+    "beam-late-hold-until-expiry": 2,
+    "beam-pane-early-ontime-late-final": 8,
+    "beam-session-early-late": 5,
+    "beam-closing-fire-always": 3,  # no pane when the allowed lateness is over
+    "beam-dropped-per-window": 0,  # a slide must divide the size
+    "stream-hopping-10-3-sum": 0,
+    "beam-hold-ignores-late-elements": 2,  # a result's event time is its window's end
+    "beam-output-time-earliest": 1,
+    "stream-hopping-10-5-out-of-order": 6,  # windows before time 0
+    "stream-two-windows-share-slices": 5,
     "join-106": 3,  # rule 13: what was emitted is part of the state
     "hist-001": 6,  # rules 6 and 7: exact, not a slot early
     "hist-006": 2,

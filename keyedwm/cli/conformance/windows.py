@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 
 from keyedwm.cli.conformance.aggregates import AGGREGATES
 from keyedwm.cli.conformance.engine import BothSessions, BothSliding
+from keyedwm.cli.conformance.golden_windows import flights, nexmark
 from keyedwm.cli.conformance.verdict import MATCH, Verdict, compare, fail
+from keyedwm.cli.conformance.window_streams import streams
 from keyedwm.core.aggregate import WindowResult
 from keyedwm.core.frames import floor_frame
 from keyedwm.core.late import Late, LateRule
@@ -143,6 +145,15 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "jet.sliding": _windows,
     "jet.session": _windows,
     "jet.frames": _windows,
-    "session.stream": _windows,
+    "session.stream": lambda vector: (streams if "input_rule" in vector else _windows)(vector),
+    "session.lateness": streams,
+    "sliding.stream": streams,
+    "multi.window": streams,
+    "count.window": streams,
+    "jet.cogroup": streams,
+    "beam.trigger": streams,
+    "beam.runner": streams,
+    "data.golden": flights,
+    "nexmark": nexmark,
     "keyed.watermark": _keyed_watermark,
 }
