@@ -13,6 +13,7 @@ import numpy as np
 from keyedwm.compiled import compiled
 
 LEAST_RECORD_BYTES = 7
+MOST_HEADERS = 1 << 16  # of one record; each costs far more memory than the two bytes it may have in a batch
 
 
 class Plan(IntEnum):
@@ -26,6 +27,7 @@ class Plan(IntEnum):
     FIRST_TIME = 5
     APPEND_TIME = 6
     LOG_APPENDED = 7
+    LEAST_OFFSET = 8  # no record of the piece may lie below
 
 
 class Found(IntEnum):
@@ -67,21 +69,28 @@ FAULTS = {
     Fault.LENGTH: "has a record whose lengths do not add up",
     Fault.OFFSET: "has a record whose offset does not follow the one before or leaves the batch",
     Fault.TIME: "has a timestamp beyond 64 bits",
-    Fault.HEADERS: "has a record with damaged headers",
+    Fault.HEADERS: f"has a record with damaged headers or more than {MOST_HEADERS} of them",
     Fault.LEFTOVER: "has bytes after its last record",
 }
 
 
 @compiled
-def find_records(data, plan, span, found):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
+def find_records(data, plan, span, found, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
     """Find the records with span[0] <= offset < span[1]; returns (how many, 0), or (batch, fault).
 
-    data: uint8[bytes]; plan: see Plan; found: see Found, with room for every record that the plan counts.
+    data: uint8[bytes]; plan: see Plan; found: see Found. When `found` is full it stops and notes in `cursor` where:
+    batch (len(plan) at the end), position, records left and least offset.
     """
-    row = 0
-    for b in range(len(plan)):
-        at, end, least = plan[b, 0], plan[b, 1], plan[b, 2]
-        for _ in range(plan[b, 4]):
+    row, first = 0, cursor[0]
+    at, left, least = cursor[1], cursor[2], cursor[3]
+    for b in range(first, len(plan)):
+        if b > first:
+            at, left, least = plan[b, 0], plan[b, 4], plan[b, 8]
+        end = plan[b, 1]
+        for done in range(left):
+            if row == found.shape[1]:
+                cursor[0], cursor[1], cursor[2], cursor[3] = b, at, left - done, least
+                return row, 0
             length, at = _length(data, at, end)
             if at < 0 or length < 1:
                 return b, 2
@@ -105,7 +114,38 @@ def find_records(data, plan, span, found):  # type: ignore[no-untyped-def]  # no
                 row += 1
         if at != end:
             return b, 6
+    cursor[0] = len(plan)
     return row, 0
+
+
+def begin(plan: np.ndarray) -> np.ndarray:
+    """Return the cursor at which `find_records` begins."""
+    start = (Plan.START, Plan.COUNT, Plan.LEAST_OFFSET)
+    return np.array([0, *(plan[0, column] for column in start)], np.int64)
+
+
+@compiled
+def whole_records(data, most):  # type: ignore[no-untyped-def]
+    """Count the records that stand in `data` whole, `most` at most, by their lengths.
+
+    Returns (how many, where the last one ends, bytes that the next one needs or 0 if unknown, offset delta of the last
+    one); the needed bytes are a negated fault where a length cannot be one.
+    """
+    at, last = 0, 0
+    for row in range(most):
+        length, body = _number(data, at, len(data), 32)
+        if body < 0:
+            return row, at, -1 if len(data) - at >= 5 else 0, last
+        if length < 1:
+            return row, at, -2, last
+        if body + length > len(data):
+            return row, at, body - at + length, last
+        _, position = _number(data, body + 1, body + length, 64)
+        last, position = _number(data, position, body + length, 32)
+        if position < 0:
+            return row, at, -1, last
+        at = body + length
+    return most, at, 0, last
 
 
 @compiled
@@ -164,7 +204,7 @@ def _body(data, at, end, found, row):  # type: ignore[no-untyped-def]  # noqa: P
     count, at = _number(data, at + max(length, 0), end, 32)
     if at < 0:
         return 1
-    if count < 0:
+    if count < 0 or count > MOST_HEADERS:
         return 5
     found[7, row], found[8, row] = at, count
     for _ in range(count):

@@ -20,6 +20,7 @@ from keyedwm.kafka.batches import Batches, find_batches, verify
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.connection import Answer, Retry, TransientError
 from keyedwm.kafka.errors import AccessError, Code, CorruptRecordError, OffsetOutOfRangeError, described
+from keyedwm.kafka.pieces import LARGEST_UNIT_BYTES
 from keyedwm.kafka.records import Records, Wanted, no_records, read_records
 from keyedwm.kafka.values import Isolation, TopicPartition
 
@@ -238,7 +239,8 @@ class _Fetcher:
             yield Fetched(reader.index, reader.where, no_records(self._wanted, reader.end), reader.end, done=True)
             return
         aborted = part.aborted if self._isolation is Isolation.READ_COMMITTED else []
-        for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted):
+        unit_bytes = max(self._cluster.config.fetch_bytes // 8 * 7, LARGEST_UNIT_BYTES)
+        for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted, unit_bytes):
             done = records.next_offset >= reader.end
             yield Fetched(reader.index, reader.where, records, records.next_offset, done)
 

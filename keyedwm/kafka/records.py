@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.kafka.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME, Batches, Header, carrying
-from keyedwm.kafka.codecs import DamagedError, TooLargeError, decompress
+from keyedwm.kafka.batches import Batches, Header, carrying
 from keyedwm.kafka.decode import (
     FAULTS,
     LEAST_RECORD_BYTES,
@@ -22,17 +21,18 @@ from keyedwm.kafka.decode import (
     Found,
     FoundHeader,
     Plan,
+    begin,
     find_headers,
     find_named,
     find_records,
     gather,
 )
-from keyedwm.kafka.errors import CorruptRecordError
-from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.kafka.pieces import CLAIM, LARGEST_UNIT_BYTES, corrupt, pieces
+from keyedwm.kafka.values import TopicPartition
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
-CHUNK_BYTES = 4 << 20
-LARGEST_BATCH_BYTES = 128 << 20
+# Rows of one step, headers counted as rows: what is noted about each takes 72 bytes, its bytes may be seven.
+MOST_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +78,32 @@ class Records:
 
 
 def read_records(
-    batches: Batches, span: tuple[int, int], wanted: Wanted, aborted: Iterable[tuple[int, int]] = ()
+    batches: Batches,
+    span: tuple[int, int],
+    wanted: Wanted,
+    aborted: Iterable[tuple[int, int]] = (),
+    unit_bytes: int = LARGEST_UNIT_BYTES,
 ) -> Iterator[Records]:
     """Yield the records with span[0] <= offset < span[1], some MB at a time.
 
     At least one Records comes, perhaps without rows. Control batches and the batches of the aborted transactions
-    (producer id, first offset) are left out.
+    (producer id, first offset) are left out. unit_bytes: the longest record to decompress.
     """
     finish = min(batches.next_offset, span[1])
     chosen = carrying(batches, span, aborted)
     if not len(chosen):
         yield no_records(wanted, finish)
         return
-    for data, plan in _pieces(batches, chosen):
-        # Markers and aborted batches behind the last piece are passed with it.
-        final = plan[-1, Plan.LAST_OFFSET] == batches.table[chosen[-1], Header.LAST_OFFSET]
-        yield _decoded(
-            batches.where, data, plan, span, wanted, finish if final else int(plan[-1, Plan.LAST_OFFSET]) + 1
-        )
+    behind = batches.table[chosen[-1], Header.LAST_OFFSET]
+    for data, plan, more in pieces(batches, chosen, unit_bytes):
+        last = not more and plan[-1, Plan.LAST_OFFSET] == behind
+        bytes_in = np.frombuffer(data, np.uint8)
+        for found, is_end in _found(batches.where, bytes_in, plan, span, wanted):
+            if last and is_end:
+                # Markers and aborted batches behind the last piece are passed with it.
+                yield _decoded(bytes_in, found, wanted, finish)
+            elif found.shape[1]:
+                yield _decoded(bytes_in, found, wanted, int(found[Found.OFFSET, -1]) + 1)
 
 
 def no_records(wanted: Wanted, next_offset: int) -> Records:
@@ -112,72 +120,41 @@ def no_records(wanted: Wanted, next_offset: int) -> Records:
     )
 
 
-def _pieces(batches: Batches, chosen: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Runs of batches worth decoding together: bytes, and the plan into them."""
-    table = batches.table[chosen]
-    codecs = table[:, Header.ATTRIBUTES] & CODEC_BITS
-    plan = np.empty((len(chosen), len(Plan)), np.int64)
-    plan[:, Plan.START] = table[:, Header.START] + HEADER_BYTES
-    plan[:, Plan.END] = table[:, Header.END]
-    plan[:, Plan.BASE_OFFSET] = table[:, Header.BASE_OFFSET]
-    plan[:, Plan.LAST_OFFSET] = table[:, Header.LAST_OFFSET]
-    plan[:, Plan.COUNT] = table[:, Header.COUNT]
-    plan[:, Plan.FIRST_TIME] = table[:, Header.FIRST_TIME]
-    plan[:, Plan.APPEND_TIME] = table[:, Header.MAX_TIME]
-    plan[:, Plan.LOG_APPENDED] = (table[:, Header.ATTRIBUTES] & LOG_APPEND_TIME) != 0
-    if not codecs.any():
-        yield batches.raw, plan
-        return
-    view = memoryview(batches.raw)
-    first, size = 0, 0
-    parts: list[bytes] = []
-    for i in range(len(chosen)):
-        part = _opened(batches, table[i], view[plan[i, Plan.START] : plan[i, Plan.END]])
-        if parts and size + len(part) > CHUNK_BYTES:
-            yield b"".join(parts), plan[first:i]
-            first, size, parts = i, 0, []
-        plan[i, Plan.START], plan[i, Plan.END] = size, size + len(part)
-        size += len(part)
-        parts.append(part)
-    yield b"".join(parts), plan[first:]
-
-
-def _opened(batches: Batches, row: np.ndarray, data: memoryview) -> bytes:
-    """The records of one batch, decompressed."""
-    offset, after = int(row[Header.BASE_OFFSET]), int(row[Header.LAST_OFFSET]) + 1
-    number = int(row[Header.ATTRIBUTES]) & CODEC_BITS
-    if number not in Codec._value2member_map_:
-        raise CorruptRecordError.of(batches.where, offset, f"is compressed by an unknown codec ({number})", after)
-    codec = Codec(number)
-    try:
-        return decompress(codec, data, LARGEST_BATCH_BYTES)
-    except TooLargeError as error:
-        found = f"decompresses ({codec.name.lower()}) to more than {LARGEST_BATCH_BYTES} bytes"
-        raise CorruptRecordError.of(batches.where, offset, found, after) from error
-    except DamagedError as error:
-        found = f"cannot be decompressed ({codec.name.lower()}: {error})"
-        raise CorruptRecordError.of(batches.where, offset, found, after) from error
-
-
-def _decoded(  # noqa: PLR0917 (private, called once)
-    where: TopicPartition, data: bytes, plan: np.ndarray, span: tuple[int, int], wanted: Wanted, next_offset: int
-) -> Records:
+def _found(
+    where: TopicPartition, data: np.ndarray, plan: np.ndarray, span: tuple[int, int], wanted: Wanted
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """Find the records of one piece, step by step; true with the last step."""
     counts, sizes = plan[:, Plan.COUNT], plan[:, Plan.END] - plan[:, Plan.START]
     offsets = plan[:, Plan.LAST_OFFSET] - plan[:, Plan.BASE_OFFSET] + 1
     wrong = np.flatnonzero((counts < 0) | (counts > sizes // LEAST_RECORD_BYTES) | (counts > offsets))
     if len(wrong):
-        raise _corrupt(where, plan[wrong[0]], "claims more records than its bytes or its offsets can hold")
-    found = np.empty((len(Found), int(counts.sum())), np.int64)
-    bytes_in = np.frombuffer(data, np.uint8)
-    rows, fault = find_records(bytes_in, plan, span, found)
-    if fault:
-        raise _corrupt(where, plan[rows], FAULTS[Fault(fault)])
-    found, apart = _set_apart(bytes_in, found[:, :rows], wanted)
+        raise corrupt(where, plan[wrong[0]], CLAIM)
+    left, cursor = int(counts.sum()), begin(plan)
+    while cursor[0] < len(plan):
+        found = np.empty((len(Found), min(left, MOST_ROWS)), np.int64)
+        rows, fault = find_records(data, plan, span, found, cursor)
+        if fault:
+            raise corrupt(where, plan[rows], FAULTS[Fault(fault)])
+        steps = _steps(found[:, :rows], wanted)
+        yield from ((step, cursor[0] == len(plan) and step is steps[-1]) for step in steps)
+
+
+def _steps(found: np.ndarray, wanted: Wanted) -> list[np.ndarray]:
+    """Cut what was found where its headers would take too much memory at once."""
+    headers = found[Found.HEADERS]
+    if not wanted.headers or int(headers.sum()) <= MOST_ROWS:
+        return [found]
+    step = np.cumsum(headers) // MOST_ROWS
+    return np.split(found, np.flatnonzero(np.diff(step)) + 1, axis=1)
+
+
+def _decoded(data: np.ndarray, found: np.ndarray, wanted: Wanted, next_offset: int) -> Records:
+    found, apart = _set_apart(data, found, wanted)
     return Records(
         found.shape[1],
-        _binary(bytes_in, found[Found.KEY_AT], found[Found.KEY_LENGTH]) if wanted.key else None,
-        _binary(bytes_in, found[Found.VALUE_AT], found[Found.VALUE_LENGTH]) if wanted.value else None,
-        _headers(bytes_in, found[Found.HEADERS_AT], found[Found.HEADERS]) if wanted.headers else None,
+        _binary(data, found[Found.KEY_AT], found[Found.KEY_LENGTH]) if wanted.key else None,
+        _binary(data, found[Found.VALUE_AT], found[Found.VALUE_LENGTH]) if wanted.value else None,
+        _headers(data, found[Found.HEADERS_AT], found[Found.HEADERS]) if wanted.headers else None,
         # copied, or a view would hold on to all that was found
         found[Found.OFFSET].copy(),
         found[Found.TIME].copy(),
@@ -203,10 +180,6 @@ def _set_apart(data: np.ndarray, found: np.ndarray, wanted: Wanted) -> tuple[np.
         for offset, pairs, value in zip(theirs[Found.OFFSET], headers, values, strict=True)
     )
     return found[:, ~named], apart
-
-
-def _corrupt(where: TopicPartition, batch: np.ndarray, found: str) -> CorruptRecordError:
-    return CorruptRecordError.of(where, int(batch[Plan.BASE_OFFSET]), found, int(batch[Plan.LAST_OFFSET]) + 1)
 
 
 def _binary(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.Array:

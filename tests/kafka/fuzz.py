@@ -1,21 +1,32 @@
 """Damaged record batches: `python -m tests.kafka.fuzz --count 100000 --seed 1`.
 
-Every one must end in the rows that a plain reader gives, or in a CorruptRecordError that says where. Half of them
-get a fitting checksum, so that the damage reaches the decoder. With NUMBA_BOUNDSCHECK=1 a read out of bounds is an
-error, too.
+Every one must end in the rows that a plain reader gives, or in a CorruptRecordError that says where, and in no more
+memory than MOST_BYTES. Half of them get a fitting checksum, so that the damage reaches the decoder; every other one is
+read in tiny pieces, as a batch is that decompresses to a great deal. With NUMBA_BOUNDSCHECK=1 a read out of bounds is
+an error, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import tracemalloc
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
+from keyedwm.kafka import codecs, pieces, records
+from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import CorruptRecordError
 from keyedwm.kafka.values import Codec
 from tests.kafka.reference import Record, read_by_us, read_plainly, signed, write
 
+T = TypeVar("T")
+
 HEADER = 61
+MOST_BYTES = 2 * ClientConfig(bootstrap_servers=()).fetch_bytes
+SMALL = 64
 
 
 def seeds() -> list[bytes]:
@@ -68,6 +79,30 @@ def outcome(batch: bytes) -> str:
     return "read"
 
 
+@contextmanager
+def in_pieces(first_bytes: int) -> Iterator[None]:
+    """Decode in pieces of so many bytes, if SMALL also of a few rows."""
+    places = [(codecs, "FIRST_BYTES"), (pieces, "FIRST_BYTES"), (codecs, "_NEXT_BYTES"), (records, "MOST_ROWS")]
+    before = [getattr(module, name) for module, name in places]
+    if first_bytes == SMALL:
+        for (module, name), value in zip(places, (SMALL, SMALL, SMALL // 2, 3), strict=True):
+            setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name), value in zip(places, before, strict=True):
+            setattr(module, name, value)
+
+
+def taken_by(act: Callable[[], T]) -> tuple[T, int]:
+    """What `act` returns, and the most memory in bytes that Python's objects and arrays took at once meanwhile."""
+    tracemalloc.start()
+    try:
+        return act(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def run(count: int, seed: int) -> Counter[str]:
     """Mutate `count` batches; what became of them, by kind."""
     chance = random.Random(seed)
@@ -76,7 +111,10 @@ def run(count: int, seed: int) -> Counter[str]:
     for number in range(count):
         batch = damaged(chance.choice(sound), chance)
         try:
-            seen[outcome(batch)] += 1
+            with in_pieces(SMALL if number % 2 else codecs.FIRST_BYTES):
+                became, taken_bytes = taken_by(lambda batch=batch: outcome(batch))
+            assert taken_bytes <= MOST_BYTES, f"{taken_bytes} bytes were taken"
+            seen[became] += 1
         except Exception as error:
             message = f"mutation {number} of seed {seed}: {batch.hex()}"
             raise AssertionError(message) from error
