@@ -1,0 +1,139 @@
+"""Rates of the window engine on one core: combining rows, and closing windows at overlaps 1, 60 and 600.
+
+Every run is checked before it counts: the rows counted in all results must be the rows put in, once for each window.
+`python benchmarks/windows_engine.py [--rows N]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.windows import aggregates as agg
+from keyedwm.windows.operator import operator_of
+from keyedwm.windows.partials import combine_rows
+from keyedwm.windows.plan import Plan, Session, Sliding, tumbling
+
+BATCH_ROWS = 200_000
+SPAN_MS = 4_000_000
+JITTER_MS = 2_000
+
+
+@dataclass
+class Spent:
+    """Seconds by stage."""
+
+    combine: float = 0.0
+    take: float = 0.0
+    advance: float = 0.0
+    changed: float = 0.0
+    results: int = 0
+    counted: int = 0
+    blobs: dict[str, int] = field(default_factory=dict)
+    peak_bytes: int = 0
+    peak_entries: int = 0
+
+
+def stream(rows: int, keys: int, *, text: bool) -> pa.Table:
+    rng = np.random.default_rng(7)
+    numbers = rng.integers(0, keys, rows)
+    names = pa.array([f"key-{number:06d}" for number in range(keys)])
+    times = np.arange(rows) * SPAN_MS // rows + rng.integers(0, JITTER_MS, rows)
+    return pa.table(
+        {
+            "k": names.take(pa.array(numbers)) if text else pa.array(numbers),
+            "event_time": pa.array(times * 1000).view(pa.timestamp("us", tz="UTC")),
+            "n": rng.integers(0, 1000, rows),
+            "x": rng.normal(size=rows),
+        }
+    )
+
+
+def run(plan: Plan, table: pa.Table) -> Spent:
+    """All batches through both stages, state written after each as the Spark operator does."""
+    spent = Spent()
+    operator = operator_of(plan)
+    for at in range(0, len(table), BATCH_ROWS):
+        batch = table.slice(at, BATCH_ROWS)
+        ticks = [time.perf_counter()]
+        partials = combine_rows(plan, batch)
+        ticks.append(time.perf_counter())
+        operator.take(partials)
+        ticks.append(time.perf_counter())
+        made = operator.advance((at + len(batch)) * SPAN_MS // len(table))
+        ticks.append(time.perf_counter())
+        changed, gone = operator.changed()
+        ticks.append(time.perf_counter())
+        for name, after, before in zip(("combine", "take", "advance", "changed"), ticks[1:], ticks, strict=False):
+            setattr(spent, name, getattr(spent, name) + after - before)
+        spent.blobs = {name: size for name, size in spent.blobs.items() if name not in gone}
+        spent.blobs |= {name: len(blob) for name, blob in changed.items()}
+        held = sum(spent.blobs.values())
+        if held > spent.peak_bytes:
+            spent.peak_bytes, spent.peak_entries = held, operator.open_frames
+        spent.results += made.num_rows
+        spent.counted += int(made["rows"].to_numpy().sum())
+    made = operator.complete()
+    spent.counted += int(made["rows"].to_numpy().sum())
+    return spent
+
+
+def measured(title: str, plan: Plan, table: pa.Table, overlap: int) -> None:
+    run(plan, table.slice(0, 2 * BATCH_ROWS))  # compiled
+    spent = run(plan, table)
+    if spent.counted != overlap * len(table):
+        raise SystemExit(f"{title}: {spent.counted} rows counted, {overlap * len(table)} were put in")
+    stages = spent.take + spent.advance + spent.changed
+    print(
+        f"{title:44} combine {len(table) / spent.combine / 1e6:6.1f} M rows/s · hold {spent.take:5.2f} s · "
+        f"close {spent.advance:5.2f} s ({spent.results / max(spent.advance, 1e-9) / 1e6:5.1f} M results/s) · "
+        f"write {spent.changed:5.2f} s · whole {len(table) / (spent.combine + stages) / 1e6:5.2f} M rows/s · "
+        f"{spent.peak_bytes / max(1, spent.peak_entries):5.0f} bytes/(key, frame)"
+    )
+
+
+def restart(table: pa.Table, window: Sliding) -> None:
+    """How long a new operator takes to read a million (key, frame)."""
+    plan = plan_of(table, window, (("rows", agg.count()), ("total", agg.sum("n"))))
+    operator = operator_of(plan)
+    for at in range(0, len(table), BATCH_ROWS):
+        operator.take(combine_rows(plan, table.slice(at, BATCH_ROWS)))
+    blobs = operator.snapshot()
+    before = time.perf_counter()
+    again = operator_of(plan, blobs)
+    spent = time.perf_counter() - before
+    if again.open_frames != operator.open_frames:
+        raise SystemExit(f"restart: {again.open_frames} (key, frame) read, {operator.open_frames} were written")
+    print(f"restart: {again.open_frames} (key, frame) of {sum(map(len, blobs.values())) / 1e6:.0f} MB in {spent:.2f} s")
+
+
+def plan_of(table: pa.Table, window: Sliding | Session, aggregates: tuple) -> Plan:
+    return Plan(schema=table.schema, by=("k",), window=window, aggregates=aggregates)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    rows = parser.parse_args().rows
+    sums = (("rows", agg.count()), ("total", agg.sum("n")))
+    windows = ((tumbling(10_000), 1), (Sliding(60_000, 1000), 60), (Sliding(600_000, 1000), 600))
+    for text in (False, True):
+        table = stream(rows, 1000, text=text)
+        for window, overlap in windows:
+            name = f"{'text' if text else 'int64'} keys, {window.size_ms // 1000} s / {window.slide_ms // 1000} s"
+            measured(f"{name}, count + sum", plan_of(table, window, sums), table, overlap)
+    for column, aggregate in (("min", agg.min("n")), ("sum of floats", agg.sum("x")), ("last", agg.last("n"))):
+        for window, overlap in windows[1:]:
+            plan = plan_of(table, window, (("rows", agg.count()), ("made", aggregate)))
+            measured(f"text keys, {window.size_ms // 1000} s / 1 s, {column}", plan, table, overlap)
+    table = stream(rows, 100_000, text=True)
+    measured("sessions of 100,000 keys, gap 10 s", plan_of(table, Session(10_000), sums), table, 1)
+    restart(stream(min(rows, 4_000_000), 1000, text=True), Sliding(60_000, 1000))
+
+
+if __name__ == "__main__":
+    main()
