@@ -36,7 +36,7 @@ class Outcome:
     target: str
     kinds: Counter
     seconds: float
-    halfway: int
+    notes: Counter
     findings: Findings
     failure: str = ""
 
@@ -48,8 +48,8 @@ class Outcome:
         kinds = ", ".join(f"{kind} {count}" for kind, count in self.kinds.most_common())
         kills = self.kinds.total()
         pace = f"{self.seconds / max(kills, 1):.1f} s a kill"
-        where = f"{self.halfway} drivers died between staging and publication"
-        return f"{self.target}: kills {kills} ({kinds}), {self.findings.told()}; {where}; {pace}"
+        notes = "; ".join(f"{count} {note}" for note, count in self.notes.items())
+        return "; ".join(filter(None, [f"{self.target}: kills {kills} ({kinds}), {self.findings.told()}", notes, pace]))
 
 
 def drawn(target: str, kills: int, seed: int, only: Sequence[str]) -> list[str]:
@@ -65,7 +65,7 @@ def drawn(target: str, kills: int, seed: int, only: Sequence[str]) -> list[str]:
 
 def campaign(target: str, kills: int, seed: int, directory: Path, only: Sequence[str] = ()) -> Outcome:
     """Strike one target; a round that fails ends it."""
-    outcome = Outcome(target, Counter(), 0.0, 0, Findings())
+    outcome = Outcome(target, Counter(), 0.0, Counter(), Findings())
     with world(directory, target, seed) as at:
         outcome.findings = at.target.findings
         began = time.monotonic()
@@ -77,7 +77,7 @@ def campaign(target: str, kills: int, seed: int, directory: Path, only: Sequence
             at.finish()
         except AssertionError as error:
             outcome.failure = f"seed {seed}, {target}, kill {outcome.kinds.total()}: {error}\n{at.post_mortem()}"
-        outcome.seconds, outcome.halfway = time.monotonic() - began, at.halfway
+        outcome.seconds, outcome.notes = time.monotonic() - began, at.notes
     return outcome
 
 

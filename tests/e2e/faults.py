@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ class Fault:
 def driver(world: World) -> None:
     world.some_moment()
     world.driver.kill()
-    world.halfway += world.target.halfway()
+    world.notes["drivers died between staging and publication"] += world.target.halfway()
     world.driver.start()
 
 
@@ -137,6 +138,7 @@ def slow_commit(world: World) -> None:
 def duplicate(world: World) -> None:
     """The same query once more on the same checkpoint, from another process: it stops and says why."""
     world.some_moment()
+    before = len(world.driver.told())
     second = world.driver.start("second")
     try:
         over_at = time.monotonic() + LIMIT_S
@@ -146,6 +148,8 @@ def duplicate(world: World) -> None:
             world.feed.send(1, 3)
             time.sleep(0.5)
         world.refused(_TWICE, "second")
+        heard = [told.error for told in world.driver.told()[before:] if told.who != "second"]
+        world.notes["firsts had to start again beside a second"] += any(re.search(_TWICE, error) for error in heard)
     finally:
         world.driver.kill(second)
 

@@ -6,6 +6,7 @@ import random
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -55,7 +56,7 @@ class World:
         )
         self.allowed = RECOVERABLE
         self._heard = 0
-        self.halfway = 0
+        self.notes: Counter = Counter()
 
     def begin(self) -> None:
         """Start the pipeline and see a first piece through."""
