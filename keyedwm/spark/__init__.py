@@ -1,15 +1,35 @@
+# ruff: noqa: A004  the aggregates are called as Spark calls its own
 """DataFrame functions: native operators driven by the coalesced watermark, and windows of our own."""
 
 from keyedwm.spark.aggregate import aggregate
 from keyedwm.spark.conf import recommended_conf
 from keyedwm.spark.watermark import with_watermark
 from keyedwm.spark.window_specs import early, session, sliding, tumbling
-from keyedwm.windows.aggregates import count, sum  # noqa: A004  the names are those of Spark's functions
+from keyedwm.windows.aggregates import (
+    Aggregate,
+    approx_count_distinct,
+    avg,
+    collect,
+    count,
+    first,
+    last,
+    max,
+    min,
+    sum,
+)
 
 __all__ = [
+    "Aggregate",
     "aggregate",
+    "approx_count_distinct",
+    "avg",
+    "collect",
     "count",
     "early",
+    "first",
+    "last",
+    "max",
+    "min",
     "recommended_conf",
     "session",
     "sliding",

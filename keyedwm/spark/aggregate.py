@@ -7,6 +7,7 @@ Rule: everything that can be wrong with a call is told here, before a row is rea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import CONTROL_TYPE, axis_column
@@ -16,6 +17,7 @@ from keyedwm.core.options import choice, duration_ms, nearest, whole
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, EVENT_TIME, WATERMARK
 from keyedwm.spark.buckets import bucket_ids
 from keyedwm.spark.conf import PARTITIONS, check_provider
+from keyedwm.spark.stage_one import CONTROL_TEXT, SHIPPED, StageOne
 from keyedwm.windows.aggregates import AggregateSpec
 from keyedwm.windows.plan import Early, LatePolicy, Plan, Session, Sliding
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TIME = "__time"
+ORDER = ("topic", "partition", "offset")
 _TAKEN = (EVENT_TIME, WATERMARK)
 
 
@@ -58,22 +61,26 @@ def aggregate(
     keys = (by,) if isinstance(by, str) else tuple(by)
     _check_rows(df, axis)
     _check_columns(df, keys, aggs)
-    staged = _staged(df, keys, aggs, axis)
+    timed = _timed(df, axis)
+    order = ORDER if set(ORDER) <= set(df.columns) else ()
     plan = Plan(
-        schema=_arrow_schema(staged),
+        schema=_arrow_schema(_columns(timed, [*_used(keys, aggs), *order, TIME])),
         by=keys,
         window=window,
         aggregates=tuple(aggs.items()),
         time=TIME,
+        order=order,
         late=choice("late", late, LatePolicy),
         late_rule=choice("late_rule", late_rule, LateRule),
         lateness_ms=0 if lateness is None else duration_ms("lateness", lateness),
         early=early,
         accumulating=accumulating,
     )
+    if not any(getattr(kind, "order", ()) for kind in plan.kinds):
+        plan = replace(plan, order=())  # a column that decides nothing need not cross into Python
     check_provider(df.sparkSession, "aggregate")
     ids = bucket_ids(_bucket_count(df, keys, buckets))
-    return _wired(staged, plan, ids, name or _name(plan), _key(df, axis))
+    return _wired(_columns(timed, [*plan.columns, CONTROL_TEXT]), plan, ids, name or _name(plan), _key(df, axis))
 
 
 def _wired(staged: DataFrame, plan: Plan, ids: Sequence[int], name: str, key: int) -> DataFrame:
@@ -82,7 +89,6 @@ def _wired(staged: DataFrame, plan: Plan, ids: Sequence[int], name: str, key: in
 
     from keyedwm.spark.bucket import Bucket
     from keyedwm.spark.round import EMITTED, Placing
-    from keyedwm.spark.stage_one import SHIPPED, StageOne
     from keyedwm.spark.unpack import Unpack, output_schema
 
     by_clock = plan.early is not None and plan.early.every_ms is not None
@@ -98,15 +104,22 @@ def _wired(staged: DataFrame, plan: Plan, ids: Sequence[int], name: str, key: in
     return emitted.observe(name, *told).mapInArrow(Unpack(output), from_arrow_schema(output))
 
 
-def _staged(df: DataFrame, keys: Sequence[str], aggs: Mapping[str, AggregateSpec], axis: str) -> DataFrame:
-    """Only what is needed crosses into Python: key and value columns, the time in ms, control rows as text."""
+def _timed(df: DataFrame, axis: str) -> DataFrame:
+    """The rows with their event time in ms and their control row as text: only what is needed crosses into Python."""
     from pyspark.sql import functions as F
 
-    from keyedwm.spark.stage_one import CONTROL_TEXT
+    time = F.unix_millis(F.col(axis_column(EVENT_TIME, axis)))
+    return df.withColumns({TIME: time, CONTROL_TEXT: _control_text(df)})
 
-    used = list(dict.fromkeys([*keys, *(spec.column for spec in aggs.values() if spec.column is not None)]))
-    time = F.unix_millis(F.col(axis_column(EVENT_TIME, axis))).alias(TIME)
-    return df.select(*(F.col(f"`{name}`") for name in used), time, _control_text(df).alias(CONTROL_TEXT))
+
+def _columns(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """These columns, each once; a dot in a name is a dot."""
+    return df.select(*(f"`{name}`" for name in dict.fromkeys(names)))
+
+
+def _used(keys: Sequence[str], aggs: Mapping[str, AggregateSpec]) -> list[str]:
+    """The columns that the user named, each once."""
+    return list(dict.fromkeys([*keys, *(spec.column for spec in aggs.values() if spec.column is not None)]))
 
 
 def _control_text(df: DataFrame) -> Column:
@@ -136,8 +149,7 @@ def _check_rows(df: DataFrame, axis: str) -> None:
 
 
 def _check_columns(df: DataFrame, keys: Sequence[str], aggs: Mapping[str, AggregateSpec]) -> None:
-    wanted = [*keys, *(spec.column for spec in aggs.values() if spec.column is not None)]
-    for column in wanted:
+    for column in _used(keys, aggs):
         if column not in df.columns:
             hint = nearest(column, df.columns)
             raise OptionError(

@@ -7,6 +7,7 @@ Whatever a worker still holds from the batch before is used only if the note say
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ from keyedwm.spark.round import Note, Placing, Round
 from keyedwm.spark.stage_one import control_rows
 from keyedwm.windows.plan import Plan
 from keyedwm.windows.state import unpacked
+from keyedwm.worker import settle_worker
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NOTE_VERSION = 1
+_log = logging.getLogger("keyedwm.aggregate")
 _NO_CLOCK = -1
 
 
@@ -39,7 +42,8 @@ class Bucket(StatefulProcessor):
         self._blobs = handle.getMapState("blobs", "name string", "blob binary")
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """The task ends."""
+        settle_worker()
 
     def handleInputRows(
         self,
@@ -90,6 +94,9 @@ class Bucket(StatefulProcessor):
             self._wake_at(now, timers.getCurrentProcessingTimeInMs() + self._plan.early.every_ms)
         note = now.note.as_json() | {"version": NOTE_VERSION, "buckets": len(self._placing.ids)}
         self._note.update((json.dumps(note | {"plan": self._plan.digest()}, sort_keys=True),))
+        if now.late_rows:
+            told = {"aggregate": self._placing.name, "late_rows": now.late_rows, "watermark_ms": now.watermark_ms}
+            _log.warning("rows came too late for every window: %s", json.dumps(told))
         yield from now.leaving()
 
     def _wake_at(self, now: Round, at_ms: int) -> None:

@@ -82,6 +82,16 @@ class Round:
         self._control: list[Control] = []
         self._timeless = 0
 
+    @property
+    def late_rows(self) -> int:
+        """How many rows of this batch no window took."""
+        return self._operator.late_rows
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark that the bucket has come to."""
+        return self._inbox.watermark_ms
+
     def take(
         self, *, control: Sequence[Control], partials: Sequence[pa.Table], timeless: int, now_ms: int | None
     ) -> None:
@@ -131,8 +141,8 @@ class Round:
             yield pd.DataFrame({
                 "results": [packed(piece) if piece.num_rows else None],
                 "control": [json.dumps([asdict(row) for row in self._control]) if last else "[]"],
-                "watermark_ms": pd.array([self._inbox.watermark_ms], "Int64"),
-                "late_rows": [self._operator.late_rows if last else 0],
+                "watermark_ms": pd.array([self.watermark_ms], "Int64"),
+                "late_rows": [self.late_rows if last else 0],
                 "timeless_rows": [self._timeless if last else 0],
                 "frames": [self._operator.open_frames if last else 0],
                 "state_bytes": [sum(self.note.blobs.values()) if last else 0],

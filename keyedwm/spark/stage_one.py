@@ -20,9 +20,10 @@ from keyedwm.spark.inbox import Control
 from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import Plan
 from keyedwm.windows.state import packed
+from keyedwm.worker import settle_worker
 
 # What is staged beside the columns of the plan: the control row as JSON, null for an event row.
-CONTROL_TEXT = "_keyedwm_control"
+CONTROL_TEXT = "__control"
 _FIELDS = ("kind", "key", "watermark_ms", "channel", "snapshot", "channels", "offset")
 SHIPPED = pa.schema(
     [
@@ -64,6 +65,7 @@ class StageOne:
                 part += 1
         if control or timeless:
             yield self._told(control, part, timeless)
+        settle_worker()
 
     def _shipped(self, partials: pa.Table, part: int) -> pa.RecordBatch:
         """One row per bucket that has partials."""

@@ -18,6 +18,7 @@ from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP
 from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, EVENT_TIME, WATERMARK
 from keyedwm.windows.plan import WINDOW
 from keyedwm.windows.state import unpacked
+from keyedwm.worker import settle_worker
 
 COLUMNS = (EVENT_TIME, WATERMARK, CONTROL)
 
@@ -43,6 +44,7 @@ class Unpack:
                 control = json.loads(row["control"])
                 if control:
                     yield self._controls(control, row["watermark_ms"])
+        settle_worker()
 
     def _results(self, results: pa.Table, watermark_ms: int | None) -> Iterator[pa.RecordBatch]:
         """A result's event time is the last millisecond of its window, as in Flink: the next window takes it whole."""
