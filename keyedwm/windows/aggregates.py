@@ -113,10 +113,10 @@ def _same(accumulator: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """A user's own aggregate over one column (nulls too); `result` is the type of what `finish` gives.
+    """A user's own aggregate over a column's values; `result` is the Arrow type of what `finish` gives.
 
-    Without `combine` it cannot run in two stages: `single_stage=True` keeps every value that is not null and
-    accumulates them in order of event time when the window is shown.
+    Without `combine` it cannot run in two stages: `single_stage=True` keeps every value and accumulates
+    them in order of event time when the window is shown.
     """
 
     column: str

@@ -76,8 +76,10 @@ class FrameStore:
 
     def closing(self, low: int, high: int) -> tuple[Entries, Ints]:
         """The totals of the windows with ends in `[low, high]` that hold something, and their ends."""
+        if low > high:
+            return no_entries(self._plan), np.empty(0, np.int64)
         entries, frames = self._gathered(low, high)
-        order = sorted_by_number(self._keys.ranks()[entries.keys], self._keys.count)
+        order = sorted_by_number(self._keys.ranks(entries.keys), self._keys.count)
         entries = entries.take(order)
         ends, first, behind = closing_windows(entries.keys, frames[order], low, high, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends

@@ -65,8 +65,7 @@ class FrameOperator:
             entries, frames = self._into_windows(entries, frames)
         self._store.hold(entries, frames)
         self._touched.add(entries.keys, frames)
-        if self._plan.has_panes and len(entries):
-            shown += self._panes_of(*self._windows_of(entries.keys, frames))
+        shown += self._panes_at_once(entries.keys, frames)
         return together(self._plan, shown)
 
     def advance(self, watermark_ms: int) -> pa.Table:
@@ -165,17 +164,23 @@ class FrameOperator:
         codes = np.unique((codes[:, None] + width * np.arange(1, self._overlap + 1)).ravel())
         return codes % width, codes // width + low
 
-    def _panes_of(self, keys: Ints, ends: Ints) -> list[pa.Table]:
-        """The panes that touched windows give at once."""
+    def _panes_at_once(self, keys: Ints, frames: Ints) -> list[pa.Table]:
+        """The panes that windows give because these frames were touched: late ones, and early ones by count."""
         closed, kept = self._closed_end(), self._kept_end()
+        every = None if self._plan.early is None else self._plan.early.rows
+        if every is None:  # only closed windows have to say something
+            keys, frames = keys[frames < closed], frames[frames < closed]
+        if not self._plan.has_panes or not len(keys):
+            return []
+        keys, ends = self._windows_of(keys, frames)
         shown = []
         late = (ends <= closed) & (ends > kept)
         if late.any():
             shown.append(self._paned(*self._store.totals(keys[late], ends[late]), Timing.LATE))
-        if self._plan.early is not None and self._plan.early.rows is not None and (ends > closed).any():
+        if every is not None and (ends > closed).any():
             totals, at = self._store.totals(keys[ends > closed], ends[ends > closed])
             _, before = self._book.told(totals.keys, at)
-            due = np.flatnonzero(totals.rows - before >= self._plan.early.rows)
+            due = np.flatnonzero(totals.rows - before >= every)
             if len(due):
                 shown.append(self._paned(totals.take(due), at[due], Timing.EARLY))
         return shown

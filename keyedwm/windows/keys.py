@@ -62,11 +62,14 @@ class Keys:
         places = pa.array(numbers)
         return [column.take(places) for column in self._columns]
 
-    def ranks(self) -> Ints:
-        """For each number the place of its key in ascending order of the by columns, nulls last."""
+    def ranks(self, numbers: Ints) -> Ints:
+        """Numbers in ascending order of the by columns, nulls last, for these keys; below the count of all keys."""
+        if self._order is None and 2 * len(numbers) < self.count:
+            used = np.unique(numbers)  # a few of many: sorting all would cost more
+            return _ranks(self.columns(used), len(used))[np.searchsorted(used, numbers)]
         if self._order is None:
             self._order = _ranks(self._columns, self.count)
-        return self._order
+        return self._order[numbers]
 
     def compact(self, holders: Sequence[KeyHolder]) -> None:
         """Forget the keys that nobody holds, now and then: numbers change, their order does not."""
@@ -148,9 +151,12 @@ def distinct_codes(codes: Ints, size: int) -> tuple[Ints, Ints]:
 def _ranks(columns: Sequence[pa.Array], count: int) -> Ints:
     if not columns:
         return np.arange(count)
-    names = [str(at) for at in range(len(columns))]
-    table = pa.table(list(columns), names=names)
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+    if len(columns) == 1:
+        order = pc.sort_indices(columns[0]).to_numpy()
+    else:
+        names = [str(at) for at in range(len(columns))]
+        table = pa.table(list(columns), names=names)
+        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
     ranks = np.empty(count, np.int64)
     ranks[order] = np.arange(count)
     return ranks

@@ -35,7 +35,7 @@ def results(plan: Plan, keys: Keys, panes: Panes) -> pa.Table:
     """Return the panes as rows of `plan.result_schema`, ordered."""
     if not len(panes):
         return plan.result_schema.empty_table()
-    ranks = keys.ranks()[panes.entries.keys]
+    ranks = keys.ranks(panes.entries.keys)
     order = _order(ranks, panes.starts_ms, panes.ends_ms)
     entries = panes.entries.take(order)
     rows = len(entries)

@@ -1,8 +1,8 @@
 # ruff: noqa: ARG002  an aggregate is given what every aggregate is given
 """A user's own aggregate: accumulators are Python values, pickled into one column.
 
-Rule: its functions are called once per event and once per combination; they change no argument, and `combine` is
-associative and does not care for order. Results are converted to the declared type, never guessed.
+Rule: its functions are called once per value that is not null and once per combination; they change no argument, and
+`combine` is associative and does not care for order. Results are converted to the declared type, never guessed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from keyedwm.core.aggregate import Aggregate
@@ -35,15 +36,15 @@ class Combined(Kind):
         return self.shown
 
     def lift(self, values: pa.Array, rows: Rows) -> list[Column]:
-        """Every value accumulated alone, nulls too."""
-        create, accumulate = self.functions.create, self.functions.accumulate
-        return [_pickled(accumulate(create(), value) for value in values.to_pylist())]
+        """Every value accumulated alone."""
+        return self.gather(values, rows, Groups(np.arange(len(values)), len(values)))
 
     def gather(self, values: pa.Array, rows: Rows, groups: Groups) -> list[Column]:
         """Every value accumulated into its group's."""
         held = [self.functions.create() for _ in range(groups.count)]
         for group, value in zip(groups.ids.tolist(), values.to_pylist(), strict=True):
-            held[group] = self.functions.accumulate(held[group], value)
+            if value is not None:
+                held[group] = self.functions.accumulate(held[group], value)
         return [_pickled(held)]
 
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
@@ -64,10 +65,8 @@ class Combined(Kind):
         return [_pickled(_by_deduction(entries, runs, self.functions))]
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
-        """`finish`; of no event the neutral accumulator's."""
-        held = zip(_unpickled(columns[0]), rows.tolist(), strict=True)
-        finish, create = self.functions.finish, self.functions.create
-        return pa.array([finish(one if count else create()) for one, count in held], self.result)
+        """`finish`."""
+        return pa.array([self.functions.finish(one) for one in _unpickled(columns[0])], self.shown)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,16 @@ def test_only_touched_slices_of_sessions_are_written_again():
     assert (set(changed), gone) == ({"sessions-12", "note"}, {"sessions-8"})
 
 
+def test_a_blob_that_went_and_came_back_between_two_questions_is_not_gone():
+    plan = plan_of(Sliding(10, 10), aggregates=SUM, early=Early(rows=2), accumulating=False)
+    operator = operator_of(plan)
+    for times in ((1, 2), (3,)):
+        operator.take(combine_rows(plan, table([Event("k", at, 1, None, None, at) for at in times])))
+    changed, gone = operator.changed()
+    assert (set(changed), gone) == ({"frame-0", "panes-10", "note"}, set())
+    assert rows_of(operator_of(plan, changed).advance(10)) == rows_of(operator.advance(10))
+
+
 def test_early_panes_by_count_come_when_that_many_rows_are_new():
     it = Play(Sliding(10, 10), early=Early(rows=2))
     assert it.take((1, 1)) == []

@@ -74,6 +74,27 @@ def test_an_aggregate_that_cannot_combine_needs_the_single_stage_form():
     assert summed("n", [1, 2, 3], pa.int64(), lambda _: agg.Aggregate(**last, single_stage=True)) == [11]
 
 
+def test_a_users_functions_see_no_nulls_and_their_windows_come_all_the_same():
+    def longest(column):
+        return agg.Aggregate(
+            column=column,
+            result=pa.int64(),
+            create=lambda: 0,
+            accumulate=lambda held, value: max(held, len(value)),
+            combine=max,
+        )
+
+    assert summed("s", ["ab", None, "c"], pa.string(), longest) == [2]
+    assert summed("s", [None], pa.string(), longest) == [0]
+
+
+def test_an_event_time_in_the_wrong_unit_is_refused():
+    schema = pa.schema({"t": pa.int64()})
+    plan = Plan(schema=schema, by=(), window=WINDOW, aggregates=(("rows", agg.count()),), time="t")
+    with pytest.raises(InputError, match="an event time in 't' lies between 1 and 1700000000000000000 ms"):
+        combine_rows(plan, pa.table([[1, 1_700_000_000_000_000_000]], schema=schema))
+
+
 def test_nested_values_have_no_order():
     nested = pa.list_(pa.int64())
     with pytest.raises(OptionError, match=r"min\(v\): values of type list<.*> have no order"):
