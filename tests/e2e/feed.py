@@ -90,5 +90,8 @@ class Tally:
         self._highest[partition] = max(number, self._highest[partition])
         return partition, number
 
+    def taken(self) -> int:
+        return sum(map(len, self._came))
+
     def missing(self) -> int:
         return sum(len(sent) - len(came) for sent, came in zip(self._feed.sent, self._came, strict=True))

@@ -191,7 +191,7 @@ class KafkaTarget(Target):
     def visible(self) -> object:
         """Not the ends: an aborted transaction moves those too."""
         self.read()
-        return self.tally.missing()
+        return self.tally.taken()
 
     def staged(self) -> object:
         return self.halfway()
