@@ -68,13 +68,12 @@ class SessionOperator:
             return self._plan.result_schema.empty_table()
         self.watermark_ms = watermark_ms
         held = self._table.held
-        intervals = held.intervals
-        gone = self._closed(intervals.ends, self._plan.lateness_ms)
-        closing = held.take(np.flatnonzero(self._closed(intervals.ends, 0) & (intervals.shown == 0)))
-        changed = np.flatnonzero(gone | (self._closed(intervals.ends, 0) & (intervals.shown == 0)))
-        kept = np.flatnonzero(~self._closed(closing.intervals.ends, self._plan.lateness_ms))
-        self._table.replace(changed, self._after(closing.take(kept), shown=1), _rest(len(held), changed))
-        closed = self._shown(closing, Timing.ON_TIME)  # before the keys get other numbers
+        is_gone = self._closed(held.intervals.ends, self._plan.lateness_ms)
+        is_closing = self._closed(held.intervals.ends, 0) & (held.intervals.shown == 0)
+        kept = self._after(held.take(np.flatnonzero(is_closing & ~is_gone)), shown=1)
+        changed = np.flatnonzero(is_closing | is_gone)
+        self._table.replace(changed, kept, _rest(len(held), changed))
+        closed = self._shown(held.take(np.flatnonzero(is_closing)), Timing.ON_TIME)  # before keys get other numbers
         self._keys.compact([self._table])
         return closed
 
