@@ -33,6 +33,12 @@ _LOCK_PATIENCE_S = 60.0
 _NAME = re.compile(r"(\d+)\.(decided|published)\.json")
 
 
+class DamagedLedgerError(FormatError):
+    """A file of the ledger is not as it was written."""
+
+    advice = "follow the runbook in docs/delivery.md: the ledger is damaged"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """One batch's decision; `control`: the transaction of its control rows, which is ended after the others."""
@@ -92,6 +98,10 @@ class Ledger:
         """Return the newest entry, or the newest one of batch `up_to` or before."""
         batches = [batch for batch in self._files() if up_to is None or batch <= up_to]
         return self._entry(max(batches)) if batches else None
+
+    def entries(self, most: int) -> list[Entry]:
+        """Return the newest entries, at most so many, oldest first."""
+        return [self._entry(batch) for batch in sorted(self._files())[-most:]]
 
     def decide(self, entry: Entry) -> None:
         """Write a decision durably; raises UnavailableError if that cannot be done, and then nothing is decided."""
@@ -196,7 +206,9 @@ def _read(path: Path) -> Any:
     outer = _built(path, lambda: json.loads(text))
     body = _built(path, lambda: (outer["body"], outer["checksum"]))
     if _checksum(body[0]) != body[1]:
-        raise FormatError(f"the ledger file {path} is damaged: its checksum does not fit; restore it from a backup")
+        raise DamagedLedgerError(
+            f"the ledger file {path} is damaged: its checksum does not fit; restore it from a backup"
+        )
     value = _built(path, lambda: json.loads(body[0]))
     if value.get("version") != VERSION:
         raise FormatError(
@@ -209,7 +221,7 @@ def _built(path: Path, build: Any) -> Any:
     try:
         return build()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"the ledger file {path} is damaged ({error!r}); restore it from a backup") from error
+        raise DamagedLedgerError(f"the ledger file {path} is damaged ({error!r}); restore it from a backup") from error
 
 
 def _transaction(value: Any) -> Transaction:

@@ -71,6 +71,7 @@ def test_a_damaged_entry_is_named_with_its_file_and_nothing_else_is_read_instead
         ledger.newest()
     assert str(path) in refused.value.message
     assert said in refused.value.message
+    assert "runbook" in str(refused.value)
 
 
 def test_a_newer_format_is_refused_by_its_version(ledger, monkeypatch):
