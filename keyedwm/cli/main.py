@@ -17,6 +17,7 @@ from keyedwm.core.errors import KeyedwmError
 COMMANDS: Mapping[str, str] = MappingProxyType({
     "broker": "keyedwm.cli.broker",
     "demo": "keyedwm.cli.demo",
+    "inspect": "keyedwm.cli.inspect",
     "vectors": "keyedwm.cli.vectors",
 })  # fmt: skip
 WRONG = 2
