@@ -23,10 +23,11 @@ from pathlib import Path
 
 warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
 
+from keyedwm.core.errors import KeyedwmError  # noqa: E402
 from tests.e2e.faults import FAULTS  # noqa: E402
 from tests.e2e.feed import Findings  # noqa: E402
 from tests.e2e.targets import TARGETS  # noqa: E402
-from tests.e2e.world import World, world  # noqa: E402
+from tests.e2e.world import world  # noqa: E402
 
 
 @dataclass
@@ -73,21 +74,15 @@ def campaign(target: str, kills: int, seed: int, directory: Path, only: Sequence
             at.begin()
             for number, kind in enumerate(drawn(target, kills, seed, only), 1):
                 outcome.kinds[kind] += 1
-                _round(at, kind, f"{target} {number}/{kills}")
+                struck = time.monotonic()
+                at.round(number, FAULTS[kind].strike, FAULTS[kind].expected)
+                took = f"{time.monotonic() - struck:5.1f} s"
+                print(f"{target:>6} {number:3}/{kills} {kind:12} {took}  {at.target.findings.told()}", flush=True)
             at.finish()
-        except AssertionError as error:
+        except (AssertionError, KeyedwmError) as error:
             outcome.failure = f"seed {seed}, {target}, kill {outcome.kinds.total()}: {error}\n{at.post_mortem()}"
         outcome.seconds, outcome.notes = time.monotonic() - began, at.notes
     return outcome
-
-
-def _round(at: World, kind: str, place: str) -> None:
-    began = time.monotonic()
-    at.feed.send(30, 90)
-    with at.expecting(FAULTS[kind].expected):
-        FAULTS[kind].strike(at)
-        at.drain()
-    print(f"{place:>14} {kind:12} {time.monotonic() - began:5.1f} s  {at.target.findings.told()}", flush=True)
 
 
 def run(targets: Sequence[str], kills: int, seed: int, only: Sequence[str] = ()) -> list[Outcome]:

@@ -56,7 +56,10 @@ def _remounted(path: Path, size: int) -> bool:
 
 
 def _done(*command: str | Path) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 def _limit(pids: Iterable[int], size: int) -> None:

@@ -7,7 +7,7 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -47,9 +47,9 @@ class World:
 
     def __init__(self, directory: Path, target: str, seed: int, broker: LocalBroker, proxy: Proxy, full: Disk) -> None:
         self.directory, self.broker, self.proxy, self.disk = directory, broker, proxy, full
-        self.random = random.Random(f"{seed} {target}")
+        self.name, self.random = f"{seed} {target}", random.Random()
         topic = make_topic(broker.bootstrap, f"kills-{uuid.uuid4().hex[:12]}", PARTITIONS)
-        self.feed = Feed(broker.bootstrap, topic, self.random)
+        self.feed = Feed(broker.bootstrap, topic, random.Random(f"{self.name} feed"))
         self.target: Target = TARGETS[target](broker.bootstrap, directory, full.path, self.feed)
         self.driver = Driver(
             directory, Wanted(target=target, bootstrap=proxy.bootstrap, topic=topic, disk=str(full.path))
@@ -63,6 +63,15 @@ class World:
         self.feed.send(20, 40)
         self.driver.start()
         self.drain()
+
+    def round(self, number: int, strike: Callable[[World], None], expected: str) -> None:
+        """Send, strike, heal, drain; the chances of a round do not depend on how long the ones before it took."""
+        self.random = random.Random(f"{self.name} {number}")
+        self.feed.send(30, 90)
+        self.allowed = f"{RECOVERABLE}|{expected}"
+        strike(self)
+        self.drain()
+        self.allowed = RECOVERABLE
 
     def some_moment(self) -> None:
         """Wait for a moment by chance: any, after a batch was planned, or right when it is staged or decided."""
@@ -108,15 +117,6 @@ class World:
             return any(re.search(pattern, t.error) for t in self.news() if who is None or t.who == who)
 
         wait_until(heard, f"a query fails saying {pattern!r}", LIMIT_S)
-
-    @contextmanager
-    def expecting(self, pattern: str) -> Iterator[None]:
-        """Let queries fail of this as well."""
-        self.allowed = f"{RECOVERABLE}|{pattern}"
-        try:
-            yield
-        finally:
-            self.allowed = RECOVERABLE
 
     def finish(self) -> Findings:
         """Stop, and take the last look."""
