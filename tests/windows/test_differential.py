@@ -63,7 +63,7 @@ def close(made, wanted):
 
 
 @each_window
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_complete_input_gives_the_windows_of_the_model_however_it_is_cut(window, seed):
     rows = events(seed, 60)
     plan = plan_of(window)
@@ -75,7 +75,7 @@ def test_complete_input_gives_the_windows_of_the_model_however_it_is_cut(window,
 
 
 @each_window
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_watermarks_that_nothing_falls_behind_change_no_window(window, seed):
     rows = events(seed, 60)
     plan = plan_of(window)
