@@ -176,7 +176,14 @@ def _bucket_count(df: DataFrame, keys: Sequence[str], buckets: int | None) -> in
 
 def _key(df: DataFrame, axis: str) -> int:
     """The watermark key of the axis, which the source writes into the metadata of the axis's watermark column."""
-    return df.schema[axis_column(WATERMARK, axis)].metadata.get(AXIS_KEY, 0)
+    column = axis_column(WATERMARK, axis)
+    metadata = df.schema[column].metadata
+    if axis and AXIS_KEY not in metadata:
+        raise InputError(
+            f"aggregate: column {column!r} does not know its watermark key: keep the source's own column, not a copy "
+            f"or an expression"
+        )
+    return metadata.get(AXIS_KEY, 0)
 
 
 def _name(plan: Plan) -> str:

@@ -51,6 +51,8 @@ class StageOne:
 
         context = TaskContext.get()
         part = (context.partitionId() if context is not None else 0) << 32
+        # Spark gives timestamps in the session's time zone, the plan knows them in UTC.
+        wanted = pa.schema([self.plan.schema.field(name) for name in self.plan.columns])
         control: list[str] = []
         timeless = 0
         for rows in _groups(batches):
@@ -59,7 +61,7 @@ class StageOne:
             control += told
             events = rows.filter(pc.is_null(texts)) if told else rows
             timeless += events.column(self.plan.time).null_count
-            partials = combine_rows(self.plan, events)
+            partials = combine_rows(self.plan, events.select(wanted.names).cast(wanted))
             if partials.num_rows:
                 yield self._shipped(partials, part)
                 part += 1

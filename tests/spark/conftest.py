@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+
+    from tests.spark.started import Started
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,39 @@ def run(spark, tmp_path: Path) -> Callable[..., Ran]:
         return Ran(rows=spark.table(name).collect(), progress=[dict(p) for p in map(_plain, query.recentProgress)])
 
     return to_the_end
+
+
+@pytest.fixture
+def bucket_conf(spark) -> Iterator[None]:
+    """The settings that `aggregate` asks of a user, for the time of a test."""
+    from keyedwm.spark import recommended_conf
+
+    wanted = recommended_conf(cores=2)
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+@pytest.fixture
+def started(spark, kafka, tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    """Start a streaming frame into memory, to be driven record by record; stopped when the test ends."""
+    from tests.spark.started import Started
+
+    running: list[Started] = []
+
+    def start(frame: Callable[[], DataFrame] | DataFrame) -> Started:
+        running.append(Started(spark, kafka.bootstrap, frame if callable(frame) else lambda: frame, tmp_path))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.stop()
 
 
 def _plain(progress: Any) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""A running query, driven by hand: records in, what came out since the last time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.tools import Record, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+# The steering partition: with idleTimeout=none the coalesced watermark is its own, once the others are far ahead.
+EVENTS, STEERING = 0, 1
+BASE_MS = 1_000_000 * 27_720
+FAR_MS = 1_500_000_000_000
+
+
+def steer(ms: int) -> Record:
+    """A record that moves the coalesced watermark to `ms` above the base."""
+    return Record(STEERING, BASE_MS + ms, None, b"steering")
+
+
+def event(ms: int, key: str = "", value: int = 1) -> Record:
+    """An event at `ms` above the base."""
+    return Record(EVENTS, BASE_MS + ms, b"%d" % value, key.encode())
+
+
+# Ahead of everything, so that the partition of events never holds the watermark.
+AHEAD = Record(EVENTS, FAR_MS, None, b"steering")
+
+
+def keyed(rows: DataFrame) -> DataFrame:
+    """Source rows with `k` and `v`; the steering records are filtered, control rows are not."""
+    events = rows.where("control IS NOT NULL OR cast(key as string) <> 'steering'")
+    return events.selectExpr("*", "cast(key as string) k", "cast(cast(value as string) as bigint) v")
+
+
+class Started:
+    """The query, its rows and its progress."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, frame: Callable[[], DataFrame], directory: Path) -> None:
+        self._spark, self._bootstrap, self._frame = spark, bootstrap, frame
+        self._checkpoint = str(directory / uuid.uuid4().hex)
+        self.progress: list[Any] = []
+        self._rows: list[tuple[int, Row]] = []
+        self._start()
+
+    def _start(self) -> None:
+        writer = self._frame().writeStream.foreachBatch(self._collect)
+        self.query = writer.option("checkpointLocation", self._checkpoint).start()
+
+    def _collect(self, batch: DataFrame, number: int) -> None:
+        self._rows += [(number, row) for row in batch.collect()]
+
+    def restart(self) -> None:
+        """Stop, and go on from the checkpoint."""
+        self.stop()
+        self._start()
+
+    def give(self, topic: str, records: Sequence[Record]) -> list[Row]:
+        """Produce records, wait until they are worked off, and return the rows that came out."""
+        if records:
+            produce(self._bootstrap, topic, records)
+        self.query.processAllAvailable()
+        fresh, self._rows = self._rows, []
+        self.batches = {number for number, row in fresh if row["control"] is None}
+        return [row for _, row in fresh]
+
+    def metrics(self) -> dict[str, int]:
+        """The aggregate's observed metrics, late and timeless rows added up over batches, the rest as of the last."""
+        found: dict[str, int] = {}
+        for progress in [*self.progress, *self.query.recentProgress]:
+            for observed in progress.observedMetrics.values():
+                for name, value in observed.asDict().items():
+                    found[name] = (value or 0) + (found.get(name, 0) if name.endswith("_rows") else 0)
+        return found
+
+    def stop(self) -> None:
+        self.progress += self.query.recentProgress
+        self.query.stop()
+
+
+def panes(rows: Sequence[Row]) -> list[tuple[int, int, Any, Any]]:
+    """Result rows as (start, end, key, n), times above the base; control rows left out."""
+    return [
+        (_ms(row["window"]["start"]), _ms(row["window"]["end"]), getattr(row, "k", None), row["n"])
+        for row in rows
+        if getattr(row, "control", None) is None
+    ]
+
+
+def _ms(moment: Any) -> int:
+    return round(moment.timestamp() * 1_000) - BASE_MS
