@@ -2,7 +2,8 @@
 """The aggregates a user can ask for.
 
 Rule: each is a value that knows its input column by name; the column's type decides how it is computed, and a type that
-does not fit is refused by name. Nulls take no part, but for first and last.
+does not fit is refused by name. Nulls take no part, but for first and last; so several inputs are grouped together by a
+union of their rows in which the other inputs' columns are null.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from keyedwm.windows import aggregates as agg
 from keyedwm.windows.operator import operator_of
 from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import Session
@@ -115,6 +116,33 @@ def test_several_by_columns_are_a_key_together():
         overlap = 1 if isinstance(window, Session) else window.size_ms // window.slide_ms
         assert counted == overlap * len(rows)
         assert len({(row["k"], row["s"], row["start"]) for row in made}) == len(made)
+
+
+def test_slices_record_batches_and_dictionaries_are_rows_like_any_other():
+    rows = events(9, 90, keys=4)
+    whole = table(rows)
+    encoded = whole.set_column(0, "k", whole["k"].dictionary_encode())
+    for window in WINDOWS:
+        plan = plan_of(window)
+        wanted = played(plan, operator_of(plan), [([rows[30:70]], None)])
+        for part in (whole.slice(30, 40), whole.combine_chunks().to_batches()[0].slice(30, 40), encoded.slice(30, 40)):
+            operator = operator_of(plan)
+            operator.take(combine_rows(plan, part))
+            assert rows_of(operator.complete()) == wanted
+
+
+def test_two_inputs_are_grouped_together_by_a_union_in_which_the_others_columns_are_null():
+    left = [row.__class__(row.k, row.time_ms, row.n, None, None, row.offset) for row in events(1, 30)]
+    right = [row.__class__(row.k, row.time_ms, None, None, row.s, row.offset) for row in events(2, 30)]
+    plan = plan_of(WINDOWS[1], aggregates=(("left", agg.collect("n")), ("right", agg.collect("s"))))
+    made = played(plan, Restarted(plan), [([left], None), ([right], None)])
+    alone = {}
+    for name, side in (("left", left), ("right", right)):
+        alone[name] = {(row["k"], row["start"]): row[name] for row in played(plan, operator_of(plan), [([side], None)])}
+    assert {(row["k"], row["start"]) for row in made} == alone["left"].keys() | alone["right"].keys()
+    for row in made:
+        for name, rows in alone.items():
+            assert row[name] == rows.get((row["k"], row["start"]), [])
 
 
 def test_floats_of_any_size_add_up_to_the_same_bits_in_any_order():
