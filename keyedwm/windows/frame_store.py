@@ -85,7 +85,7 @@ class FrameStore:
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
     def totals(self, keys: Ints, ends: Ints) -> tuple[Entries, Ints]:
-        """The totals of these windows, each of which holds something, and their ends: in another order."""
+        """The totals of those of these windows that hold something, and their ends: in another order."""
         low, high = int(ends.min()), int(ends.max())
         entries, frames = self._frames_of([number for number in self._frames if low - self._overlap <= number < high])
         mine = np.flatnonzero(np.isin(entries.keys, keys))
@@ -97,7 +97,8 @@ class FrameStore:
         keys, ends = keys[wanted], ends[wanted]
         first = np.searchsorted(codes[order], keys * span + (ends - low))
         behind = np.searchsorted(codes[order], keys * span + (ends - low + self._overlap))
-        return over_spans(self._plan, entries.take(order), Spans(first, behind)), ends
+        full = behind > first
+        return over_spans(self._plan, entries.take(order), Spans(first[full], behind[full])), ends[full]
 
     def forget(self, last: int) -> None:
         """Drop the frames of which the last window ends at frame `last` or before."""

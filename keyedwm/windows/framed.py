@@ -88,9 +88,7 @@ class FrameOperator:
             return self._plan.result_schema.empty_table()
         keys, ends = self._windows_of(keys, frames)
         is_open = ends > self._closed_end()
-        if not is_open.any():
-            return self._plan.result_schema.empty_table()
-        return self._paned(*self._store.totals(keys[is_open], ends[is_open]), Timing.EARLY)
+        return self._early(keys[is_open], ends[is_open], 1)
 
     def complete(self) -> pa.Table:
         """The input has ended: close every window, and keep nothing."""
@@ -177,13 +175,18 @@ class FrameOperator:
         late = (ends <= closed) & (ends > kept)
         if late.any():
             shown.append(self._paned(*self._store.totals(keys[late], ends[late]), Timing.LATE))
-        if every is not None and (ends > closed).any():
-            totals, at = self._store.totals(keys[ends > closed], ends[ends > closed])
-            _, before = self._book.told(totals.keys, at)
-            due = np.flatnonzero(totals.rows - before >= every)
-            if len(due):
-                shown.append(self._paned(totals.take(due), at[due], Timing.EARLY))
+        if every is not None:
+            shown.append(self._early(keys[ends > closed], ends[ends > closed], every))
         return shown
+
+    def _early(self, keys: Ints, ends: Ints, rows: int) -> pa.Table:
+        """Early panes of those of these windows that took so many rows since their last pane."""
+        if not len(keys):
+            return self._plan.result_schema.empty_table()
+        totals, ends = self._store.totals(keys, ends)
+        _, told = self._book.told(totals.keys, ends)
+        due = np.flatnonzero(totals.rows - told >= rows)
+        return self._paned(totals.take(due), ends[due], Timing.EARLY)
 
     def _closing(self, high: int) -> pa.Table:
         """The on-time panes of the windows not yet closed that end at or before frame `high`."""
