@@ -80,14 +80,14 @@ def bucket_conf(spark) -> Iterator[None]:
 
 
 @pytest.fixture
-def started(spark, kafka, tmp_path: Path) -> Iterator[Callable[..., Started]]:
+def started(kafka, tmp_path: Path) -> Iterator[Callable[..., Started]]:
     """Start a streaming frame into memory, to be driven record by record; stopped when the test ends."""
     from tests.spark.started import Started
 
     running: list[Started] = []
 
     def start(frame: Callable[[], DataFrame] | DataFrame) -> Started:
-        running.append(Started(spark, kafka.bootstrap, frame if callable(frame) else lambda: frame, tmp_path))
+        running.append(Started(kafka.bootstrap, frame if callable(frame) else lambda: frame, tmp_path))
         return running[-1]
 
     yield start

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.tools import Record, produce
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row
 
 # The steering partition: with idleTimeout=none the coalesced watermark is its own, once the others are far ahead.
 EVENTS, STEERING = 0, 1
@@ -41,11 +41,12 @@ def keyed(rows: DataFrame) -> DataFrame:
 class Started:
     """The query, its rows and its progress."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str, frame: Callable[[], DataFrame], directory: Path) -> None:
-        self._spark, self._bootstrap, self._frame = spark, bootstrap, frame
+    def __init__(self, bootstrap: str, frame: Callable[[], DataFrame], directory: Path) -> None:
+        self.bootstrap, self._frame = bootstrap, frame
         self._checkpoint = str(directory / uuid.uuid4().hex)
         self.progress: list[Any] = []
-        self._rows: list[tuple[int, Row]] = []
+        self.rows: dict[int, list[Row]] = {}
+        self._seen = -1
         self._start()
 
     def _start(self) -> None:
@@ -53,7 +54,8 @@ class Started:
         self.query = writer.option("checkpointLocation", self._checkpoint).start()
 
     def _collect(self, batch: DataFrame, number: int) -> None:
-        self._rows += [(number, row) for row in batch.collect()]
+        """A batch that was interrupted comes again, under the same number."""
+        self.rows[number] = batch.collect()
 
     def restart(self) -> None:
         """Stop, and go on from the checkpoint."""
@@ -63,11 +65,12 @@ class Started:
     def give(self, topic: str, records: Sequence[Record]) -> list[Row]:
         """Produce records, wait until they are worked off, and return the rows that came out."""
         if records:
-            produce(self._bootstrap, topic, records)
+            produce(self.bootstrap, topic, records)
         self.query.processAllAvailable()
-        fresh, self._rows = self._rows, []
-        self.batches = {number for number, row in fresh if row["control"] is None}
-        return [row for _, row in fresh]
+        fresh = {number: rows for number, rows in self.rows.items() if number > self._seen}
+        self._seen = max(self.rows, default=-1)
+        self.batches = {number for number, rows in fresh.items() if any(row["control"] is None for row in rows)}
+        return [row for rows in fresh.values() for row in rows]
 
     def metrics(self) -> dict[str, int]:
         """The aggregate's observed metrics, late and timeless rows added up over batches, the rest as of the last."""

@@ -1,0 +1,263 @@
+"""Windows of our own through a real Kafka and a real Spark: when they leave, what is late, what a restart keeps."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from keyedwm.spark import (
+    Aggregate,
+    aggregate,
+    approx_count_distinct,
+    avg,
+    collect,
+    count,
+    early,
+    first,
+    last,
+    max,  # noqa: A004
+    min,  # noqa: A004
+    session,
+    sliding,
+    sum,  # noqa: A004
+    tumbling,
+    with_watermark,
+)
+from tests.spark.started import AHEAD, event, keyed, panes, steer
+from tests.tools import Record, produce, wait_until
+
+pytestmark = pytest.mark.usefixtures("bucket_conf")
+TEN = tumbling("10 seconds")
+
+
+@pytest.fixture
+def rows(topic_of, load):
+    """A new topic and its rows, keyed; the steering partition alone moves the watermark."""
+    topic = topic_of(2)
+    return topic, keyed(load(topic, idleTimeout="none"))
+
+
+def test_a_window_leaves_in_the_batch_that_carried_its_watermark(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"n": count()}))
+    query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(3_000, "a")])
+    before = query.query.lastProgress.batchId
+    made = query.give(topic, [steer(10_000)])
+    assert sorted(panes(made)) == [(0, 10_000, "a", 2), (0, 10_000, "b", 1)]
+    assert query.batches == {before + 1}
+
+
+def test_native_windows_need_one_batch_more(rows, started):
+    topic, frame = rows
+    native = with_watermark(frame).groupBy(F.window("event_time", "10 seconds"), "k").agg(F.count("*").alias("n"))
+    query = started(native.withColumn("control", F.lit(None)))
+    query.give(topic, [AHEAD, event(1_000, "a")])
+    before = query.query.lastProgress.batchId
+    made = query.give(topic, [steer(10_001)])
+    assert panes(made) == [(0, 10_000, "a", 1)]
+    assert before + 1 not in query.batches
+
+
+def test_late_rows_are_dropped_and_counted(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"n": count()}))
+    query.give(topic, [AHEAD, event(1_000, "a"), steer(10_000)])
+    assert panes(query.give(topic, [event(2_000, "a"), event(3_000, "b"), event(11_000, "a")])) == []
+    assert query.metrics()["late_rows"] == 2
+
+
+def test_rows_without_an_event_time_are_counted(topic_of, load, started, kafka):
+    topic = topic_of(1)
+    rows = load(topic, eventTime="json:$.t", idleTimeout="none").selectExpr("*", "cast(key as string) k")
+    query = started(aggregate(rows, "k", TEN, {"n": count()}))
+    query.give(topic, [Record(0, 1, b'{"t": 5000}', b"a"), Record(0, 2, b"what", b"a"), Record(0, 3, b"{}", b"a")])
+    made = query.give(topic, [Record(0, 4, b'{"t": 20000}', b"a")])
+    assert [row["n"] for row in made if row["control"] is None] == [1]
+    assert query.metrics()["timeless_rows"] == 2
+
+
+def test_late_rows_are_shown_when_asked_for(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"n": count()}, late="emit"))
+    query.give(topic, [AHEAD, event(1_000, "a"), steer(10_000)])
+    (row,) = [row for row in query.give(topic, [event(2_000, "a")]) if row["control"] is None]
+    assert (row["pane"]["timing"], row["n"]) == ("expired", 1)
+
+
+def test_late_rows_end_the_query_when_asked_for(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"n": count()}, late="fail"))
+    query.give(topic, [AHEAD, event(1_000, "a"), steer(10_000)])
+    with pytest.raises(Exception, match="late"):
+        query.give(topic, [event(2_000, "a")])
+
+
+def test_early_and_late_panes_say_what_they_are(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"n": count()}, early=early(rows=2), lateness="5 seconds"))
+    told = [
+        query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "a")]),
+        query.give(topic, [event(3_000, "a"), steer(10_000)]),
+        query.give(topic, [event(4_000, "a")]),
+        query.give(topic, [steer(15_000)]),
+        query.give(topic, [event(5_000, "a")]),
+    ]
+    seen = [[(*row["pane"][:2], row["n"]) for row in made if row["control"] is None] for made in told]
+    assert seen == [[("early", 0, 2)], [("on_time", 1, 3)], [("late", 2, 4)], [], []]
+    assert query.metrics()["late_rows"] == 1
+
+
+def test_early_panes_by_the_clock_leave_without_new_rows(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"n": count()}, early=early(every="100 ms")))
+    produce(query.bootstrap, topic, [AHEAD, event(1_000, "a")])
+    made = wait_until(
+        lambda: [row for rows in query.rows.values() for row in rows if row["control"] is None], "an early pane"
+    )
+    assert (made[0]["pane"]["timing"], made[0]["n"]) == ("early", 1)
+
+
+AGGREGATES = {
+    "n": count(),
+    "total": sum("v"),
+    "mean": avg("v"),
+    "low": min("v"),
+    "high": max("v"),
+    "opening": first("v"),
+    "closing": last("v"),
+    "all": collect("v"),
+    "kinds": approx_count_distinct("v"),
+}
+
+
+def test_every_aggregate_comes_through(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, AGGREGATES))
+    query.give(topic, [AHEAD, event(3_000, "a", 7), event(1_000, "a", 2)])
+    (row,) = [r for r in query.give(topic, [event(2_000, "a", 9), steer(10_000)]) if r["control"] is None]
+    assert [row[name] for name in AGGREGATES] == [3, 18, 6.0, 2, 9, 2, 7, [2, 9, 7], 3]
+
+
+def test_rows_of_one_time_are_ordered_by_their_offsets(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"opening": first("v"), "closing": last("v")}))
+    query.give(topic, [AHEAD, event(1_000, "a", 5), event(1_000, "a", 9)])
+    (row,) = [r for r in query.give(topic, [event(1_000, "a", 7), steer(10_000)]) if r["control"] is None]
+    assert (row["opening"], row["closing"]) == (5, 7)
+
+
+def test_an_aggregate_of_the_users_own(rows, started):
+    topic, frame = rows
+    product = Aggregate(
+        column="v",
+        result=pa.int64(),
+        create=lambda: 1,
+        accumulate=lambda one, v: one * v,
+        combine=lambda one, other: one * other,
+    )
+    query = started(aggregate(frame, "k", TEN, {"n": product}))
+    query.give(topic, [AHEAD, event(1_000, "a", 6)])
+    assert panes(query.give(topic, [event(2_000, "a", 7), steer(10_000)])) == [(0, 10_000, "a", 42)]
+
+
+def test_all_keys_together(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, (), TEN, {"n": count()}))
+    query.give(topic, [AHEAD, *(event(1_000 + at, f"key {at}") for at in range(50))])
+    assert panes(query.give(topic, [steer(10_000)])) == [(0, 10_000, None, 50)]
+
+
+def test_each_time_axis_has_windows_of_its_own(topic_of, load, started):
+    topic = topic_of(1)
+    axes = '{"made": {"key": 3, "eventTime": "json:$.made"}, "sent": {"key": 5, "eventTime": "json:$.sent"}}'
+    rows = load(topic, watermarks=axes, idleTimeout="none").selectExpr("*", "cast(key as string) k")
+    query = started(aggregate(rows, "k", TEN, {"n": count()}, axis="sent"))
+    query.give(topic, [Record(0, 1, b'{"made": 1000, "sent": 2000}', b"a")])
+    assert [
+        r for r in query.give(topic, [Record(0, 2, b'{"made": 99000, "sent": 9999}', b"a")]) if not r["control"]
+    ] == []
+    (row,) = [r for r in query.give(topic, [Record(0, 3, b'{"made": 99000, "sent": 10000}', b"a")]) if not r["control"]]
+    assert row["n"] == 2
+
+
+def random_events(seed, count_of):
+    chance = random.Random(seed)
+    return [
+        event(chance.randrange(60_000), f"key {chance.randrange(7)}", chance.randrange(100)) for _ in range(count_of)
+    ]
+
+
+@pytest.mark.parametrize("window", ["tumbling", "sliding", "session"])
+def test_nothing_late_equals_sparks_own_window(window, rows, started, seed, run):
+    topic, frame = rows
+    ours, native = {
+        "tumbling": (TEN, F.window("event_time", "10 seconds")),
+        "sliding": (sliding("10 seconds", "2 seconds"), F.window("event_time", "10 seconds", "2 seconds")),
+        "session": (session("3 seconds", touching="separate"), F.session_window("event_time", "3 seconds")),
+    }[window]
+    events = random_events(f"{seed} {window}", 300)
+    query = started(aggregate(frame, "k", ours, {"n": sum("v")}))
+    made = [pane for cut in range(0, 300, 100) for pane in panes(query.give(topic, events[cut : cut + 100]))]
+    made += panes(query.give(topic, [AHEAD, steer(10_000_000)]))
+    by_spark = run(with_watermark(frame).groupBy(native.alias("window"), "k").agg(F.sum("v").alias("n")))
+    wanted = panes(by_spark.rows)
+    assert Counter(made) == Counter(wanted)
+    assert len(made) > 20
+
+
+def test_a_restart_after_each_batch_is_invisible(rows, started, seed):
+    topic, frame = rows
+    steps = []
+    for at in range(6):
+        chance = random.Random(f"{seed} restart {at}")
+        of_step = [
+            event(at * 5_000 - 10_000 + chance.randrange(22_000), f"key {chance.randrange(5)}") for _ in range(40)
+        ]
+        steps.append([*of_step, steer(at * 5_000)])
+    steps.append([steer(1_000_000)])
+    wanted = aggregate(frame, "k", sliding("6 seconds", "2 seconds"), {"n": count()})
+    straight, stopped = started(wanted), started(wanted)
+    straight.give(topic, [AHEAD])
+    for step in steps:
+        stopped.give(topic, [])
+        through = straight.give(topic, step)
+        stopped.restart()
+        assert sorted(panes(stopped.give(topic, []))) == sorted(panes(through))
+    assert straight.metrics()["late_rows"] > 0
+
+
+def test_another_number_of_buckets_is_refused_with_the_one_that_fits(rows, started):
+    topic, frame = rows
+    buckets = itertools.chain([2], itertools.repeat(3))
+    query = started(lambda: aggregate(frame, "k", TEN, {"n": count()}, buckets=next(buckets), name="hours"))
+    query.give(topic, [AHEAD, event(1_000, "a")])
+    query.restart()
+    with pytest.raises(Exception, match=r"the checkpoint has 2 buckets and this plan 3.*give buckets=2"):
+        query.give(topic, [event(2_000, "a")])
+
+
+def test_another_plan_on_the_same_checkpoint_is_refused(rows, started):
+    topic, frame = rows
+    plans = iter([count(), sum("v")])
+    query = started(lambda: aggregate(frame, "k", TEN, {"n": next(plans)}, name="hours"))
+    query.give(topic, [AHEAD, event(1_000, "a")])
+    query.restart()
+    with pytest.raises(Exception, match="the checkpoint holds the state of another plan"):
+        query.give(topic, [event(2_000, "a")])
+
+
+def test_state_is_reported_and_shrinks_with_the_windows(rows, started):
+    topic, frame = rows
+    query = started(aggregate(frame, "k", TEN, {"n": count()}))
+    query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(11_000, "a")])
+    before = query.metrics()
+    assert before["frames"] == 3
+    query.give(topic, [steer(1_000_000)])
+    after = query.metrics()
+    assert after["frames"] == 0
+    assert after["state_bytes"] < before["state_bytes"]

@@ -1,0 +1,79 @@
+"""Results are rows like the source's: aggregated again, written by our sink, followed by Spark's own windows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from keyedwm.spark import aggregate, count, sum, tumbling, with_watermark  # noqa: A004
+from tests.spark.started import AHEAD, BASE_MS, event, keyed, panes, steer
+from tests.tools import produce
+
+pytestmark = pytest.mark.usefixtures("bucket_conf")
+
+
+@pytest.fixture
+def rows(topic_of, load):
+    topic = topic_of(2)
+    return topic, keyed(load(topic, idleTimeout="none"))
+
+
+def test_an_aggregate_of_an_aggregate_gives_the_same_sums(rows, started, seed):
+    topic, frame = rows
+    seconds = aggregate(frame, "k", tumbling("1 second"), {"v": count()})
+    query = started(aggregate(seconds, "k", tumbling("10 seconds"), {"n": sum("v")}))
+    chance = random.Random(f"{seed} chain")
+    events = [(chance.randrange(40_000), f"key {chance.randrange(4)}") for _ in range(200)]
+    query.give(topic, [AHEAD, *(event(ms, key) for ms, key in events)])
+    before = query.query.lastProgress.batchId
+    made = panes(query.give(topic, [steer(40_000)]))
+    assert Counter({(start, key): n for start, _, key, n in made}) == Counter(
+        (ms // 10_000 * 10_000, key) for ms, key in events
+    )
+    # Both left with the watermark that closed them, in one and the same batch.
+    assert query.batches == {before + 1}
+
+
+def test_spark_s_own_windows_follow_the_results(rows, started):
+    topic, frame = rows
+    seconds = aggregate(frame, "k", tumbling("1 second"), {"v": count()})
+    followed = with_watermark(seconds)
+    native = followed.groupBy(F.window("event_time", "10 seconds"), "k").agg(F.sum("v").alias("n"))
+    query = started(native.withColumn("control", F.lit(None)))
+    query.give(topic, [AHEAD, *(event(ms, "a") for ms in range(0, 20_000, 500))])
+    made = panes(query.give(topic, [steer(20_000)]))
+    made += panes(query.give(topic, [steer(30_000)]))
+    made += panes(query.give(topic, [steer(31_000)]))
+    assert sorted(made) == [(0, 10_000, "a", 20), (10_000, 20_000, "a", 20)]
+
+
+def test_two_sources_together_close_at_the_slower_one(topic_of, load, started):
+    fast, slow = topic_of(1), topic_of(1)
+    both = [keyed(load(topic, idleTimeout="none")) for topic in (fast, slow)]
+    query = started(aggregate(both[0].unionByName(both[1]), "k", tumbling("10 seconds"), {"n": count()}))
+    produce(query.bootstrap, slow, [event(1_000, "a")])
+    query.give(fast, [event(2_000, "a")])
+    assert panes(query.give(fast, [event(90_000, "a")])) == []
+    assert panes(query.give(slow, [event(3_000, "a"), event(10_000, "a")])) == [(0, 10_000, "a", 3)]
+
+
+@pytest.mark.parametrize("snapshot", ["barrier", "batch"])
+def test_the_sink_publishes_results_behind_whole_snapshots(snapshot, rows, tmp_path, kafka):
+    topic, frame = rows
+    events = [event(ms, f"key {ms % 3}") for ms in range(0, 30_000, 100)]
+    produce(kafka.bootstrap, topic, [AHEAD, *events, steer(30_000)])
+    result = aggregate(frame, "k", tumbling("10 seconds"), {"n": count()}).drop("pane")
+    writer = result.writeStream.format("keyedwm").option("path", str(tmp_path / "table")).option("snapshot", snapshot)
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    table = DeltaTable(tmp_path / "table").to_pyarrow_table(columns=["k", "n", "event_time"]).to_pylist()
+    assert len(table) == 9
+    assert Counter({row["k"]: 0 for row in table}).keys() == {"key 0", "key 1", "key 2"}
+    assert {round(row["event_time"].timestamp() * 1_000) - BASE_MS for row in table} == {9_999, 19_999, 29_999}

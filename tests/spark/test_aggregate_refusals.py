@@ -1,0 +1,98 @@
+"""What is wrong with a call of `aggregate` is told when it is made, in one sentence with the fix."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+from pyspark.sql import functions as F
+
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.spark import aggregate, count, early, recommended_conf, session, sliding, sum, tumbling  # noqa: A004
+from keyedwm.spark.conf import PROVIDER
+from tests.spark.started import AHEAD, event, keyed
+
+TEN = tumbling("10 seconds")
+N = {"n": count()}
+
+
+@pytest.fixture
+def frame(topic_of, load):
+    return keyed(load(topic_of(2)))
+
+
+CALLS = {
+    "it has k, n|did you mean 'k'": lambda df: aggregate(df, "kk", TEN, N),
+    "no column 'value2'; did you mean 'value'": lambda df: aggregate(df, "k", TEN, {"n": sum("value2")}),
+    "sum(value) needs numbers": lambda df: aggregate(df, "k", TEN, {"n": sum("value")}),
+    "at least one aggregate": lambda df: aggregate(df, "k", TEN, {}),
+    "cannot be called 'event_time'": lambda df: aggregate(df, "k", TEN, {"event_time": count()}),
+    "cannot be called 'window'": lambda df: aggregate(df, "k", TEN, {"window": count()}),
+    "two columns called 'k'": lambda df: aggregate(df, "k", TEN, {"k": count()}),
+    "keep it when columns are chosen": lambda df: aggregate(df.drop("event_time"), "k", TEN, N),
+    "the frame has no column 'event_time_made'": lambda df: aggregate(df, "k", TEN, N, axis="made"),
+    "option late: 'drip' is wrong": lambda df: aggregate(df, "k", TEN, N, late="drip"),
+    "option late_rule: 'frames' is wrong": lambda df: aggregate(df, "k", TEN, N, late_rule="frames"),
+    "option lateness: 'soon' is wrong": lambda df: aggregate(df, "k", TEN, N, lateness="soon"),
+    "option buckets: '0' is wrong": lambda df: aggregate(df, "k", TEN, N, buckets=0),
+    "one bucket holds it all": lambda df: aggregate(df, (), TEN, N, buckets=2),
+    "the slide must divide the size": lambda _: sliding("10 seconds", "3 seconds"),
+    "the offset of a window is 10000 ms": lambda _: tumbling("10 seconds", "10 seconds"),
+    "the gap of a session is 0 ms": lambda _: session("0 seconds"),
+    "option gap: '-5 seconds' is wrong": lambda _: session("-5 seconds"),
+    "option touching: 'merged' is wrong": lambda _: session("5 seconds", touching="merged"),
+    "a number of rows, an interval, or both": lambda _: early(),
+    "recommended_conf(cores=0)": lambda _: recommended_conf(cores=0),
+}
+
+
+@pytest.mark.usefixtures("bucket_conf")
+@pytest.mark.parametrize("words", CALLS)
+def test_a_wrong_call_is_refused(words, frame):
+    with pytest.raises(KeyedwmError) as refused:
+        CALLS[words](frame)
+    assert any(part in str(refused.value) for part in words.split("|"))
+
+
+@pytest.mark.usefixtures("bucket_conf")
+def test_a_source_without_control_rows_is_refused(topic_of, load):
+    rows = load(topic_of(1), emitControl="false")
+    with pytest.raises(KeyedwmError, match=re.escape("has no control rows")) as refused:
+        aggregate(rows, "key", TEN, N)
+    assert "emitControl=true" in str(refused.value)
+
+
+def test_another_state_store_is_refused_with_the_setting(frame, spark):
+    before = spark.conf.get(PROVIDER)
+    with pytest.raises(KeyedwmError, match=r"HDFSBackedStateStoreProvider, Spark's transformWithState needs RocksDB"):
+        aggregate(frame, "k", TEN, N)
+    assert spark.conf.get(PROVIDER) == before
+
+
+@pytest.mark.usefixtures("bucket_conf")
+@pytest.mark.parametrize("how", ["barriers", "filter"])
+def test_missing_barriers_end_the_query_with_the_fix(how, topic_of, load, started):
+    topic = topic_of(2)
+    rows = keyed(load(topic, barriers="false") if how == "barriers" else load(topic))
+    if how == "filter":
+        rows = rows.where("control IS NULL OR control.kind <> 'barrier'")
+    query = started(aggregate(rows, "k", TEN, N))
+    with pytest.raises(Exception, match="a batch came without barrier rows"):
+        query.give(topic, [AHEAD, event(1_000, "a")])
+
+
+@pytest.mark.usefixtures("bucket_conf")
+def test_recommended_settings_are_told_and_not_set(spark):
+    told = recommended_conf(cores=7)
+    assert told["spark.sql.shuffle.partitions"] == "7"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+@pytest.mark.usefixtures("bucket_conf")
+def test_warnings_are_errors_here_and_none_comes(frame):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert aggregate(frame, ["k"], TEN, N).where(F.col("n") > 1).columns == [
+            "k", "window", "n", "pane", "event_time", "watermark", "control",
+        ]  # fmt: skip
