@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from keyedwm.kafka.transactions import lingering
+from keyedwm.kafka.transactions import Transaction, lingering
 from keyedwm.testing.proxy import Link
 from tests.e2e.driver import sleep_until
 from tests.e2e.world import LIMIT_S, CampaignError, World
@@ -119,19 +119,24 @@ def _repair(world: World, newest: Path, whole: bytes) -> None:
 def slow_commit(world: World) -> None:
     """The commit begins when the broker has given up on the batch's transactions: a loud error, never a loss."""
     world.driver.hold()
-    world.driver.want(held=False, options={"transactionTimeout": SHORT})
     cluster = cluster_at(world.broker.bootstrap)
+    before = set(lingering(cluster, ""))  # of the batch that was stopped: open for longer
+    world.driver.want(held=False, options={"transactionTimeout": SHORT})
+
+    def begun() -> set[Transaction]:
+        return set(lingering(cluster, "")) - before
+
     with (world.disk.path / "ledger" / "lock").open() as lock:
         while True:
             world.feed.send(20, 40)
             # A batch's tasks have begun: now its commit has to wait for the ledger, until the broker loses patience.
-            sleep_until(lambda: lingering(cluster, ""), 60)
+            sleep_until(begun, 60)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if lingering(cluster, "") and not world.target.halfway():
+            if begun() and not world.target.halfway():
                 break
             fcntl.flock(lock, fcntl.LOCK_UN)
         world.driver.want(options={})
-        wait_until(lambda: not lingering(cluster, ""), "the broker ends the transactions")
+        wait_until(lambda: not begun(), "the broker ends the transactions")
     world.refused(_LOST)
 
 

@@ -194,7 +194,7 @@ class KafkaTarget(Target):
         return self.tally.taken()
 
     def staged(self) -> object:
-        return self.halfway()
+        return _changed(self.disk / "ledger")
 
     def halfway(self) -> bool:
         return any(path.name.endswith(".decided.json") for path in self.memory())
