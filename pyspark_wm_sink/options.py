@@ -12,13 +12,14 @@ from enum import Enum
 from pathlib import Path
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import choice, refuse_unknown
+from keyedwm.core.options import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.kafka_options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
 
 STORAGE = "storage."
 _SPARK = ("checkpointLocation", "queryName")
-_OURS = ("path", "snapshot", "guarantee", "controlRows")
+_DELTA = ("path", "partitionBy", "mergeSchema")
+_OURS = (*_DELTA, "snapshot", "guarantee", "controlRows")
 
 
 class SnapshotMode(Enum):
@@ -37,10 +38,15 @@ class ControlRows(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaTarget:
-    """A Delta table, and how to reach its store."""
+    """A Delta table, and how to reach its store.
+
+    partition_by: None leaves it to the table. merge_schema: new columns are added to the table.
+    """
 
     path: str
     storage: Mapping[str, str] = field(repr=False)
+    partition_by: tuple[str, ...] | None = None
+    merge_schema: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,13 +86,26 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
     kafka = sorted(name for name in options if is_kafka(name))
     if not kafka:
         storage = {name[len(STORAGE) :]: value for name, value in given.items() if name.startswith(STORAGE)}
-        return DeltaTarget(path=_location(given.get("path", "")), storage=storage)
-    foreign = sorted(name for name in options if name.lower() == "path" or name.lower().startswith(STORAGE))
+        return DeltaTarget(
+            path=_location(given.get("path", "")),
+            storage=storage,
+            partition_by=_columns(given["partitionby"]) if "partitionby" in given else None,
+            merge_schema=boolean("mergeSchema", given.get("mergeschema", "false")),
+        )
+    delta = {name.lower() for name in _DELTA}
+    foreign = sorted(name for name in options if name.lower() in delta or name.lower().startswith(STORAGE))
     if foreign:
         raise OptionError(
             f"options {foreign[0]} and {kafka[0]} name two targets, a Delta table and Kafka: leave one of them out"
         )
     return KafkaTarget.parse(options)
+
+
+def _columns(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(","))
+    if not all(names):
+        raise wrong("partitionBy", value, "a comma list of columns is wanted")
+    return names
 
 
 def _location(path: str) -> str:

@@ -36,6 +36,7 @@ class Publication:
     mode: SnapshotMode
     guarantee: Guarantee
     overwrite: bool
+    merge_schema: bool = False
 
 
 def publish(how: Publication, messages: Sequence[Staged], *, batch: int | None) -> None:
@@ -45,7 +46,7 @@ def publish(how: Publication, messages: Sequence[Staged], *, batch: int | None) 
     Raises UnavailableError: the table did not answer, the same batch can be committed again.
     """
     brought = gather(messages, batch)
-    files = [message.file for message in messages if message.file is not None]
+    files = [file for message in messages for file in message.files]
     try:
         for _ in range(_TRIES):
             if _try_once(how, brought, files):
@@ -68,12 +69,14 @@ def _try_once(how: Publication, brought: Brought, files: Sequence[StagedFile]) -
     if table is not None and _is_published(table, how, brought, files):
         return True
     if table is not None:
-        delta.check_table(table, schema)
+        delta.check_table(table, schema, how.stage.partition_by, merge=how.merge_schema)
     record = seal(_last(table, brought), brought, how.mode, how.guarantee)
     table = table if table is not None else _created(how, schema)
     if table is None:
         return False
     try:
+        if how.merge_schema and delta.add_missing(table, schema):
+            return False  # look at the table as it is now
         delta.append(table, files, record, overwrite=how.overwrite)
     except CommitFailedError:
         return False
@@ -87,7 +90,7 @@ def _try_once(how: Publication, brought: Brought, files: Sequence[StagedFile]) -
 def _created(how: Publication, schema: Schema) -> DeltaTable | None:
     """Create the table and open it; None when another writer was faster, so that its schema is looked at first."""
     try:
-        delta.create(how.stage.path, how.stage.storage, schema)
+        delta.create(how.stage.path, how.stage.storage, schema, how.stage.partition_by)
     except (DeltaError, OSError) as error:
         if delta.open_table(how.stage.path, how.stage.storage) is None:
             raise UnavailableError(

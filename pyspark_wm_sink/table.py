@@ -54,18 +54,28 @@ def _check_holds(field: pa.Field) -> None:
         ) from error
 
 
-def check_table(table: DeltaTable, wanted: Schema) -> None:
-    """Refuse a table that these rows do not fit; raises InputError that names the columns which differ."""
+def check_table(table: DeltaTable, wanted: Schema, partition_by: Sequence[str], *, merge: bool) -> None:
+    """Refuse a table that these rows do not fit; raises InputError that names the columns which differ.
+
+    merge: columns that the table lacks will be added, columns that the rows lack become null.
+    """
     where = f"the Delta table {table.table_uri}"
-    if table.metadata().partition_columns:
-        names = ", ".join(table.metadata().partition_columns)
-        raise InputError(f"{where} is partitioned by {names}, this version writes tables without partitions")
+    if list(table.metadata().partition_columns) != list(partition_by):
+        names = ", ".join(table.metadata().partition_columns) or "nothing"
+        raise InputError(
+            f"{where} is partitioned by {names}, option partitionBy says {', '.join(partition_by) or 'nothing'}: leave "
+            f"the option out, or write to another table"
+        )
     unkept = sorted(_unkept(table))
     if unkept:
         raise InputError(f"{where} asks its writers to keep {', '.join(unkept)}, which this version cannot")
     here, there = _columns(wanted), _columns(table.schema())
-    differs = [f"{name}: {here[name]} in the rows, missing in the table" for name in here if name not in there]
-    differs += [f"{name}: {there[name]} in the table, missing in the rows" for name in there if name not in here]
+    spelled = {name.lower(): name for name in there}
+    otherwise = [name for name in here if spelled.get(name.lower(), name) != name]
+    differs = [f"{name}: spelled {spelled[name.lower()]} in the table" for name in otherwise]
+    if not merge:
+        differs += [f"{name}: {here[name]} in the rows, missing in the table" for name in here if name not in there]
+        differs += [f"{name}: {there[name]} in the table, missing in the rows" for name in there if name not in here]
     differs += [
         f"{name}: {here[name]} in the rows, {there[name]} in the table"
         for name in here
@@ -73,7 +83,20 @@ def check_table(table: DeltaTable, wanted: Schema) -> None:
     ]
     differs += [f"{field.name}: not null in the table" for field in table.schema().fields if not field.nullable]
     if differs:
-        raise InputError(f"{where} has another schema than the rows ({'; '.join(differs)}); nothing was written")
+        fix = "" if merge else "; mergeSchema=true adds columns that are missing"
+        raise InputError(f"{where} has another schema than the rows ({'; '.join(differs)}); nothing was written{fix}")
+
+
+def add_missing(table: DeltaTable, wanted: Schema) -> bool:
+    """Add the columns that the table lacks, and say whether there were any; raises deltalake's own errors.
+
+    Its own commit: a batch that is then published, or refused, or tried again finds them there, null so far.
+    """
+    there = _columns(table.schema())
+    missing = [field for field in wanted.fields if field.name not in there]
+    if missing:
+        table.alter.add_columns(missing)
+    return bool(missing)
 
 
 def _unkept(table: DeltaTable) -> Iterator[str]:
@@ -105,12 +128,14 @@ def _stripped(value: object) -> object:
     return [_stripped(part) for part in value] if isinstance(value, list) else value
 
 
-def create(path: str, storage: Mapping[str, str], schema: Schema) -> None:
+def create(path: str, storage: Mapping[str, str], schema: Schema, partition_by: Sequence[str]) -> None:
     """Create the table empty; raises DeltaError when someone else was faster.
 
     Its own commit, so that two creators cannot both have rows in a table whose schema the second one replaced.
     """
-    DeltaTable.create(path, schema, mode="error", storage_options=dict(storage))
+    DeltaTable.create(
+        path, schema, mode="error", partition_by=list(partition_by) or None, storage_options=dict(storage)
+    )
 
 
 def published_batch(table: DeltaTable, query: str) -> int | None:
@@ -130,6 +155,12 @@ def newest_record(table: DeltaTable, query: str, batch: int | None = None) -> Re
     return None
 
 
+def newest_records(table: DeltaTable, most: int) -> list[tuple[int, Record]]:
+    """Return the newest records that keyedwm left in the table, at most so many, with their versions, oldest first."""
+    commits = [commit for commit in table.history() if METADATA_KEY in commit][:most]
+    return [(commit["version"], Record.from_json(commit[METADATA_KEY])) for commit in reversed(commits)]
+
+
 def _records(commits: Sequence[Mapping]) -> Iterator[Record]:
     return (Record.from_json(commit[METADATA_KEY]) for commit in commits if METADATA_KEY in commit)
 
@@ -140,7 +171,7 @@ def append(table: DeltaTable, files: Iterable[StagedFile], record: Record, *, ov
         AddAction(
             path=file.name,
             size=file.size,
-            partition_values={},
+            partition_values=dict(file.partition),
             modification_time=file.modified_ms,
             data_change=True,
             stats=file.stats,
@@ -154,6 +185,7 @@ def append(table: DeltaTable, files: Iterable[StagedFile], record: Record, *, ov
         actions,
         "overwrite" if overwrite else "append",
         table.schema(),
+        partition_by=list(table.metadata().partition_columns) or None,
         commit_properties=CommitProperties(
             custom_metadata={METADATA_KEY: record.to_json()}, app_transactions=fence or None
         ),

@@ -20,6 +20,7 @@ from pyspark_wm_sink.columns import has_control, has_offsets
 from pyspark_wm_sink.kafka_options import KafkaTarget
 from pyspark_wm_sink.kafka_writer import KafkaBatchWriter, KafkaStreamWriter, kafka_publication
 from pyspark_wm_sink.options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
+from pyspark_wm_sink.partitions import check_columns
 from pyspark_wm_sink.publish import Publication, publish
 from pyspark_wm_sink.stage import Staged, StagePlan, stage
 from pyspark_wm_sink.storage import discard
@@ -79,7 +80,7 @@ class _Writer:
         if len(staged) == len(messages):
             return
         how = self._how.stage
-        discard(how.path, how.storage, [m.file.name for m in _ours(staged) if m.file is not None])
+        discard(how.path, how.storage, [file.name for message in _ours(staged) for file in message.files])
 
 
 class DeltaStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -113,8 +114,12 @@ def _publication(
     columns = _table_columns(schema, drop_control=has_control(schema) and not inline)
     table = open_table(target.path, target.storage)
     wanted = delta_schema(columns)
+    by = target.partition_by
+    if by is None:
+        by = () if table is None else tuple(table.metadata().partition_columns)
+    partition_by = check_columns(by, columns) if by else ()
     if table is not None:
-        check_table(table, wanted)
+        check_table(table, wanted, partition_by, merge=target.merge_schema)
     return Publication(
         stage=StagePlan(
             path=target.path,
@@ -123,10 +128,12 @@ def _publication(
             has_control=has_control(schema),
             inline=inline,
             has_offsets=has_offsets(schema),
+            partition_by=partition_by,
         ),
         mode=mode,
         guarantee=chosen.guarantee,
         overwrite=overwrite,
+        merge_schema=target.merge_schema,
     )
 
 

@@ -40,7 +40,7 @@ def staged(to: Publication, numbers: list[int], batch: int = 0, query: str = "q"
     rows = [pa.record_batch({"n": pa.array(numbers, pa.int64())})] if numbers else []
     message = stage(to.stage, task, rows)
     return Staged(
-        task=task, file=message.file, event_rows=message.event_rows, control=control, event_tops=message.event_tops
+        task=task, files=message.files, event_rows=message.event_rows, control=control, event_tops=message.event_tops
     )
 
 
@@ -232,7 +232,7 @@ def test_abort_removes_files_only_while_no_commit_can_be_on_its_way(tmp_path):
 
 
 def test_no_rows_make_no_file(tmp_path):
-    assert staged(how(tmp_path), []).file is None
+    assert staged(how(tmp_path), []).files == ()
     assert files(tmp_path) == 0
 
 
@@ -323,7 +323,7 @@ def test_bounds_are_wide_outwards_or_there_are_none(tmp_path):
     def stats(us: list[int | None], text: str) -> dict:
         columns = [pa.array(us, pa.int64()).view(schema.field("t").type), pa.array([text] * len(us))]
         message = stage(to.stage, task, [pa.record_batch(columns, schema=schema)])
-        return json.loads(message.file.stats)
+        return json.loads(message.files[0].stats)
 
     plain = stats([1_500, -1_500], "é")
     assert plain["minValues"] == {"t": "1969-12-31T23:59:59.998Z", "s": "é"}

@@ -1,0 +1,85 @@
+"""The partitions of a Delta table: which rows go into which, and how the log words their values.
+
+Rule: the log alone says what a file's partition is, its directory is for people. A value is worded so that every reader
+of Delta makes the same value of it; columns of types that have no such words cannot partition a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.core.errors import InputError, OptionError
+
+PartitionValues = tuple[str | None, ...]
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_SHOWN = 64
+
+
+def partitions_of(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.Table]]:
+    """Yield the rows of each partition, in the order in which they came."""
+    if not by:
+        yield (), rows
+        return
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in by:
+        encoded = pc.dictionary_encode(rows.column(name)).combine_chunks()
+        count = len(encoded.dictionary)
+        codes = codes * (count + 1) + encoded.indices.fill_null(count).to_numpy(zero_copy_only=False)
+        codes = np.unique(codes, return_inverse=True)[1]  # small again, whatever the number of columns
+    order = np.argsort(codes, kind="stable")
+    ordered = rows.take(pa.array(order))
+    _, starts = np.unique(codes[order], return_index=True)
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        of_partition = ordered.slice(start, end - start)
+        yield tuple(_worded(of_partition.column(name)[0]) for name in by), of_partition
+
+
+def directory_of(values: Mapping[str, str | None]) -> str:
+    """Name a directory for a partition; empty for a table without partitions."""
+    parts = (f"{name}={_NULL if value is None else value}" for name, value in values.items())
+    return "".join(f"{'='.join(_UNSAFE.sub('_', half)[:_SHOWN] for half in part.split('=', 1))}/" for part in parts)
+
+
+def check_columns(by: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    """Return the partition columns as the rows spell them; raises OptionError or InputError for what cannot be one."""
+    spelled = {name.lower(): name for name in schema.names}
+    for name in by:
+        if name.lower() not in spelled:
+            raise OptionError(f"option partitionBy: the rows have no column {name} ({', '.join(schema.names)})")
+        kind = schema.field(spelled[name.lower()]).type
+        if not _has_words(kind):
+            raise InputError(
+                f"column {name} has type {kind}, which cannot partition a table: text, whole numbers, "
+                f"booleans, dates and timestamps can"
+            )
+    if len(set(by)) < len(by) or len(by) == len(schema):
+        raise OptionError(
+            f"option partitionBy: {', '.join(by)} must be different columns, and one column at least must be left"
+        )
+    return tuple(spelled[name.lower()] for name in by)
+
+
+def _has_words(kind: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp,
+    )  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _worded(value: pa.Scalar) -> str | None:
+    """The words of Delta's log; an empty text is null there."""
+    found: Any = value.as_py()
+    if found is None or found == "":
+        return None
+    if isinstance(found, bool):
+        return str(found).lower()
+    if pa.types.is_timestamp(value.type):
+        return found.strftime("%Y-%m-%d %H:%M:%S.%f")
+    return str(found)

@@ -1,0 +1,308 @@
+"""Delta tables as users have them: partitioned, growing columns, compacted, with other writers, and copied queries."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from pyspark_wm_sink.partitions import directory_of, partitions_of
+from tests.sink.second_query import start
+from tests.sink.test_delta_stream import values
+from tests.tools import Record, produce, wait_until
+
+ROOT = Path(__file__).parents[2]
+CHANNEL = "concat_ws('-', topic, partition)"
+
+
+def files_by_partition(table: Path) -> list[dict]:
+    actions = pa.table(DeltaTable(table).get_add_actions()).to_pylist()
+    return [action["partition"] for action in actions]
+
+
+def test_a_table_is_partitioned_as_the_option_says_and_keeps_that_without_it(spark, feed, drain, table):
+    rows = feed.read(spark).withColumn("channel", F.expr(CHANNEL))
+    feed.cut(0, (2, 2), 1_000)
+    drain(rows, partitionBy="channel, timestampType")
+    feed.cut(1, (4, 4), 2_000)
+    drain(rows)
+    assert DeltaTable(table).metadata().partition_columns == ["channel", "timestampType"]
+    found = DeltaTable(table).to_pyarrow_table(columns=["channel", "value", "timestampType"]).to_pylist()
+    assert {(row["channel"], row["timestampType"]) for row in found} == {("t-0", 0), ("t-1", 0)}
+    assert len(found) == 8
+    by = [(partition["channel"], partition["timestampType"]) for partition in files_by_partition(table)]
+    assert sorted(by) == [("t-0", 0), ("t-0", 0), ("t-1", 0), ("t-1", 0)]
+    pruned = DeltaTable(table).file_uris(file_pruning_predicate="channel = 't-1'")
+    assert len(pruned) == 2
+    assert all("channel=t-1/" in uri for uri in pruned)
+    assert all("channel" not in pa.parquet.read_schema(uri).names for uri in DeltaTable(table).file_uris())
+
+
+def at(year: int, us: int) -> dt.datetime:
+    return dt.datetime(year, 1, 1, 12, 0, 0, us, tzinfo=dt.timezone.utc)
+
+
+def test_partition_values_come_back_as_they_were(spark, table):
+    rows = [
+        ("a b/c=d%e", 1, True, dt.date(2024, 2, 29), at(2024, 123456), 0),
+        ("ü", -7, False, dt.date(1969, 12, 31), at(1970, 0), 1),
+        (None, None, None, None, None, 2),
+    ]
+    schema = "text string, whole bigint, truth boolean, day date, at timestamp, n int"
+    frame = spark.createDataFrame(rows, schema)
+    by = "text,whole,truth,day,at"
+    frame.write.format("keyedwm").mode("append").options(path=str(table), partitionBy=by).save()
+    found = DeltaTable(table).to_pyarrow_table().select([*by.split(","), "n"]).to_pylist()
+    expected = [dict(zip([*by.split(","), "n"], row, strict=True)) for row in rows]
+    assert sorted(found, key=lambda row: row["n"]) == expected
+
+
+def test_rows_of_a_partition_stay_in_order_and_none_gets_lost():
+    rows = pa.table({"a": ["x", None, "y", "x", None, ""], "b": [1, 1, None, 1, 1, 1], "n": range(6)})
+    found = {key: part.column("n").to_pylist() for key, part in partitions_of(rows, ["a", "b"])}
+    assert found[None, "1"] in ([1, 4], [5])  # an empty text is null in Delta's log, in a file of its own
+    assert (found["x", "1"], found["y", None]) == ([0, 3], [2])
+    assert sum(part.num_rows for _, part in partitions_of(rows, ["a", "b"])) == 6
+    assert directory_of({"a": "x/../y", "b": None}) == "a=x_.._y/b=__HIVE_DEFAULT_PARTITION__/"
+
+
+def test_more_partitions_than_open_files_lose_nothing(spark, table):
+    frame = spark.range(0, 300, 1, 1).selectExpr("id", "id % 150 as part")
+    frame.write.format("keyedwm").mode("append").options(path=str(table), partitionBy="part").save()
+    found = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in found) == list(range(300))
+    assert all(row["part"] == row["id"] % 150 for row in found)
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "said"),
+    [
+        ("day", "option partitionBy: the rows have no column day"),
+        ("value", "column value has type binary, which cannot partition a table"),
+        ("price", "column price has type decimal128(5, 2), which cannot partition a table"),
+        ("topic,", "option partitionBy: 'topic,' is wrong"),
+        ("topic,topic", "must be different columns"),
+    ],
+)
+def test_what_cannot_partition_a_table_is_refused(spark, feed, drain, table, partition_by, said):
+    feed.cut(0, (2,), 1_000)
+    rows = feed.read(spark).selectExpr("*", "cast(1 as decimal(5, 2)) as price")
+    with pytest.raises(StreamingQueryException) as refused:
+        drain(rows, partitionBy=partition_by)
+    assert said in str(refused.value)
+    assert not table.exists()
+
+
+def test_another_partitioning_than_the_tables_is_refused(spark, feed, drain, table):
+    feed.cut(0, (2,), 1_000)
+    drain(feed.read(spark), partitionBy="topic")
+    feed.cut(1, (4,), 2_000)
+    with pytest.raises(StreamingQueryException, match="is partitioned by topic, option partitionBy says partition"):
+        drain(feed.read(spark), partitionBy="partition")
+    assert len(values(table)) == 2
+
+
+def test_new_columns_are_refused_with_the_fix_and_added_with_it(spark, feed, drain, table):
+    rows = feed.read(spark)
+    feed.cut(0, (2,), 1_000)
+    drain(rows)
+    feed.cut(1, (4,), 2_000)
+    wider = rows.withColumn("length", F.length("value")).drop("key")
+    with pytest.raises(StreamingQueryException, match=r"length: integer in the rows, missing.*mergeSchema=true adds"):
+        drain(wider)
+    drain(wider, mergeSchema="true")
+    feed.cut(2, (6,), 3_000)
+    drain(rows, mergeSchema="true")  # and narrower rows again
+    found = DeltaTable(table).to_pyarrow_table(columns=["value", "length", "key"]).to_pylist()
+    lengths = {row["value"].decode(): row["length"] for row in found}
+    assert lengths == {"0:0": None, "0:1": None, "0:2": 3, "0:3": 3, "0:4": None, "0:5": None}
+    for keep, count in (("length is null", 4), ("length = 3", 2)):
+        assert _count(spark, table, keep) == count
+
+
+def _count(spark, table: Path, condition: str) -> int:
+    from deltalake import QueryBuilder
+
+    query = "select count(*) as n from t where " + condition  # noqa: S608 - a test's own words
+    found = QueryBuilder().register("t", DeltaTable(table)).execute(query)
+    return pa.table(found.read_all()).column("n")[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: rows.withColumn("offset", F.col("offset").cast("string")), "offset: string in the rows, long in"),
+        (lambda rows: rows.withColumnRenamed("value", "VALUE"), "VALUE: spelled value in the table"),
+    ],
+)
+def test_columns_of_another_type_or_spelling_are_refused_whatever_is_merged(spark, feed, drain, table, change, said):
+    feed.cut(0, (2,), 1_000)
+    drain(feed.read(spark))
+    feed.cut(1, (4,), 2_000)
+    with pytest.raises(StreamingQueryException) as refused:
+        drain(change(feed.read(spark)), mergeSchema="true")
+    assert said in str(refused.value)
+    assert DeltaTable(table).version() == 1
+
+
+def test_a_table_compacted_and_vacuumed_between_batches_goes_on_and_replays_add_nothing(
+    spark, feed, drain, table, tmp_path
+):
+    for snapshot in range(4):
+        feed.cut(snapshot, (2 * snapshot + 2, 2 * snapshot + 2), 1_000 * (snapshot + 1))
+    drain(feed.read(spark))
+    DeltaTable(table).optimize.compact()
+    DeltaTable(table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(table).create_checkpoint()
+    assert len(DeltaTable(table).file_uris()) == 1
+    for name in ("3", ".3.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    feed.cut(4, (10, 10), 5_000)
+    drain(feed.read(spark))
+    assert values(table) == sorted(f"{p}:{n}" for p in (0, 1) for n in range(10))
+
+
+def test_foreign_writers_between_batches_disturb_nothing(spark, feed, drain, table):
+    feed.cut(0, (2,), 1_000)
+    drain(feed.read(spark))
+    foreign = DeltaTable(table).to_pyarrow_table().slice(0, 1).set_column(1, "value", [[b"foreign"]])
+    for snapshot in (1, 2):
+        write_deltalake(table, foreign, mode="append")
+        feed.cut(snapshot, (2 * snapshot + 2,), 1_000 * (snapshot + 1))
+        drain(feed.read(spark))
+    assert values(table) == sorted([f"0:{n}" for n in range(6)] + ["foreign"] * 2)
+
+
+def test_large_tasks_make_several_files_of_a_good_size(spark, table, monkeypatch):
+    import pyspark_wm_sink.stage as module
+    from tests.sink.test_publish import how
+
+    plan = how(table).stage
+    monkeypatch.setattr(module, "_FILE_BYTES", 100_000)
+    monkeypatch.setattr(module, "_GROUP_BYTES", 50_000)
+    rows = [pa.record_batch({"value": pa.array([f"{n:08d}{n * 7919 % 10**9}" for n in range(k, k + 5_000)])})
+            for k in range(0, 100_000, 5_000)]  # fmt: skip
+    schema = pa.schema([("value", pa.string())])
+    staged = module.stage(replace(plan, schema=schema, has_control=False, has_offsets=False), _task(), rows)
+    assert sum(file.rows for file in staged.files) == 100_000
+    assert len(staged.files) > 3
+    assert all(file.size >= 100_000 for file in staged.files[:-1])
+
+
+def _task():
+    from pyspark_wm_sink.task import Task
+
+    return Task(query="q", run="r", batch=0, partition=0, attempt=0)
+
+
+class Copies:
+    """The first of two copies of one query, here, and the second in a Spark of its own."""
+
+    def __init__(self, spark, kafka, topic: str, table: Path, directory: Path) -> None:
+        self._spark, self._bootstrap, self._topic, self._table = spark, kafka.bootstrap, topic, table
+        self._directory = directory
+        self.first = self._started()
+
+    def _started(self):
+        return start(self._spark, self._bootstrap, self._topic, str(self._table), str(self._directory / "first"))
+
+    def copy(self) -> None:
+        """Stop the first for as long as copying its checkpoint takes."""
+        self.first.processAllAvailable()
+        self.first.stop()
+        shutil.copytree(self._directory / "first", self._directory / "copy")
+        self.first = self._started()
+
+    def second(self, checkpoint: str) -> subprocess.Popen:
+        place = [str(self._table), str(self._directory / checkpoint)]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests.sink.second_query",
+            self._bootstrap,
+            self._topic,
+            *place,
+        ]
+        return subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+
+    def send(self, *sent: str) -> None:
+        produce(self._bootstrap, self._topic, [Record(0, 1_000, value.encode()) for value in sent])
+
+    def reach(self, *wanted: str) -> None:
+        def there() -> bool:
+            return (self._table / "_delta_log").exists() and values(self._table) == sorted(wanted)
+
+        wait_until(there, f"{wanted} in the table")
+
+
+@pytest.fixture
+def copies(spark, kafka, topic_of, table, tmp_path):
+    made = Copies(spark, kafka, topic_of(1), table, tmp_path)
+    yield made
+    made.first.stop()
+
+
+def ended(second: subprocess.Popen) -> str:
+    """What stopped the second copy."""
+    try:
+        return second.communicate(timeout=200)[0]
+    finally:
+        if second.poll() is None:
+            os.killpg(second.pid, signal.SIGKILL)
+            second.communicate()
+
+
+def test_a_second_query_on_a_copied_checkpoint_stops_and_the_first_goes_on(copies):
+    copies.send("a")
+    copies.reach("a")
+    copies.copy()
+    copies.send("b")
+    copies.reach("a", "b")
+    copies.first.processAllAvailable()
+    copies.send("c")
+    copies.reach("a", "b", "c")
+    copies.first.processAllAvailable()
+    assert "two queries run from copies of one checkpoint" in ended(copies.second("copy"))
+    copies.send("d")
+    copies.reach("a", "b", "c", "d")
+    assert copies.first.isActive
+
+
+def test_of_two_queries_on_one_checkpoint_one_stops_and_nothing_is_doubled(copies):
+    copies.send("a")
+    copies.reach("a")
+    second = copies.second("first")
+    sent = ["a"]
+
+    def one_stopped() -> bool:
+        sent.append(f"{len(sent)}")
+        copies.send(sent[-1])
+        time.sleep(0.5)
+        return second.poll() is not None or not copies.first.isActive
+
+    try:
+        wait_until(one_stopped, "one of the two stopped", 120)
+        copies.reach(*sent)
+        stopped = copies.first.exception()
+        said = str(stopped) if stopped is not None else ended(second)
+        assert "CONCURRENT_STREAM_LOG_UPDATE" in said or "two queries run from" in said, said
+    finally:
+        if second.poll() is None:
+            os.killpg(second.pid, signal.SIGKILL)
+            second.communicate()
