@@ -16,6 +16,7 @@ from keyedwm.arrow.axis import AxisRun, late
 from keyedwm.core.axis import Axis, AxisConfig, AxisState
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
 from keyedwm.core.coalescer import Added, Advanced, Coalescer
+from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import decode_committed, encode_committed
 from keyedwm.core.policy import FixedLag, LagAndLull, RealTimeLag
 from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
@@ -101,8 +102,8 @@ def planning() -> None:
 def committing() -> None:
     """The metadata strings that reading tasks commit and the planner reads."""
     states = [{0: AxisState((START_MS + number,), START_MS + number - 5000)} for number in range(CHANNELS)]
-    texts = [encode_committed("0123456789abcdef", 7, 0, axes) for axes in states]
-    encode = best(lambda: [encode_committed("0123456789abcdef", 7, 0, axes) for axes in states])
+    texts = [encode_committed("0123456789abcdef", 7, Counts(), axes) for axes in states]
+    encode = best(lambda: [encode_committed("0123456789abcdef", 7, Counts(), axes) for axes in states])
     decode = best(lambda: [decode_committed(text) for text in texts])
     print(f"offset metadata of {CHANNELS:,} partitions, one string each of {len(texts[0])} characters")
     print(f"  encode   {encode * 1e3:6.2f} ms, decode {decode * 1e3:.2f} ms")

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from keyedwm.core.counts import Counts
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.cluster import shared
 from keyedwm.kafka.values import TopicPartition
@@ -86,4 +87,4 @@ def _ranges(first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, i
                 f"{tp} would be read from offset {first[tp]} to {last[tp]}: its start lies behind its end"
             )
         for part, (start, end) in enumerate(cut(first[tp], last[tp], count)):
-            yield Range(channel=tp, start=start, end=end, bad=0, axes={}, part=part, parts=count)
+            yield Range(channel=tp, start=start, end=end, counts=Counts(), axes={}, part=part, parts=count)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keyedwm.arrow.axis import AxisRun
+from keyedwm.arrow.axis import AxisRun, late
 from keyedwm.arrow.event_times import EventTimeReader, EventTimes
 from keyedwm.core.axis import AxisState
+from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.records import Records
 from keyedwm.kafka.values import TopicPartition
@@ -30,7 +31,7 @@ class Range:
     channel: TopicPartition
     start: int
     end: int
-    bad: int
+    counts: Counts
     axes: Mapping[int, AxisState]
     woken: bool = False
     opening: tuple[tuple[int, int], ...] = ()
@@ -43,7 +44,7 @@ class After:
     """A channel's state once its range was read; `cut`: it was read in parts, so its watermark was not told yet."""
 
     next_offset: int
-    bad: int
+    counts: Counts
     axes: Mapping[int, AxisState]
     cut: bool = False
 
@@ -57,10 +58,21 @@ class Observed:
 
 
 class EventTimeRun:
-    """The event times of all axes over one channel's range; counts those that cannot be read."""
+    """The event times of all axes over one channel's range; counts those that cannot be read, and those that are late.
 
-    def __init__(self, task: Range, axes: Mapping[str, Axis], *, fail_on_bad_event_time: bool) -> None:
-        self.bad = task.bad
+    stamps: axis → the coalesced watermark of the batch (ms, None if there is none).
+    """
+
+    def __init__(
+        self,
+        task: Range,
+        axes: Mapping[str, Axis],
+        stamps: Mapping[str, int | None],
+        *,
+        fail_on_bad_event_time: bool,
+    ) -> None:
+        self.counts = task.counts
+        self._stamps = stamps
         self.keys = {name: axis.config.key for name, axis in axes.items()}
         self._channel = task.channel
         self._axes = axes
@@ -73,9 +85,11 @@ class EventTimeRun:
 
     def _event_times(self, name: str, records: Records) -> EventTimes:
         ms, valid = self._readers[name].read(records.timestamp_ms, records.key, records.value, records.headers)
+        below = int(np.count_nonzero(late(ms, valid, self._stamps[name])))
+        bad = 0 if valid is None else int(np.count_nonzero(~valid))
+        self.counts = self.counts.plus(Counts(bad, below))
         if valid is None:
             return ms, None
-        self.bad += int(np.count_nonzero(~valid))
         if self._fail:
             at = int(np.argmin(valid))
             spec = self._axes[name].event_time
@@ -118,4 +132,4 @@ class ChannelRun:
     def after(self) -> After:
         """Return the state at the range's end."""
         axes = {self._keys[name]: run.state() for name, run in self._runs.items()}
-        return After(next_offset=self.task.end, bad=self._times.bad, axes=axes)
+        return After(next_offset=self.task.end, counts=self._times.counts, axes=axes)

@@ -1,8 +1,8 @@
-"""The offset in Spark's offset log: everything that decided a batch (DESIGN section 5.1), as JSON, version 1.
+"""The offset in Spark's offset log: everything that decided a batch (DESIGN section 5.1), as JSON, version 2.
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
-An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, keys whose
-watermark the planner itself moved, axes ...]; an axis is [key, last emitted watermark, policy state ...] as of
+An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, late events, keys
+whose watermark the planner itself moved, axes ...]; an axis is [key, last emitted watermark, policy state ...] as of
 the START of the batch. One canonical form: Spark compares strings.
 """
 
@@ -14,11 +14,12 @@ from typing import Any
 
 from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
+from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
 
-OFFSET_VERSION = 1
+OFFSET_VERSION = 2
 NOT_STARTED = -1
 
 
@@ -33,7 +34,7 @@ class Channel:
     read: int
     status: Status
     since_ms: int
-    bad: int
+    counts: Counts
     axes: Mapping[int, AxisState]
     announced: tuple[int, ...] = ()
 
@@ -75,7 +76,7 @@ class QueryOffset:
             offsets.setdefault(tp.topic, {})[str(tp.partition)] = c.next_offset
             axes = [[key, *state.as_list()] for key, state in sorted(c.axes.items())]
             channels.setdefault(tp.topic, {})[str(tp.partition)] = [
-                c.read, c.status.value, c.since_ms, c.bad, list(c.announced), *axes,
+                c.read, c.status.value, c.since_ms, c.counts.bad, c.counts.late, list(c.announced), *axes,
             ]  # fmt: skip
         return {
             "batch": self.batch,
@@ -107,13 +108,13 @@ class QueryOffset:
         channels = {}
         for topic, partitions in found["offsets"].items() if started else ():
             for partition, next_offset in partitions.items():
-                read, status, since_ms, bad, announced, *axes = found["channels"][topic][partition]
+                read, status, since_ms, bad, late, announced, *axes = found["channels"][topic][partition]
                 channels[TopicPartition(topic, int(partition))] = Channel(
                     next_offset=next_offset,
                     read=read,
                     status=Status(status),
                     since_ms=since_ms,
-                    bad=bad,
+                    counts=Counts(bad, late),
                     announced=tuple(announced),
                     axes={axis[0]: AxisState.from_list(axis[1:]) for axis in axes},
                 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from keyedwm.core.axis import Axis, AxisConfig, AxisState
 from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, CoalescerState, Removed, WentIdle, Woken
+from keyedwm.core.counts import Counts
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.values import TopicPartition
@@ -64,7 +65,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
         if before is None:
             changes.append(Added(str(tp)))
         behind = seen.ends[tp] > position
-        bad, axes, cut = _state(before, after.get(tp))
+        counts, axes, cut = _state(before, after.get(tp))
         status = _judged(before, axes, rules, behind=behind, asked_ms=seen.asked_ms)
         announced: tuple[int, ...] = ()
         if cut or (rules.clocked and not behind and status is Status.ACTIVE):
@@ -77,7 +78,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
             read=shares[tp],
             status=status,
             since_ms=now_ms if behind or before is None else before.since_ms,
-            bad=bad,
+            counts=counts,
             axes=axes,
             announced=announced,
         )
@@ -121,11 +122,11 @@ def position_of(start: QueryOffset, seen: Seen, tp: TopicPartition) -> int:
     return min(seen.begins[tp] if before is None else before.next_offset, seen.ends[tp])
 
 
-def _state(before: Channel | None, after: After | None) -> tuple[int, Mapping[int, AxisState], bool]:
-    """Bad event times and axes of the channel once its last range was read, and whether that was read in parts."""
+def _state(before: Channel | None, after: After | None) -> tuple[Counts, Mapping[int, AxisState], bool]:
+    """Counts and axes of the channel once its last range was read, and whether that was read in parts."""
     if after is not None:
-        return after.bad, after.axes, after.cut
-    return (0, {}, False) if before is None else (before.bad, before.axes, False)
+        return after.counts, after.axes, after.cut
+    return (Counts(), {}, False) if before is None else (before.counts, before.axes, False)
 
 
 def _told(

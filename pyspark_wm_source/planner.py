@@ -103,7 +103,7 @@ class Planner:
             propagate=options.propagate,
         )
         planned = plan(start, after, seen, rules)
-        self._facts = describe(planned, self._ends or {})
+        self._facts = describe(planned, self._ends or {}, self._settler.recovered)
         first = start.batch == NOT_STARTED
         reads = any(True for _ in planned.moved())
         if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
@@ -114,7 +114,8 @@ class Planner:
         if first or reads:
             self._read_planned_at_s = time.monotonic()
         planned_json = planned.to_json()
-        LOG.info("planned %s", json.dumps({**(self._facts or {}), "group": planned.group}))
+        if LOG.isEnabledFor(logging.INFO):
+            LOG.info("planned %s", json.dumps({**self._facts, "group": planned.group}))
         self._written = (planned_json, planned)
         return planned_json
 

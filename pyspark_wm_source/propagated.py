@@ -84,7 +84,7 @@ class PropagatedRun:
         at = self._reached
         numbers = () if at is None else (at.query, at.snapshot, at.swallowed, int(at.idle))
         axes = {key: AxisState(policy=numbers, emitted_ms=ms) for key, ms in self._emitted.items()}
-        return After(next_offset=self.task.end, bad=self._times.bad, axes=axes)
+        return After(next_offset=self.task.end, counts=self._times.counts, axes=axes)
 
     def _take(self, cut: Cut, where: str) -> None:
         promised, idle = cut.promise()

@@ -5,10 +5,11 @@ Rule: derived from the offset alone, so the same facts stand in Spark's progress
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from keyedwm.core.counts import Counts
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.offsets import Channel, QueryOffset, as_spark_offsets
@@ -16,10 +17,12 @@ from pyspark_wm_source.offsets import Channel, QueryOffset, as_spark_offsets
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def describe(planned: QueryOffset, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+def describe(planned: QueryOffset, ends: Mapping[TopicPartition, int], recovered: int) -> dict[str, Any]:
     """Return the facts of a batch, ready for JSON: `offsets` are the log ends, in Spark's shape.
 
     watermark: the coalesced one of each key; held_by: of each key the slowest active channel, in one sentence.
+    bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
+    has any. recovery_reads: ranges that this process read a second time.
     """
     keys = sorted({key for channel in planned.channels.values() for key in channel.axes} or {0})
     return {
@@ -29,8 +32,14 @@ def describe(planned: QueryOffset, ends: Mapping[TopicPartition, int]) -> dict[s
         "watermark": {str(key): shown(planned.watermark_ms(key)) for key in keys},
         "held_by": {str(key): _holder(planned, ends, key) for key in keys},
         "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
-        "bad_event_times": sum(channel.bad for channel in planned.channels.values()),
+        "bad_event_times": _counted(planned, lambda counts: counts.bad),
+        "late_events": _counted(planned, lambda counts: counts.late),
+        "recovery_reads": recovered,
     }
+
+
+def _counted(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:
+    return as_spark_offsets({tp: count(c.counts) for tp, c in planned.channels.items() if count(c.counts)})
 
 
 def shown(time_ms: int | None) -> str | None:
@@ -53,8 +62,8 @@ def _holder(planned: QueryOffset, ends: Mapping[TopicPartition, int], key: int) 
     at = "without a watermark" if emitted_ms is None else f"at {shown(emitted_ms)}"
     backlog = ends.get(tp, channel.next_offset) - channel.start
     why = f"backlog {backlog}" if backlog > 0 else f"no record since {shown(channel.since_ms)}"
-    if emitted_ms is None and channel.bad and backlog <= 0:
-        why = f"none of its {channel.bad} event times could be read"
+    if emitted_ms is None and channel.counts.bad and backlog <= 0:
+        why = f"none of its {channel.counts.bad} event times could be read"
     return f"{tp} {at}: {why}"
 
 

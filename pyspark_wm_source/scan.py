@@ -7,7 +7,7 @@ read, so it is logged and never fails a task.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -39,10 +39,10 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
 
 
 def recover(
-    cluster: Cluster, ranges: Sequence[Range], options: SourceOptions, now_ms: int
+    cluster: Cluster, ranges: Sequence[Range], options: SourceOptions, stamps: Mapping[str, int | None], now_ms: int
 ) -> dict[TopicPartition, After]:
     """Run the policies over ranges whose committed state is missing; keeps no rows (the planner's recovery read)."""
-    runs = [_run(task, options, now_ms) for task in ranges]
+    runs = [_run(task, options, stamps, now_ms) for task in ranges]
     wanted = _wanted(set(), options)
     for chunk in fetch(cluster, ranges, wanted, options):
         runs[chunk.which].observe(chunk.records)
@@ -51,8 +51,10 @@ def recover(
     return {run.task.channel: run.after() for run in runs}
 
 
-def _run(task: Range, options: SourceOptions, now_ms: int) -> ChannelRun | PropagatedRun:
-    times = EventTimeRun(task, options.axes, fail_on_bad_event_time=options.fail_on_bad_event_time)
+def _run(
+    task: Range, options: SourceOptions, stamps: Mapping[str, int | None], now_ms: int
+) -> ChannelRun | PropagatedRun:
+    times = EventTimeRun(task, options.axes, stamps, fail_on_bad_event_time=options.fail_on_bad_event_time)
     if options.propagate:
         return PropagatedRun(task, times, options.guarantee)
     return ChannelRun(task, options.axes, times, now_ms=now_ms)
@@ -78,7 +80,7 @@ def _rows(
     if not split.ranges:
         return
     wanted = _wanted(set(builder.schema.names), options)
-    runs = [_run(task, options, split.now_ms) for task in split.ranges]
+    runs = [_run(task, options, split.stamps, split.now_ms) for task in split.ranges]
     unopened = {index for index, task in enumerate(split.ranges) if task.woken or task.opening}
     for index, records, done in fetch(shared(options.client), split.ranges, wanted, options):
         run = runs[index]
@@ -140,7 +142,7 @@ def _leave(split: Split, cluster: Cluster, states: Sequence[tuple[Range, After]]
     """Commit every range's state, one request per group."""
     groups: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for task, after in states:
-        state = encode_committed(split.token, split.batch, after.bad, after.axes)
+        state = encode_committed(split.token, split.batch, after.counts, after.axes)
         group = part_group(split.group, task.part, task.parts)
         groups.setdefault(group, {})[task.channel] = (after.next_offset, state)
     for group, positions in groups.items():

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from keyedwm.core.axis import AxisState, concatenate
+from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, try_decode
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.errors import GroupAccessError
@@ -26,13 +28,17 @@ LOG = logging.getLogger("keyedwm.source")
 
 
 class Settler:
-    """Finds the states at the end of a batch; keeps the last answer, since planning may ask many times."""
+    """Finds the states at the end of a batch; keeps the last answer, since planning may ask many times.
+
+    recovered: how many channels' ranges it had to read a second time so far, in this process.
+    """
 
     def __init__(self, options: SourceOptions, cutting: Cutting) -> None:
         self._options = options
         self._cutting = cutting
         self._kept: tuple[tuple[str, int], Mapping[TopicPartition, After]] | None = None
         self._warned = False
+        self.recovered = 0
 
     def settle(self, cluster: Cluster, end: QueryOffset) -> Mapping[TopicPartition, After]:
         """Return the state of every channel that the batch ending at `end` read, once it was read."""
@@ -43,8 +49,10 @@ class Settler:
         states = self._committed(cluster, end, moved, parts) if moved else {}
         lacking = [_whole(tp, channel) for tp, channel in moved.items() if tp not in states]
         if lacking:
+            self.recovered += len(lacking)
             LOG.info("recovery read of %d channels of batch %d", len(lacking), end.batch)
-            found = recover(cluster, lacking, self._options, end.now_ms)
+            stamps = {name: end.watermark_ms(axis.config.key) for name, axis in self._options.axes.items()}
+            found = recover(cluster, lacking, self._options, stamps, end.now_ms)
             states |= {tp: _untold(moved[tp], after) if parts[tp] > 1 else after for tp, after in found.items()}
         self._kept = ((end.group, end.batch), states)
         return states
@@ -85,19 +93,19 @@ class Settler:
     def _joined(self, channel: Channel, parts: Sequence[CommittedState]) -> After:
         """Join the states of consecutive parts; of a whole range there is one, which is the result."""
         if len(parts) == 1:
-            return After(next_offset=channel.next_offset, bad=parts[0].bad_count, axes=parts[0].axes)
+            return After(next_offset=channel.next_offset, counts=parts[0].counts, axes=parts[0].axes)
         axes = dict(channel.axes)
         for part in parts:
             for axis in self._options.axes.values():
                 key = axis.config.key
                 before, own = axes.get(key, AxisState()), part.axes.get(key, AxisState())
                 axes[key] = concatenate(axis.config, before, own)
-        bad = channel.bad + sum(part.bad_count for part in parts)
-        return After(next_offset=channel.next_offset, bad=bad, axes=axes, cut=True)
+        counts = reduce(Counts.plus, (part.counts for part in parts), channel.counts)
+        return After(next_offset=channel.next_offset, counts=counts, axes=axes, cut=True)
 
 
 def _whole(tp: TopicPartition, channel: Channel) -> Range:
-    return Range(channel=tp, start=channel.start, end=channel.next_offset, bad=channel.bad, axes=channel.axes)
+    return Range(channel=tp, start=channel.start, end=channel.next_offset, counts=channel.counts, axes=channel.axes)
 
 
 def _untold(channel: Channel, after: After) -> After:

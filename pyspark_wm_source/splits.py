@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from keyedwm.arrow.rows import ControlRow, channel_row
+from keyedwm.core.counts import Counts
 from keyedwm.core.rows import Kind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
@@ -102,7 +103,7 @@ def _ranges(start: QueryOffset, end: QueryOffset, how: Cutting) -> Iterator[Rang
                 channel=tp,
                 start=first,
                 end=last,
-                bad=channel.bad if whole else 0,
+                counts=channel.counts if whole else Counts(),
                 axes=channel.axes if whole else {},
                 woken=part == 0 and _woken(start, tp, channel),
                 opening=tuple((key, ms) for key, ms in opening if ms is not None) if part == 0 else (),

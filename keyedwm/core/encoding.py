@@ -3,9 +3,9 @@
 Rule: `MARK + version`, then base64 of a body that ends in a checksum. Encoding and decoding are inverse, equal states
 give equal strings, and a string that is not ours is never taken for ours.
 
-Body, version 1: token length and token, snapshot id, bad count, number of axes, then per axis in order of its key: the
-key, 0 or 1 and the last watermark sent, number of policy numbers and these. Numbers are zigzag varints, each time
-relative to the one before.
+Body, version 2: token length and token, snapshot id, bad count, late count, number of axes, then per axis in order of
+its key: the key, 0 or 1 and the last watermark sent, number of policy numbers and these. Numbers are zigzag varints,
+each time relative to the one before.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from keyedwm.core.axis import AxisState
+from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, InputError
 
 MARK = "keyedwm"
-VERSION = 1
+VERSION = 2
 METADATA_BYTES = 4096  # what a broker takes by default (offset.metadata.max.bytes)
 _CHECKSUM_BYTES = 4
 _CONTINUES = 0x80
@@ -33,17 +34,17 @@ class CommittedState:
 
     token: str
     snapshot_id: int
-    bad_count: int
+    counts: Counts
     axes: Mapping[int, AxisState]
 
 
-def encode_committed(token: str, snapshot_id: int, bad_count: int, axes: Mapping[int, AxisState]) -> str:
+def encode_committed(token: str, snapshot_id: int, counts: Counts, axes: Mapping[int, AxisState]) -> str:
     """The metadata string of a committed offset, ASCII; the caller compares its length with METADATA_BYTES."""
     if not 8 <= len(token) <= 16 or not token.isascii():
         raise InputError(f"a query token has {len(token)} characters, it must have 8 to 16 of ASCII")
     body = bytearray(_varint(len(token)))
     body += token.encode("ascii")
-    body += _varint(snapshot_id) + _varint(bad_count) + _varint(len(axes))
+    body += _varint(snapshot_id) + _varint(counts.bad) + _varint(counts.late) + _varint(len(axes))
     before_ms = 0
     for key in sorted(axes):
         state = axes[key]
@@ -96,7 +97,8 @@ def readable(state: CommittedState) -> dict:
     return {
         "token": state.token,
         "snapshotId": state.snapshot_id,
-        "badCount": state.bad_count,
+        "badCount": state.counts.bad,
+        "lateCount": state.counts.late,
         "axes": {str(key): axis.as_list() for key, axis in sorted(state.axes.items())},
     }
 
@@ -106,8 +108,8 @@ def _read_body(body: bytes) -> CommittedState:
     length = body[0] >> 1  # a token has 8 to 16 characters: one byte of zigzag
     token = body[start : start + length].decode("ascii")
     numbers = _numbers(body[start + length :])
-    snapshot_id, bad_count, count = numbers[:3]
-    at = 3
+    snapshot_id, bad, late, count = numbers[:4]
+    at = 4
     axes = {}
     before_ms = 0
     for _ in range(count):
@@ -119,7 +121,7 @@ def _read_body(body: bytes) -> CommittedState:
             times.append(before_ms)
         at += length
         axes[key] = AxisState(policy=tuple(times[sent:]), emitted_ms=times[0] if sent else None)
-    return CommittedState(token=token, snapshot_id=snapshot_id, bad_count=bad_count, axes=axes)
+    return CommittedState(token=token, snapshot_id=snapshot_id, counts=Counts(bad, late), axes=axes)
 
 
 def _numbers(body: bytes) -> list[int]:

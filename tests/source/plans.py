@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from keyedwm.core.axis import Axis, AxisConfig
 from keyedwm.core.coalescer import CommonState
+from keyedwm.core.counts import Counts
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee, Status
@@ -76,8 +77,8 @@ class Simulation:
                 if event_ms is not None:
                     run.observe(event_ms, self.offset.now_ms)
             run.end(self.offset.now_ms)
-            bad = channel.bad + sum(event_ms is None for event_ms in times)
-            states[place] = After(next_offset=channel.next_offset, bad=bad, axes={0: run.state()})
+            counts = channel.counts.plus(Counts(bad=sum(event_ms is None for event_ms in times)))
+            states[place] = After(next_offset=channel.next_offset, counts=counts, axes={0: run.state()})
         return states
 
     def restart(self) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
+from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
@@ -25,7 +26,7 @@ AXES = st.dictionaries(
 )
 CHANNELS = st.builds(
     Channel, next_offset=OFFSETS, read=OFFSETS, status=st.sampled_from([Status.ACTIVE, Status.IDLE]), since_ms=MS,
-    bad=OFFSETS, axes=AXES,
+    counts=st.builds(Counts, OFFSETS, OFFSETS), axes=AXES,
 )  # fmt: skip
 COMMON = st.builds(
     CommonState,
@@ -67,11 +68,11 @@ def test_offsets_stand_in_sparks_own_shape(offset):
     assert as_spark_offsets(from_spark_offsets(shaped)) == shaped
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", None, 1.5])
+@pytest.mark.parametrize("version", [3, 1, 0, "1", None, 1.5])
 def test_another_version_is_refused_by_name(version):
     found = QueryOffset(batch=0, group="g", token="t", now_ms=0, coalesced=CommonState()).to_json()  # noqa: S106
     found["version"] = version
-    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads version 1 only"):
+    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads version 2 only"):
         QueryOffset.from_json(found)
 
 
@@ -84,7 +85,7 @@ def test_an_offset_of_another_source_is_refused_by_name():
 def test_a_damaged_offset_is_refused_and_says_what_is_wrong(field):
     found = QueryOffset(batch=NOT_STARTED, group="g", token="t" * 8, now_ms=0, coalesced=CommonState()).to_json()
     assert QueryOffset.from_json(found)
-    started = {**found, "batch": 1, "offsets": {"t": {"0": 5}}, "channels": {"t": {"0": [5, 0, 0, 0, []]}}}
+    started = {**found, "batch": 1, "offsets": {"t": {"0": 5}}, "channels": {"t": {"0": [5, 0, 0, 0, 0, []]}}}
     assert QueryOffset.from_json(started)
-    with pytest.raises(FormatError, match=f"the checkpoint's offset of version 1 is damaged: KeyError.*{field}"):
+    with pytest.raises(FormatError, match=f"the checkpoint's offset of version 2 is damaged: KeyError.*{field}"):
         QueryOffset.from_json({name: value for name, value in started.items() if name != field})

@@ -145,7 +145,7 @@ def test_a_barrier_that_comes_again_is_refused_or_swallowed_and_counted(kafka, t
         strict.drain()
     assert sum(values(batch).count("a") for batch in lenient.drain()) == (2 if together else 1)
     assert lenient.watermark_ms() == 80
-    ((_, _, _, _, _, axis),) = lenient.offset["channels"][topic].values()
+    ((*_, axis),) = lenient.offset["channels"][topic].values()
     swallowed = axis[4]
     assert swallowed == 1
 

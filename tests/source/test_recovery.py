@@ -11,6 +11,7 @@ import pytest
 from kafka.protocol.admin import CreateAclsRequest, DeleteGroupsRequest
 
 from keyedwm.core.axis import AxisState
+from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import encode_committed, try_decode
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.connection import Retry
@@ -46,20 +47,20 @@ def rewritten(change: Callable[[int, str], tuple[int, str]]) -> Damage:
 def foreign(next_offset: int, metadata: str) -> tuple[int, str]:
     ours = try_decode(metadata)
     assert ours is not None
-    return next_offset, encode_committed("somebody.els", ours.snapshot_id, 0, WRONG_STATE)
+    return next_offset, encode_committed("somebody.els", ours.snapshot_id, Counts(), WRONG_STATE)
 
 
 def of_another_batch(next_offset: int, metadata: str) -> tuple[int, str]:
     ours = try_decode(metadata)
     assert ours is not None
-    return next_offset, encode_committed(ours.token, ours.snapshot_id + 1, 0, WRONG_STATE)
+    return next_offset, encode_committed(ours.token, ours.snapshot_id + 1, Counts(), WRONG_STATE)
 
 
 DAMAGES: dict[str, Damage] = {
     "deleted": deleted,
     "garbage": rewritten(lambda offset, _: (offset, "garbage")),
     "empty": rewritten(lambda offset, _: (offset, "")),
-    "newer version": rewritten(lambda offset, text: (offset, text.replace("keyedwm1:", "keyedwm2:"))),
+    "newer version": rewritten(lambda offset, text: (offset, text.replace("keyedwm2:", "keyedwm3:"))),
     "one byte changed": rewritten(lambda offset, text: (offset, text[:-1] + ("1" if text[-1] == "0" else "0"))),
     "cut short": rewritten(lambda offset, text: (offset, text[: len(text) // 2])),
     "stale offset": rewritten(lambda offset, text: (offset - 1, text)),
@@ -86,6 +87,10 @@ def run(stream: Stream, damage: Callable[[], None] = lambda: None) -> tuple[list
     return [timeless(offset) for offset in stream.log[1:]], rows
 
 
+def late(offset: dict) -> list[int]:
+    return [channel[4] for of_topic in offset["channels"].values() for channel in of_topic.values() if channel[4]]
+
+
 def timeless(offset: dict) -> dict:
     kept = copy.deepcopy({k: v for k, v in offset.items() if k not in ("now_ms", "group", "token")})
     for of_topic in kept["channels"].values():
@@ -101,6 +106,7 @@ def test_a_damaged_commit_changes_no_result(kafka, topic_of, open_stream, seed, 
     options = {"maxOffsetsPerTrigger": "15", "watermarkLag": "100 milliseconds", "idleTimeout": "none"}
     expected = run(open_stream(topic, options))
     assert len(expected[0]) > 4
+    assert late(expected[0][-1])
     stream = open_stream(topic, options)
     places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     cluster = cluster_at(kafka.bootstrap)

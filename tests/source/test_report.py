@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
+
+import pytest
 
 from keyedwm.testing.broker import Broker
 from tests.tools import Record, Stream, produce
@@ -41,5 +45,51 @@ def test_unreadable_event_times_are_named_as_the_reason(
     stream = open_stream(topic, {"startingOffsets": "earliest", "eventTime": "json:$.t"})
     stream.drain()
     facts = stream.reader.reportLatestOffset()
-    assert facts["bad_event_times"] == 3
+    assert facts["bad_event_times"] == {topic: {"0": 3}}
     assert facts["held_by"]["0"] == f"{topic}-0 without a watermark: none of its 3 event times could be read"
+
+
+def test_late_events_are_counted_by_partition_over_batches_and_restarts(
+    kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream]
+) -> None:
+    topic = topic_of(2)
+    produce(kafka.bootstrap, topic, [Record(0, 1_000), Record(1, 1_000)])
+    stream = open_stream(topic, {"startingOffsets": "earliest", "watermarkLag": "100 milliseconds"})
+    stream.drain()
+    assert stream.watermark_ms() == 900
+    for late in (1, 2):
+        produce(kafka.bootstrap, topic, [Record(0, 900), Record(1, 5), Record(1, 899), Record(1, 2_000)])
+        stream.restart()
+        stream.drain()
+        assert stream.reader.reportLatestOffset()["late_events"] == {topic: {"1": 2 * late}}
+    assert stream.reader.reportLatestOffset()["recovery_reads"] == 0
+
+
+def test_parts_of_a_range_count_late_events_as_the_whole_does(
+    kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream]
+) -> None:
+    topic = topic_of(1)
+    counted = []
+    produce(kafka.bootstrap, topic, [Record(0, 1_000)] * 3 + [Record(0, n) for n in range(90)])
+    for options in ({}, {"maxRecordsPerPartition": "7"}):
+        stream = open_stream(topic, {"maxOffsetsPerTrigger": "30", **options})
+        stream.drain()
+        counted.append(stream.reader.reportLatestOffset()["late_events"])
+    assert counted == [{topic: {"0": 63}}] * 2
+
+
+def test_the_line_of_a_batch_is_json_and_says_what_progress_says(
+    kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream], caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = topic_of(1)
+    produce(kafka.bootstrap, topic, [Record(0, 1)])
+    stream = open_stream(topic)
+    with caplog.at_level(logging.INFO, "keyedwm.source"):
+        stream.plan()
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("planned ")]
+    said = json.loads(line.removeprefix("planned "))
+    assert said == {**stream.reader.reportLatestOffset(), "group": stream.log[0]["group"]}
+    assert list(said) == [
+        "offsets", "batch", "reads", "watermark", "held_by", "idle", "bad_event_times", "late_events", "recovery_reads",
+        "group",
+    ]  # fmt: skip

@@ -109,8 +109,8 @@ def test_no_broker_is_named_with_its_address(open_stream):
 
 def test_a_newer_checkpoint_is_refused_before_kafka_is_asked(open_stream):
     stream = open_stream("t", {"kafka.bootstrap.servers": "127.0.0.1:9"})
-    stream.offset = {"version": 2, "batch": 3}
-    with pytest.raises(FormatError, match="has version 2; this keyedwm reads version 1 only"):
+    stream.offset = {"version": 3, "batch": 3}
+    with pytest.raises(FormatError, match="has version 3; this keyedwm reads version 2 only"):
         stream.plan()
 
 

@@ -1,0 +1,23 @@
+"""What is counted about a channel's events, from the first batch on.
+
+Rule: counts travel with the channel's state, so that they too are the same after a replay or a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """bad: event times that could not be read; late: events below the coalesced watermark stamped on their batch.
+
+    With several time axes an event counts once for each.
+    """
+
+    bad: int = 0
+    late: int = 0
+
+    def plus(self, more: Counts) -> Counts:
+        """Return the sum."""
+        return Counts(self.bad + more.bad, self.late + more.late)
