@@ -94,7 +94,7 @@ def _created(how: Publication, schema: Schema) -> DeltaTable | None:
     except (DeltaError, OSError) as error:
         if delta.open_table(how.stage.path, how.stage.storage) is None:
             raise UnavailableError(
-                f"the Delta table {how.stage.path} could not be created: {delta.first_line(error)}"
+                f"the Delta table {how.stage.path} could not be created: {delta.one_line(error)}"
             ) from error
         return None
     return delta.open_table(how.stage.path, how.stage.storage)
@@ -146,7 +146,7 @@ def _after_doubt(how: Publication, brought: Brought, error: Exception) -> bool:
         if record is not None and record.attempt == brought.attempt:
             return True
     raise UnavailableError(
-        f"batch {brought.batch} could not be published to the table {how.stage.path}: {delta.first_line(error)}"
+        f"batch {brought.batch} could not be published to the table {how.stage.path}: {delta.one_line(error)}"
     ) from error
 
 

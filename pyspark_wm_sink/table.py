@@ -7,6 +7,7 @@ not at all. deltalake refuses a commit when another one moved the same applicati
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pyspark_wm_sink.stage import StagedFile
 
 # How far back the record is looked for, step by step: it is nearly always in the newest commit.
 _LOOK_BACK: tuple[int | None, ...] = (1, 32, 1_024, None)
+_CAUSE = re.compile(r"\s*(\x1b\[\d+m)?↳(\x1b\[\d+m)?\s*")
 _TORN = "Json error"  # deltalake has no kind of error for an entry that is no JSON
 _NULLABILITY = ("nullable", "containsNull", "valueContainsNull", "metadata")
 
@@ -33,9 +35,9 @@ def open_table(path: str, storage: Mapping[str, str]) -> DeltaTable | None:
     except (DeltaError, OSError) as error:
         if _TORN in str(error):
             raise InputError(
-                f"the log of the Delta table {path} is damaged ({first_line(error)}): restore its last entry"
+                f"the log of the Delta table {path} is damaged ({one_line(error)}): restore its last entry"
             ) from error
-        raise UnavailableError(f"the Delta table {path} could not be opened: {first_line(error)}") from error
+        raise UnavailableError(f"the Delta table {path} could not be opened: {one_line(error)}") from error
 
 
 def delta_schema(schema: pa.Schema) -> Schema:
@@ -50,7 +52,7 @@ def _check_holds(field: pa.Field) -> None:
         Schema.from_arrow(pa.schema([field]))
     except Exception as error:  # deltalake raises a bare Exception here
         raise InputError(
-            f"column {field.name} has type {field.type}, which a Delta table cannot hold ({first_line(error)})"
+            f"column {field.name} has type {field.type}, which a Delta table cannot hold ({one_line(error)})"
         ) from error
 
 
@@ -192,6 +194,7 @@ def append(table: DeltaTable, files: Iterable[StagedFile], record: Record, *, ov
     )
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of a foreign error: the rest is its own stack."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def one_line(error: BaseException) -> str:
+    """Return what a foreign error says: its first line and the causes that deltalake lists below, not its stack."""
+    first, *more = (str(error).strip() or type(error).__name__).splitlines()
+    return ": ".join([first.strip(), *(_CAUSE.sub("", line) for line in more if _CAUSE.match(line))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 import threading
 from pathlib import Path
 
@@ -353,4 +354,20 @@ def test_a_torn_log_is_named_as_damage_and_nothing_is_published(table):
         publish(to, [staged(to, [2], batch=1)], batch=1)
     newest.write_text(whole)
     publish(to, [staged(to, [2], batch=1)], batch=1)
+    assert numbers(table) == [1, 2]
+
+
+def test_a_full_disk_is_named_and_the_batch_can_come_again(table):
+    to = how(table)
+    publish(to, [staged(to, [1])], batch=0)
+    message = staged(to, [2], batch=1)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file of this process takes another byte
+    try:
+        with pytest.raises(UnavailableError, match=r"could not be published .*: File too large") as refused:
+            publish(to, [message], batch=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert "\x1b" not in str(refused.value)
+    publish(to, [message], batch=1)
     assert numbers(table) == [1, 2]
