@@ -58,12 +58,16 @@ class Sink:
 
     def spread(self, batch: int, task: int, values: list[str], partitions: int, control: tuple = ()):
         """One task that writes its values to all partitions in turn."""
+        return self.placed(batch, [(value, n % partitions) for n, value in enumerate(values)], control, task)
+
+    def placed(self, batch: int, rows: list[tuple[str, int]], control: tuple = (), task: int = 0):
+        """One task that writes (value, partition) rows."""
         from pyspark_wm_sink.kafka_stage import write
         from pyspark_wm_sink.task import Task
 
         self.number += 1
         who = Task(query=self.query, run=self.run, batch=batch, partition=task, attempt=0, number=self.number)
-        places = pa.array([n % partitions for n in range(len(values))], pa.int32())
+        values, places = [value for value, _ in rows], pa.array([place for _, place in rows], pa.int32())
         plan = replace(self.how.plan, columns=("value", "partition"))
         return replace(write(plan, who, [pa.record_batch({"value": values, "partition": places})]), control=control)
 

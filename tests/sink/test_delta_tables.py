@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from pyspark_wm_sink.partitions import directory_of, partitions_of
-from tests.sink.second_query import start
+from tests.sink.second_query import PATIENCE_S, start
 from tests.sink.test_delta_stream import values
 from tests.tools import Record, produce, wait_until
 
@@ -248,7 +248,7 @@ class Copies:
         def there() -> bool:
             return (self._table / "_delta_log").exists() and values(self._table) == sorted(wanted)
 
-        wait_until(there, f"{wanted} in the table")
+        wait_until(there, f"{wanted} in the table", PATIENCE_S)
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def copies(spark, kafka, topic_of, table, tmp_path):
 def ended(second: subprocess.Popen) -> str:
     """What stopped the second copy."""
     try:
-        return second.communicate(timeout=200)[0]
+        return second.communicate(timeout=2 * PATIENCE_S)[0]
     finally:
         if second.poll() is None:
             os.killpg(second.pid, signal.SIGKILL)
@@ -297,7 +297,7 @@ def test_of_two_queries_on_one_checkpoint_one_stops_and_nothing_is_doubled(copie
         return second.poll() is not None or not copies.first.isActive
 
     try:
-        wait_until(one_stopped, "one of the two stopped", 120)
+        wait_until(one_stopped, "one of the two stopped", PATIENCE_S)
         copies.reach(*sent)
         stopped = copies.first.exception()
         said = str(stopped) if stopped is not None else ended(second)

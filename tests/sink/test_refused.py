@@ -1,0 +1,117 @@
+"""Input that a target does not take: one clear sentence, before anything is written where that can be known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StringType, StructType
+
+from keyedwm.core.errors import InputError, KeyedwmError
+from keyedwm.kafka import admin
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.errors import AccessError
+from keyedwm.kafka.values import Isolation
+from pyspark_wm_sink.kafka_stage import KafkaPlan, write
+from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.writer import stream_writer
+from tests.secured import PASSWORD, Secured
+from tests.sink.conftest import records_of
+
+
+@pytest.fixture
+def boss(secured: Secured) -> Iterator[Cluster]:
+    cluster = Cluster.connect(ClientConfig.from_options(secured.options()))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def grant(secured: Secured) -> Iterator:
+    client = KafkaAdminClient(
+        bootstrap_servers=secured.bootstrap, security_protocol="SASL_SSL", sasl_mechanism="PLAIN",
+        sasl_plain_username="boss", sasl_plain_password=PASSWORD, ssl_cafile=str(secured.home / "cert.pem"),
+    )  # fmt: skip
+
+    def allow(operation: ACLOperation, kind: ResourceType, name: str) -> None:
+        pattern = ResourcePattern(kind, name)
+        client.create_acls([ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)])
+
+    yield allow
+    client.close()
+
+
+def guest_plan(secured: Secured, topic: str, stem: str) -> KafkaPlan:
+    return KafkaPlan(
+        client=ClientConfig.from_options(secured.options("guest")), topic=topic, stem=stem, timeout_ms=60_000,
+        transactional=True, columns=("value",), has_control=False, has_offsets=False,
+    )  # fmt: skip
+
+
+def task() -> Task:
+    return Task(query=None, run="run", batch=0, partition=0, attempt=0, number=0)
+
+
+def test_a_topic_without_permission_is_named_and_nothing_is_visible(secured, boss, grant, topic):
+    admin.create_topic(boss, topic)
+    rows = [pa.record_batch({"value": ["a"]})]
+    plan = guest_plan(secured, topic, topic)
+    where = f"{topic}-0-0-run-0"
+    with pytest.raises(AccessError, match=f"not allowed to use transactional id '{where}'"):
+        write(plan, task(), rows)
+    grant(ACLOperation.WRITE, ResourceType.TRANSACTIONAL_ID, where)
+    with pytest.raises(AccessError, match=f"not allowed to describe topic '{topic}'"):
+        write(plan, task(), rows)
+    grant(ACLOperation.DESCRIBE, ResourceType.TOPIC, topic)
+    with pytest.raises(AccessError, match=f"transaction '{where}' may not be extended to {topic}-0"):
+        write(plan, task(), rows)
+    assert boss.latest([(topic, 0)], Isolation.READ_UNCOMMITTED) == {(topic, 0): 0}
+    grant(ACLOperation.WRITE, ResourceType.TOPIC, topic)
+    assert write(plan, task(), rows).transaction is not None
+
+
+def test_a_topic_without_permission_is_refused_before_the_query_begins(secured, boss, topic, tmp_path):
+    admin.create_topic(boss, topic)
+    options = {f"kafka.{name}": value for name, value in secured.options("guest").items()}
+    options |= {"topic": topic, "checkpointLocation": str(tmp_path / "checkpoint")}
+    with pytest.raises(AccessError, match=f"not allowed to describe topic '{topic}'") as refused:
+        stream_writer(options, StructType().add("value", StringType()), overwrite=False)
+    assert PASSWORD not in str(refused.value)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_topic_column_that_names_an_unknown_topic_is_refused_whole(spark, kafka, topic_of, feed, tmp_path):
+    topic = topic_of(1)
+    feed.batch({"value": b"a", "topic": topic}, {"value": b"b", "topic": f"{topic}-unknown"})
+    writer = feed.read(spark).select("value", "topic").writeStream.format("keyedwm").trigger(availableNow=True)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "checkpointLocation": str(tmp_path / "c")}
+    query = writer.options(**options, snapshot="batch").start()
+    with pytest.raises(StreamingQueryException, match=f"topic '{topic}-unknown', which the rows go to, does not exist"):
+        query.awaitTermination()
+    assert records_of(kafka.bootstrap, topic, settled=False) == []
+
+
+def test_a_ledger_that_cannot_be_read_is_refused_before_a_row_is_written(kafka, topic_of, tmp_path):
+    (tmp_path / "ledger" / "000000000000.published.json").mkdir(parents=True)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic_of(1), "ledger": str(tmp_path / "ledger")}
+    with pytest.raises(InputError, match=r"the ledger file .*published\.json cannot be read: .*Is a directory"):
+        stream_writer(options, StructType().add("value", StringType()), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"partitionBy": "day"}, "options partitionBy and "),
+        ({"mergeSchema": "true"}, "options mergeSchema and "),
+        ({"topic": ""}, "option topic: '' is wrong"),
+    ],
+)
+def test_options_of_the_other_target_are_refused(options, said):
+    given = {"kafka.bootstrap.servers": "localhost:1", "checkpointLocation": "/c", "topic": "t", **options}
+    with pytest.raises(KeyedwmError) as refused:
+        stream_writer(given, StructType().add("value", StringType()), overwrite=False)
+    assert said in refused.value.message
