@@ -28,6 +28,9 @@ from keyedwm.testing.settings import KAFKA_VERSION, SERVER, START_LIMIT_S, START
 # The broker names a logger but brings none; without one its log would be lost.
 ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")
 STOP_LIMIT_S = 20.0
+HEAP_MB = 512
+# One of our own for each process: brokers of one cluster share it, and nobody else has it.
+CLUSTER_ID = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 PORTS = range(20_000, 32_000)
 _LOG4J = """
 Configuration:
@@ -47,8 +50,9 @@ class LocalBroker:
 
     way = "local"
 
-    def __init__(self, home: Path, port: int | None, extra: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, port: int | None, extra: Mapping[str, str], heap_mb: int = HEAP_MB) -> None:
         self._home = home
+        self._heap = f"-Xmx{heap_mb}m"
         self._java = find_java()
         self._jars = fetch_jars(f"kafka-{KAFKA_VERSION}", ARTIFACTS)[0].parent
         broker_port, controller_port = free_ports(2)
@@ -80,7 +84,7 @@ class LocalBroker:
         seen = log.stat().st_size if log.exists() else 0
         with log.open("a") as out:
             self._process = subprocess.Popen(
-                self._command("-Xmx512m", "kafka.Kafka", self._home / "server.properties"),
+                self._command(self._heap, "kafka.Kafka", self._home / "server.properties"),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self._home, start_new_session=True,
             )  # fmt: skip
         self._guard = Guard("process", str(self._process.pid), str(self._home))
@@ -121,7 +125,7 @@ class LocalBroker:
         path = self._home / "server.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         (self._home / "log4j2.yaml").write_text(_LOG4J)
-        cluster = "--cluster-id=" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = f"--cluster-id={CLUSTER_ID}"
         told = subprocess.run(
             self._command("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", cluster, "-c", path),
             capture_output=True, text=True, check=False, timeout=START_LIMIT_S,
@@ -136,11 +140,13 @@ class LocalBroker:
 
 
 @contextmanager
-def local_broker(*, port: int | None = None, extra: Mapping[str, str] | None = None) -> Iterator[LocalBroker]:
+def local_broker(
+    *, port: int | None = None, extra: Mapping[str, str] | None = None, heap_mb: int = HEAP_MB
+) -> Iterator[LocalBroker]:
     """A running local broker; `extra` adds or replaces server properties."""
     home = Path(tempfile.mkdtemp(prefix="keyedwm-kafka-"))
     try:
-        broker = LocalBroker(home, port, extra or {})
+        broker = LocalBroker(home, port, extra or {}, heap_mb)
         try:
             broker.start()
             yield broker
