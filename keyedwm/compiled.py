@@ -28,6 +28,11 @@ def compiled(function: _Function) -> _Function:
         return numba.njit(nogil=True)(function)
 
 
+def inlined(function: _Function) -> _Function:
+    """Compile into each caller: a call that returns two numbers costs more than reading one. Same file only (cache)."""
+    return numba.njit(inline="always", nogil=True)(function)
+
+
 @functools.cache
 def _warn_once() -> None:
     _log.warning(

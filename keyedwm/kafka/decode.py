@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from keyedwm.compiled import compiled
+from keyedwm.compiled import compiled, inlined
 
 LEAST_RECORD_BYTES = 7
 MOST_HEADERS = 1 << 16  # of one record; each costs far more memory than the two bytes it may have in a batch
@@ -83,34 +83,36 @@ def find_records(data, plan, span, found, cursor):  # type: ignore[no-untyped-de
     """
     row, first = 0, cursor[0]
     at, left, least = cursor[1], cursor[2], cursor[3]
+    offsets, times, kinds = found[0], found[1], found[2]
     for b in range(first, len(plan)):
         if b > first:
             at, left, least = plan[b, 0], plan[b, 4], plan[b, 8]
-        end = plan[b, 1]
+        end, base, last, first_time = plan[b, 1], plan[b, 2], plan[b, 3], plan[b, 5]
+        append_time, appended = plan[b, 6], plan[b, 7]
         for done in range(left):
-            if row == found.shape[1]:
+            if row == len(offsets):
                 cursor[0], cursor[1], cursor[2], cursor[3] = b, at, left - done, least
                 return row, 0
             length, at = _length(data, at, end)
             if at < 0 or length < 1:
                 return b, 2
-            delta_time, body = _number(data, at + 1, at + length, 64)
-            delta_offset, body = _number(data, body, at + length, 32)
-            if body < 0:
+            stop = at + length
+            delta_time, at = _number(data, at + 1, stop, 64)
+            delta_offset, at = _number(data, at, stop, 32)
+            if at < 0:
                 return b, 1
-            offset, time = plan[b, 2] + delta_offset, plan[b, 5] + delta_time
-            if offset < least or offset > plan[b, 3]:
+            offset, time = base + delta_offset, first_time + delta_time
+            if offset < least or offset > last:
                 return b, 3
-            if ((plan[b, 5] ^ time) & (delta_time ^ time)) < 0:
+            if ((first_time ^ time) & (delta_time ^ time)) < 0:
                 return b, 4
-            fault = _body(data, body, at + length, found, row)
+            fault = _body(data, at, stop, found, row)
             if fault:
                 return b, fault
-            at, least = at + length, offset + 1
+            at, least = stop, offset + 1
             if span[0] <= offset < span[1]:
-                found[0, row] = offset
-                found[1, row] = plan[b, 6] if plan[b, 7] else time
-                found[2, row] = plan[b, 7]
+                offsets[row], kinds[row] = offset, appended
+                times[row] = append_time if appended else time
                 row += 1
         if at != end:
             return b, 6
@@ -185,12 +187,13 @@ def find_named(data, headers_at, headers, name, named):  # type: ignore[no-untyp
 def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
     """Copy value i, which starts at starts[i] and is ends[i + 1] - ends[i] bytes long, to its place in `out`."""
     for i in range(len(starts)):
-        to, at = ends[i], starts[i]
-        for k in range(ends[i + 1] - to):
+        # unsigned: positions that might count from the end would keep the copy from being vectorised
+        to, at = np.uint64(ends[i]), np.uint64(starts[i])
+        for k in range(np.uint64(ends[i + 1]) - to):
             out[to + k] = data[at + k]
 
 
-@compiled
+@inlined
 def _body(data, at, end, found, row):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
     """Key, value and headers of a record that ends at `end`; writes where they are, returns a fault or 0."""
     length, at = _length(data, at, end)
@@ -218,7 +221,7 @@ def _body(data, at, end, found, row):  # type: ignore[no-untyped-def]  # noqa: P
     return 0 if at == end else 2
 
 
-@compiled
+@inlined
 def _length(data, at, end):  # type: ignore[no-untyped-def]
     """A length that fits before `end`, -1 for null; returns (length, position after it or a negated fault)."""
     length, at = _number(data, at, end, 32)
@@ -229,14 +232,29 @@ def _length(data, at, end):  # type: ignore[no-untyped-def]
     return max(length, -1), at
 
 
-@compiled
+@inlined
 def _number(data, at, end, bits):  # type: ignore[no-untyped-def]
     """A zigzag number of at most `bits` bits; returns (number, position after it, or -1 if damaged or `at` was)."""
-    if 0 <= at < end and data[at] < 128:
-        byte = np.int64(data[at])
-        return (byte >> 1) ^ -(byte & 1), at + 1
+    if at < 0 or at >= end:
+        return np.int64(0), -1
+    low = np.int64(data[np.uint64(at)])
+    if low < 128:
+        return (low >> 1) ^ -(low & 1), at + 1
+    if at + 3 <= end:  # most numbers are short
+        middle, high = np.int64(data[np.uint64(at + 1)]), np.int64(data[np.uint64(at + 2)])
+        if middle < 128:
+            low = (low & 127) | (middle << 7)
+            return (low >> 1) ^ -(low & 1), at + 2
+        if high < 128:
+            low = (low & 127) | ((middle & 127) << 7) | (high << 14)
+            return (low >> 1) ^ -(low & 1), at + 3
+    return _long_number(data, at, end, bits)
+
+
+@compiled
+def _long_number(data, at, end, bits):  # type: ignore[no-untyped-def]
     result, shift = np.uint64(0), 0
-    while 0 <= at < end and shift < bits:
+    while at < end and shift < bits:
         byte = np.int64(data[at])
         at += 1
         result |= np.uint64(byte & 127) << np.uint64(shift)
