@@ -34,7 +34,7 @@ def write_control(plan: KafkaPlan, cluster: Cluster, brought: Brought, record: R
 
     Raises UnavailableError, AccessError, FencedError: nothing becomes visible (at-least-once: perhaps some of it).
     """
-    if plan.topic is None or not brought.control:
+    if plan.topic is None or not (brought.rows or brought.control):
         return ()
     rows = list(_rows(brought, record))
     table = pa.table(

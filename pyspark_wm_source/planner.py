@@ -25,7 +25,7 @@ from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
 from pyspark_wm_source.options import SourceOptions
 from pyspark_wm_source.plan import Rules, Seen, plan, position_of, worth_a_batch
 from pyspark_wm_source.propagated import reached_by
-from pyspark_wm_source.report import describe
+from pyspark_wm_source.report import barriers_again, describe
 from pyspark_wm_source.settle import Settler
 from pyspark_wm_source.splits import Cutting, Split, splits
 from pyspark_wm_source.start import LATEST
@@ -52,7 +52,7 @@ class Planner:
         self._assigned: tuple[float, tuple[TopicPartition, ...]] | None = None
         self._cutting = Cutting.of(options)
         self._settler = Settler(options, self._cutting)
-        self._written: tuple[dict[str, Any], QueryOffset] | None = None
+        self._read_lately: list[tuple[Mapping[str, Any], QueryOffset]] = []
         self._frozen: Seen | None = None
         self._freeze = False
         self._closed = False
@@ -104,6 +104,8 @@ class Planner:
         )
         planned = plan(start, after, seen, rules)
         self._facts = describe(planned, self._ends or {}, self._settler.recovered)
+        if options.propagate:
+            self._facts["barriers_again"] = barriers_again(planned)
         first = start.batch == NOT_STARTED
         reads = any(True for _ in planned.moved())
         if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
@@ -116,7 +118,7 @@ class Planner:
         planned_json = planned.to_json()
         if LOG.isEnabledFor(logging.INFO):
             LOG.info("planned %s", json.dumps({**self._facts, "group": planned.group}))
-        self._written = (planned_json, planned)
+        self._keep(planned_json, planned)
         return planned_json
 
     def splits(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[Split]:
@@ -124,13 +126,19 @@ class Planner:
         end = self._read(end_json)
         if self._frozen is not None:
             self._still_there(end)
-        return splits(QueryOffset.from_json(start_json), end, self._cutting)
+        return splits(self._read(start_json), end, self._cutting)
 
     def _read(self, offset_json: Mapping[str, Any]) -> QueryOffset:
-        """Read an offset back, unless it is the one just planned."""
-        if self._written is not None and self._written[0] == offset_json:
-            return self._written[1]
-        return QueryOffset.from_json(offset_json)
+        """Read an offset back, unless it is known: with thousands of channels that takes a while."""
+        for known_json, known in self._read_lately:
+            if known_json == offset_json:
+                return known
+        return self._keep(offset_json, QueryOffset.from_json(offset_json))
+
+    def _keep(self, offset_json: Mapping[str, Any], offset: QueryOffset) -> QueryOffset:
+        """Keep the last two: a batch's start and its end."""
+        self._read_lately = [*self._read_lately[-1:], (offset_json, offset)]
+        return offset
 
     def reported(self) -> dict[str, Any] | None:
         """Return the facts of the last planning: newest log ends, who holds the watermark, who is idle."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from keyedwm.core.axis import AxisState
-from keyedwm.core.errors import InputError, RegressionError
+from keyedwm.core.errors import InputError, OptionError, RegressionError
 from keyedwm.core.inline import Cut, decode_cut
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.records import Records
@@ -46,6 +46,11 @@ def reached_by(axes: Mapping[int, AxisState]) -> Reached | None:
     numbers = next((axis.policy for axis in axes.values() if axis.policy), None)
     if numbers is None:
         return None
+    if len(numbers) != len(fields(Reached)):
+        raise OptionError(
+            "option propagate: the checkpoint holds the state of a watermark policy, it was made without propagate: "
+            "start with a new checkpoint"
+        )
     query, snapshot, swallowed, idle = numbers
     return Reached(query=query, snapshot=snapshot, swallowed=swallowed, idle=bool(idle))
 

@@ -13,6 +13,7 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.offsets import Channel, QueryOffset, as_spark_offsets
+from pyspark_wm_source.propagated import reached_by
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -36,6 +37,12 @@ def describe(planned: QueryOffset, ends: Mapping[TopicPartition, int], recovered
         "late_events": _counted(planned, lambda counts: counts.late),
         "recovery_reads": recovered,
     }
+
+
+def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
+    """Count, as above, the barriers from upstream that came again and were let pass (with `propagate` only)."""
+    reached = {tp: reached_by(channel.axes) for tp, channel in planned.channels.items()}
+    return as_spark_offsets({tp: at.swallowed for tp, at in reached.items() if at is not None and at.swallowed})
 
 
 def _counted(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:

@@ -67,7 +67,7 @@ def encode_change(
     kind: Kind, query: str, snapshot: int, channel: str, *, key: int | None = None, watermark_ms: int | None = None
 ) -> bytes:
     """The value of a watermark, idle or active record."""
-    value = {"kind": kind.value, "query": query, "snapshot": snapshot, "channel": channel}
+    value: dict[str, object] = {"kind": kind.value, "query": query, "snapshot": snapshot, "channel": channel}
     if kind is Kind.WATERMARK:
         value |= {"key": key, "watermark": watermark_ms}
     return _json(value)

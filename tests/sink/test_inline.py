@@ -189,10 +189,12 @@ def test_at_least_once_keeps_the_state_of_silent_channels_over_its_batches(sink,
 
 def test_without_barriers_each_batch_is_a_snapshot(sink, lie):
     sink.mode = SnapshotMode.BATCH
-    for batch in (0, 1):
-        sink.publish(batch, sink.written(batch, "a", control=(moved(0, batch, 10 + batch),)))
-    barriers = [row["snapshot"] for row in lie(sink.topic)[0] if not isinstance(row, str) and row["kind"] == "barrier"]
-    assert barriers == [0, 1]
+    sink.publish(0, sink.written(0, "a", control=(moved(0, 0, 10),)))
+    sink.publish(1, sink.written(1, "b"))  # nothing moved, and rows wait for their barrier
+    sink.publish(2, sink.written(2))
+    barriers = [row for row in lie(sink.topic)[0] if not isinstance(row, str) and row["kind"] == "barrier"]
+    assert [row["snapshot"] for row in barriers] == [0, 1]
+    assert barriers[0]["channels"] == barriers[1]["channels"]
 
 
 @pytest.mark.parametrize(

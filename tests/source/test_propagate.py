@@ -148,6 +148,17 @@ def test_a_barrier_that_comes_again_is_refused_or_swallowed_and_counted(kafka, t
     ((*_, axis),) = lenient.offset["channels"][topic].values()
     swallowed = axis[4]
     assert swallowed == 1
+    assert lenient.reader.reportLatestOffset()["barriers_again"] == {topic: {"0": 1}}
+
+
+def test_a_checkpoint_made_without_propagate_is_refused_in_one_sentence(kafka, topic_of, open_stream, propagated):
+    topic = topic_of(1)
+    produce(kafka.bootstrap, topic, [row(0, "a", 5), barrier(0, 0, {"in-0": 1})])
+    before, after = open_stream(topic), propagated(topic)
+    before.drain()
+    after.offset, after.log = before.offset, before.log
+    with pytest.raises(OptionError, match="it was made without propagate: start with a new checkpoint"):
+        after.drain()
 
 
 def test_a_channel_that_wakes_up_behind_holds_the_watermark_where_it_is(kafka, topic_of, propagated):
