@@ -17,6 +17,7 @@ from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError
 from keyedwm.kafka.values import Isolation
 from pyspark_wm_sink.kafka_stage import KafkaPlan, write
+from pyspark_wm_sink.options import SinkOptions
 from pyspark_wm_sink.task import Task
 from pyspark_wm_sink.writer import stream_writer
 from tests.secured import PASSWORD, Secured
@@ -115,3 +116,10 @@ def test_options_of_the_other_target_are_refused(options, said):
     with pytest.raises(KeyedwmError) as refused:
         stream_writer(given, StructType().add("value", StringType()), overwrite=False)
     assert said in refused.value.message
+
+
+def test_at_least_once_keeps_a_ledger_for_control_rows_only():
+    given = {"kafka.bootstrap.servers": "localhost:1", "topic": "t", "guarantee": "at-least-once", "ledger": "/l"}
+    with pytest.raises(KeyedwmError, match="option ledger has no effect with guarantee=at-least-once"):
+        SinkOptions.parse(given)
+    assert SinkOptions.parse({**given, "controlRows": "inline"}).target.ledger is not None
