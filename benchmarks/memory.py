@@ -1,0 +1,147 @@
+"""Memory of a worker over many rows: must not grow, whatever it has read before.
+
+Run: python benchmarks/memory.py [--millions 10] [--spark]
+Streams a topic batch by batch, one million rows each, in this process (plan, cut, read, rows dropped), or with --spark
+through a query into a no-op sink. Prints the resident memory after every batch and the peak within it, of this process
+or of Spark's Python workers together with the JVM left out. Linux only: /proc says what a process holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from keyedwm.kafka.admin import create_topic
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.produce import send
+from keyedwm.testing.broker import broker
+
+TOPIC = "bench-memory"
+PARTITIONS = 4
+MILLION = 1_000_000
+VALUE_BYTES = 100
+MIB = 1 << 20
+
+
+def load(bootstrap: str, millions: int) -> None:
+    """Produce so many million records of 100 bytes."""
+    cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
+    create_topic(cluster, TOPIC, PARTITIONS)
+    each = MILLION // PARTITIONS
+    values = pa.array([b"x" * VALUE_BYTES], pa.binary()).take(pa.array(np.zeros(each, np.int64)))
+    for number in range(millions):
+        stamps = pa.array(1_700_000_000_000 + np.arange(number * each, (number + 1) * each))
+        send(cluster, TOPIC, dict.fromkeys(range(PARTITIONS), pa.table({"value": values, "timestamp": stamps})))
+    cluster.close()
+
+
+def resident_mib(pid: int, what: str) -> float:
+    """What a process holds: `VmRSS` now, `VmHWM` at most since `forget_peak`."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(what):
+            return int(line.split()[1]) * 1_024 / MIB
+    raise SystemExit(f"/proc/{pid}/status has no {what}: the process has ended")
+
+
+def forget_peak(pid: int) -> None:
+    """Let the peak of a process begin anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def show(number: int, pids: list[int]) -> None:
+    """Print one line for the batch just read."""
+    held, most = (sum(resident_mib(pid, what) for pid in pids) for what in ("VmRSS", "VmHWM"))
+    print(f"after {number:2d} M rows: {held:,.0f} MiB held, {most:,.0f} MiB at most, {len(pids)} processes", flush=True)
+    for pid in pids:
+        forget_peak(pid)
+
+
+def in_process(options: dict[str, str]) -> None:
+    """Stream as Spark does, in this process."""
+    from pyspark_wm_source.reader import row_schema, stream_reader
+
+    reader = stream_reader(options, row_schema(options))
+    start = json.loads(json.dumps(reader.initialOffset()))
+    rows, number = 0, 0
+    forget_peak(os.getpid())
+    while (end := json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(MILLION))))) != start:
+        for task in reader.partitions(start, end):
+            rows += sum(batch.num_rows for batch in reader.read(task))
+        start = end
+        if rows // MILLION > number:
+            number = rows // MILLION
+            show(number, [os.getpid()])
+
+
+def through_spark(options: dict[str, str]) -> None:
+    """Stream through a query."""
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+        .config("spark.driver.memory", "2g").config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+    )  # fmt: skip
+    read = 0
+
+    def batch(frame: object, _number: int) -> None:
+        nonlocal read
+        read += frame.where("control IS NULL").selectExpr("count(value)").collect()[0][0]  # type: ignore[attr-defined]
+        show(read // MILLION, workers())
+
+    frame = spark.readStream.format("keyedwm").options(**options).load()
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    spark.stop()
+
+
+def workers() -> list[int]:
+    """Spark's Python processes below this one."""
+    parents, names = {}, {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
+            names[int(place.name)] = (place / "cmdline").read_text()
+        except OSError:
+            continue  # it ended meanwhile
+        parents[int(place.name)] = int(fields["PPid"])
+
+    def ours(pid: int) -> bool:
+        while pid > 1 and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    return sorted(
+        pid
+        for pid in parents
+        if pid != os.getpid() and "pyspark" in names[pid] and "java" not in names[pid] and ours(pid)
+    )
+
+
+def main() -> None:
+    """Load and stream."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--millions", type=int, default=10)
+    parser.add_argument("--spark", action="store_true")
+    chosen = parser.parse_args()
+    with broker() as kafka:
+        load(kafka.bootstrap, chosen.millions)
+        options = {
+            "kafka.bootstrap.servers": kafka.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(MILLION),
+        }  # fmt: skip
+        run: Callable[[dict[str, str]], None] = through_spark if chosen.spark else in_process
+        run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Planning asks each broker once, however many partitions there are, and writes little about each."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.kafka.connection import Connection
+from keyedwm.kafka.produce import send
+from tests.tools import Stream, cluster_at
+
+MANY = 300
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Requests sent from now on, by kind."""
+    counted: Counter[str] = Counter()
+    submit = Connection.submit
+
+    def counting(self: Connection, node_id: int | None, request: Any) -> Any:
+        counted[type(request).__name__] += 1
+        return submit(self, node_id, request)
+
+    monkeypatch.setattr(Connection, "submit", counting)
+    return counted
+
+
+def test_a_batch_costs_one_request_of_each_kind_whatever_the_number_of_partitions(
+    kafka, topic_of: Callable[..., str], open_stream: Callable[..., Stream], sent: Counter[str]
+) -> None:
+    for partitions in (1, MANY):
+        topic = topic_of(partitions)
+        stream = open_stream(topic, columns="partition,offset,event_time,watermark,control")
+        stream.reader.initialOffset()  # until the leaders of a topic made just now are all in place
+        for batch in range(3):
+            send(cluster_at(kafka.bootstrap), topic, dict.fromkeys(range(partitions), pa.table({"value": ["x"]})))
+            sent.clear()
+            assert stream.plan()
+            assert sent["ListOffsetsRequest"] == 1
+            assert sent["OffsetFetchRequest"] == min(batch, 1)
+            # The list of partitions is looked at once a second, the group's coordinator once.
+            assert sent.total() <= 4, sent
+            stream.read()
+
+
+def test_the_offset_log_takes_less_than_100_bytes_a_partition(
+    kafka, topic_of: Callable[..., str], open_stream: Callable[..., Stream]
+) -> None:
+    topic = topic_of(MANY)
+    stream = open_stream(topic, idleTimeout="none")
+    for number in range(3):
+        rows = pa.table({"value": ["x"] * 2_000, "timestamp": pa.array([1_700_000_000_000 - number] * 2_000)})
+        send(cluster_at(kafka.bootstrap), topic, dict.fromkeys(range(MANY), rows))
+        stream.drain()
+    assert stream.reader.reportLatestOffset()["late_events"][topic]["0"] > 0
+    size = len(json.dumps(stream.offset, separators=(",", ":")))
+    assert size < 100 * MANY
