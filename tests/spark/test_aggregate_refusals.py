@@ -15,6 +15,7 @@ from tests.spark.started import AHEAD, event, keyed
 
 TEN = tumbling("10 seconds")
 N = {"n": count()}
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 
 @pytest.fixture
@@ -63,11 +64,12 @@ def test_a_source_without_control_rows_is_refused(topic_of, load):
     assert "emitControl=true" in str(refused.value)
 
 
+@pytest.mark.usefixtures("bucket_conf")
 def test_another_state_store_is_refused_with_the_setting(frame, spark):
-    before = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, HDFS)
     with pytest.raises(KeyedwmError, match=r"HDFSBackedStateStoreProvider, Spark's transformWithState needs RocksDB"):
         aggregate(frame, "k", TEN, N)
-    assert spark.conf.get(PROVIDER) == before
+    assert spark.conf.get(PROVIDER) == HDFS
 
 
 @pytest.mark.usefixtures("bucket_conf")

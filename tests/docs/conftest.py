@@ -1,0 +1,22 @@
+"""What a page sets in Spark ends with the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def settings_end_with_the_page(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = dict(conf.getAll)
+    yield
+    for name, value in dict(conf.getAll).items():
+        if name not in before:
+            conf.unset(name)
+        elif value != before[name]:
+            conf.set(name, before[name])
