@@ -32,8 +32,9 @@ BROKER = {
 }
 # What a query may fail of when processes and networks die: our own word for it, or a Python process that is gone.
 RECOVERABLE = (
-    r"retry: nothing was lost|Python worker (exited unexpectedly|failed to connect back)|worker .{0,40}(died|crashed|terminated)"
-    r"|EOFException|SocketException|Connection reset|Broken pipe|ClosedChannelException"
+    r"retry: nothing was lost|Python worker (exited unexpectedly|failed to connect back)"
+    r"|worker .{0,40}(died|crashed|terminated)|EOFException|SocketException"
+    r"|Connection reset|Broken pipe|ClosedChannelException"
 )
 _STATE = "=== Streaming Query ==="  # what follows it in Spark's errors is plans and offsets
 
