@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,7 @@ def through_spark(options: dict[str, str]) -> None:
     """Stream through a query."""
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
         .config("spark.driver.memory", "2g").config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()

@@ -139,14 +139,17 @@ def _closing(task: Range, ends: Sequence[tuple[int, int]], split: Split, *, barr
 
 
 def _leave(split: Split, cluster: Cluster, states: Sequence[tuple[Range, After]]) -> None:
-    """Commit every range's state, one request per group."""
+    """Commit every range's state, group by group."""
     groups: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for task, after in states:
         state = encode_committed(split.token, split.batch, after.counts, after.axes)
         group = part_group(split.group, task.part, task.parts)
         groups.setdefault(group, {})[task.channel] = (after.next_offset, state)
     for group, positions in groups.items():
-        answers = cluster.commit_offsets(group, positions)
-        for tp, code in sorted(answers.items()):
-            if code is not Code.NONE:
-                LOG.warning("group %s: the state of %s was not committed (%s); it is read again", group, tp, code.name)
+        refused = {tp: code for tp, code in cluster.commit_offsets(group, positions).items() if code is not Code.NONE}
+        if refused:
+            first = min(refused)
+            LOG.warning(
+                "group %s: the state of %s and %d other partitions was not committed (%s); they are read again",
+                group, first, len(refused) - 1, refused[first].name,
+            )  # fmt: skip

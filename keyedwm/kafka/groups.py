@@ -5,7 +5,7 @@ Rule: a refusal of one partition is an answer, not an exception: losing a commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION = 0, 1
 _NO_OFFSET = -1
 _ELSEWHERE = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
+# Half of what a broker takes as one batch by default (message.max.bytes, 1 MiB), by a generous estimate.
+_COMMIT_BYTES = 512 << 10
+_COMMIT_OVERHEAD_BYTES = 64
 _WAIT = _ELSEWHERE | {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.UNSTABLE_OFFSET_COMMIT}
 
 
@@ -52,8 +55,33 @@ def commit(
     cluster: Cluster, group: str, positions: Mapping[tuple[str, int], tuple[int, str]]
 ) -> dict[TopicPartition, Code]:
     """See Cluster.commit_offsets."""
+    answers: dict[TopicPartition, Code] = {}
+    for part in _parts(group, positions):
+        answers |= _commit(cluster, group, part)
+    return answers
+
+
+def _parts(
+    group: str, positions: Mapping[tuple[str, int], tuple[int, str]]
+) -> Iterator[dict[TopicPartition, tuple[int, str]]]:
+    """Cut a commit into requests that a coordinator takes: it writes each as one batch of its topic."""
+    part: dict[TopicPartition, tuple[int, str]] = {}
+    size = 0
+    for where, position in positions.items():
+        least = len(group) + len(where[0]) + len(position[1]) + _COMMIT_OVERHEAD_BYTES
+        if part and size + least > _COMMIT_BYTES:
+            yield part
+            part, size = {}, 0
+        part[TopicPartition(*where)] = position
+        size += least
+    yield part
+
+
+def _commit(
+    cluster: Cluster, group: str, positions: dict[TopicPartition, tuple[int, str]]
+) -> dict[TopicPartition, Code]:
     retry = Retry(cluster.config, f"committing offsets of group {group!r}")
-    pending = {TopicPartition(*where): position for where, position in positions.items()}
+    pending = positions
     answers: dict[TopicPartition, Code] = {}
     while pending:
         try:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.kafka.connection import Connection
+from keyedwm.kafka.errors import Code
 from keyedwm.kafka.produce import send
 from tests.tools import Stream, cluster_at
 
@@ -47,6 +48,16 @@ def test_a_batch_costs_one_request_of_each_kind_whatever_the_number_of_partition
             # The list of partitions is looked at once a second, the group's coordinator once.
             assert sent.total() <= 4, sent
             stream.read()
+
+
+def test_more_states_than_a_coordinator_takes_at_once_are_all_committed(
+    kafka, topic_of: Callable[..., str], sent: Counter[str]
+) -> None:
+    topic, cluster = topic_of(MANY), cluster_at(kafka.bootstrap)
+    states = {(topic, partition): (0, "x" * 4_000) for partition in range(MANY)}
+    assert set(cluster.commit_offsets(f"of-{topic}", states).values()) == {Code.NONE}
+    assert sent["OffsetCommitRequest"] == 3
+    assert {c.metadata for c in cluster.fetch_offsets(f"of-{topic}", states).values()} == {"x" * 4_000}
 
 
 def test_the_offset_log_takes_less_than_100_bytes_a_partition(
