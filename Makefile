@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help install java demo test lint unit campaign mutants broker lock clean
+.PHONY: help install java demo test lint unit campaign mutants bench broker lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,10 @@ campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7), and c
 
 mutants: install  ## break every rule on purpose: the suite must notice each (a quarter of an hour)
 	@$(BIN)/python tests/mutants/run.py
+
+bench: java  ## our jobs and Spark's in turn (ONLY=source or sink), and docs/performance.md out of what came out
+	@for one in $(or $(ONLY),source sink); do $(BIN)/python -W ignore -m benchmarks.$$one || exit 1; done
+	@$(BIN)/python -m benchmarks.table
 
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker

@@ -1,55 +1,75 @@
-"""Kafka to Kafka: keyedwm's source and sink beside Spark's own, in turn, on one broker.
+"""Kafka to Kafka and Kafka to files: keyedwm's source and sinks beside Spark's own, in turn, on one broker.
 
-Run: python benchmarks/sink.py [--records 1000000] [--batch 500000] [--rounds 2]
-Sides: Spark's connector (at-least-once), keyedwm at-least-once, keyedwm exactly-once; each with its own source, batches
-of the same size, the columns it needs (key and value; with keyedwm control too, for barriers), and an output topic of
-its own, whose committed records are counted before a rate is shown. Look at the ratios, the machine may be busy.
+Run: python -m benchmarks.sink [--case kafka|guarantees|files] [--records 4000000] [--pairs 5]
+`kafka`: Spark's connector (at-least-once) against both of ours; `guarantees`: what exactly-once costs at 100,000 rows a
+batch; `files`: Spark's parquet sink against our Delta sink. Each side has its own source, the columns it needs and an
+output of its own, whose records are counted before a figure is shown.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
+import pyarrow.dataset
+from deltalake import DeltaTable
 
+from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, load_hundred_bytes, session, steady_rate
 from keyedwm.kafka.admin import create_topic, delete_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.fetch import Range, read_ranges
-from keyedwm.kafka.produce import send
 from keyedwm.kafka.records import Wanted
 from keyedwm.kafka.values import Isolation
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-PARTITIONS = 4
-VALUE_BYTES = 100
 SOURCE = "bench-sink-in"
-SIDES = {
-    "spark": ("kafka", {}),
-    "keyedwm at-least-once": ("keyedwm", {"guarantee": "at-least-once"}),
-    "keyedwm exactly-once": ("keyedwm", {"guarantee": "exactly-once"}),
+OUT = "bench-sink-out"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A source format, a sink format, the sink's options; `files`: it writes to a directory, not to a topic."""
+
+    source: str
+    sink: str
+    options: dict[str, str] = field(default_factory=dict)
+    files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Sides by name, the rival first, and the rows of a micro-batch."""
+
+    batch: int
+    sides: dict[str, Side]
+
+
+AT_LEAST = Side("keyedwm", "keyedwm", {"guarantee": "at-least-once"})
+EXACTLY = Side("keyedwm", "keyedwm", {"guarantee": "exactly-once"})
+CASES = {
+    "kafka": Case(
+        500_000,
+        {"spark": Side("kafka", "kafka"), "keyedwm at-least-once": AT_LEAST, "keyedwm exactly-once": EXACTLY},
+    ),
+    "guarantees": Case(100_000, {"at-least-once": AT_LEAST, "exactly-once": EXACTLY}),
+    "files": Case(
+        500_000,
+        {
+            "spark parquet": Side("kafka", "parquet", files=True),
+            "keyedwm delta": Side("keyedwm", "keyedwm", files=True),
+        },
+    ),
 }
-
-
-def load(cluster: Cluster, records: int) -> None:
-    """Produce `records` records of 100 bytes with 1,000 keys."""
-    create_topic(cluster, SOURCE, PARTITIONS)
-    each = records // PARTITIONS
-    numbers = np.arange(each)
-    keys = pa.array([b"k%03d" % i for i in range(1_000)], pa.binary()).take(pa.array(numbers % 1_000))
-    values = pa.array([b"x" * VALUE_BYTES], pa.binary()).take(pa.array(np.zeros(each, np.int64)))
-    table = pa.table({"key": keys, "value": values, "timestamp": pa.array(1_700_000_000_000 + numbers)})
-    send(cluster, SOURCE, dict.fromkeys(range(PARTITIONS), table))
 
 
 def committed(cluster: Cluster, topic: str) -> int:
@@ -60,77 +80,64 @@ def committed(cluster: Cluster, topic: str) -> int:
     return sum(part.records.count for part in parts)
 
 
-def rounds(spark: SparkSession, cluster: Cluster, records: int, batch: int, count: int) -> Iterator[dict[str, float]]:
-    """Yield each side's records per second, round by round; the first round warms up and is not yielded."""
-    for number in range(count + 1):
-        rates: dict[str, float] = {}
-        for side, (form, options) in SIDES.items():
-            topic = f"bench-sink-out-{number}-{side.replace(' ', '-')}"
-            create_topic(cluster, topic, PARTITIONS)
-            seconds = run(spark, cluster, form, topic, maxOffsetsPerTrigger=str(batch), **options)
-            found = committed(cluster, topic)
-            if found != records:
-                raise SystemExit(f"{side}: {found} of {records} records arrived")
-            delete_topic(cluster, topic)
-            rates[side] = records / seconds
-        if number:
-            yield rates
+def written(place: str, side: Side) -> int:
+    """Count the rows of a directory's table."""
+    if side.sink == "parquet":
+        return int(pyarrow.dataset.dataset(place, format="parquet", exclude_invalid_files=True).count_rows())
+    return int(DeltaTable(place).to_pyarrow_dataset().count_rows())
 
 
-def run(spark: SparkSession, cluster: Cluster, form: str, topic: str, **options: str) -> float:
-    """Copy the source into a topic; returns the seconds."""
-    where = {"kafka.bootstrap.servers": cluster.config.addresses}
-    reading = {"subscribe": SOURCE, "startingOffsets": "earliest"}
-    reading["maxOffsetsPerTrigger"] = options.pop("maxOffsetsPerTrigger")
-    if form == "keyedwm":
+def rows(spark: SparkSession, where: dict[str, str], side: Side, batch: int) -> DataFrame:
+    """Describe the read of one side: key and value, and what our sink needs beside them."""
+    reading = {"subscribe": SOURCE, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch)}
+    if side.source == "keyedwm":
         reading["columns"] = "key,value,control"
-    rows = spark.readStream.format(form).options(**where, **reading).load()
-    if form == "kafka":
-        rows = rows.select("key", "value")
-    with tempfile.TemporaryDirectory() as checkpoint:
-        began = time.perf_counter()
-        writer = rows.writeStream.format(form).options(**where, topic=topic, checkpointLocation=checkpoint, **options)
-        writer.trigger(availableNow=True).start().awaitTermination()
-        return time.perf_counter() - began
+    frame = spark.readStream.format(side.source).options(**where, **reading).load()
+    return frame.select("key", "value") if side.source == "kafka" else frame
 
 
-def session() -> SparkSession:
-    """Start Spark as all sides use it."""
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(str(jar) for jar in spark_kafka_connector_jars()))
-        .config("spark.driver.memory", "2g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
-    )
+def run(spark: SparkSession, cluster: Cluster, side: Side, batch: int, records: int) -> Run:
+    """Copy the source once; raises SystemExit if the output does not hold every record once."""
+    where = {"kafka.bootstrap.servers": cluster.config.addresses}
+    with tempfile.TemporaryDirectory() as place:
+        target = {"path": str(Path(place, "out"))} if side.files else {"topic": OUT}
+        if not side.files:
+            create_topic(cluster, OUT, PARTITIONS)
+            target |= where
+        before, began = cpu_seconds(), time.perf_counter()
+        writer = rows(spark, where, side, batch).writeStream.format(side.sink).options(**target, **side.options)
+        query = writer.option("checkpointLocation", f"{place}/check").trigger(availableNow=True).start()
+        query.awaitTermination()
+        took, used = time.perf_counter() - began, cpu_seconds() - before
+        found = written(target["path"], side) if side.files else committed(cluster, OUT)
+        if not side.files:
+            delete_topic(cluster, OUT)
+    if found != records:
+        raise SystemExit(f"{side}: {found} of {records} records arrived: no figure")
+    return Run(records / took, steady_rate(query.recentProgress), used / records * 1e6)
 
 
 def main() -> None:
+    """Run the cases and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--batch", type=int, default=500_000, help="maxOffsetsPerTrigger of all sides")
-    parser.add_argument("--rounds", type=int, default=2)
-    given = parser.parse_args()
-    with broker() as running:
-        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": running.bootstrap}))
-        load(cluster, given.records)
-        spark = session()
-        found = list(rounds(spark, cluster, given.records, given.batch, given.rounds))
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--pairs", type=int, default=5)
+    chosen = parser.parse_args()
+    with broker() as kafka:
+        print(kafka.describe(), file=sys.stderr)
+        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+        load_hundred_bytes(cluster, SOURCE, chosen.records)
+        spark = session(spark_kafka_connector_jars())
+        for name in chosen.case or CASES:
+            case = CASES[name]
+            sheet = Sheet(f"sink-{name}", next(iter(case.sides)), {"records": chosen.records, "batch": case.batch})
+            for number in range(chosen.pairs + 1):
+                for side, what in case.sides.items():
+                    sheet.add(side, run(spark, cluster, what, case.batch, chosen.records), warming=number == 0)
+            sheet.finish()
         spark.stop()
-        delete_topic(cluster, SOURCE)
         cluster.close()
-    for side in SIDES:
-        rates = [rates[side] for rates in found]
-        ratios = [rates[side] / rates["spark"] for rates in found]
-        print(
-            f"{side:24} {statistics.median(rates):12,.0f} records/s   "
-            f"{statistics.median(ratios):.2f} x spark ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
-        )
 
 
 if __name__ == "__main__":

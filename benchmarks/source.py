@@ -1,121 +1,107 @@
 """Reading Kafka into a no-op sink: the keyedwm source beside Spark's own Kafka connector, in turn, on one broker.
 
-Run: python benchmarks/source.py [--records 2000000] [--pairs 5]
-Each round is a fresh query over the whole topic with batches of the same size; row counts are checked before a time is
-shown. Prints each side's rates and the ratio of each pair; look at the ratios, the machine may be busy.
+Run: python -m benchmarks.source [--case all-in-one|batches|json|zstd|small] [--records 4000000] [--pairs 5]
+Each round is a fresh query per side over the whole topic; row counts are checked before a figure is shown. `batches`:
+500,000 rows a micro-batch; `all-in-one`: the whole topic in one; `json`: event time out of the value; `zstd`:
+compressed records; `small`: micro-batches of ten rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import tempfile
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
+from benchmarks.measure import PARTITIONS, Run, Sheet, drained, load_hundred_bytes, session
 from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.produce import send
+from keyedwm.kafka.values import Codec
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-PARTITIONS = 4
-VALUE_BYTES = 100
-KEYS = 1_000
-TOPIC = "bench-source"
-FIRST_MS = 1_700_000_000_000
+FOUR = "key,value,event_time,watermark"
+SPARK = "spark"
+SMALL_ROWS, SMALL_BATCHES = 10, 60
+# Control rows are rows too: a few for each channel and batch.
+SPARE = 10_000
 
 
-def load(bootstrap: str, records: int) -> None:
-    """Produce `records` records of 100 bytes, one per ms of event time and partition."""
-    cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
-    create_topic(cluster, TOPIC, PARTITIONS)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is read, in batches of how many rows (None: all), and by which sides: name → (format, options)."""
+
+    batch: int | None
+    sides: dict[str, tuple[str, dict[str, str]]]
+    codec: Codec = Codec.NONE
+
+
+KEYEDWM = {"keyedwm": ("keyedwm", {}), "keyedwm, 4 columns": ("keyedwm", {"columns": FOUR})}
+CASES = {
+    "all-in-one": Case(None, {SPARK: ("kafka", {}), **KEYEDWM}),
+    "batches": Case(500_000, {SPARK: ("kafka", {}), **KEYEDWM}),
+    "json": Case(None, {"timestamp": ("keyedwm", {}), "json": ("keyedwm", {"eventTime": "json:$.at"})}),
+    "zstd": Case(None, {SPARK: ("kafka", {}), "keyedwm": ("keyedwm", {})}, codec=Codec.ZSTD),
+    "small": Case(SMALL_ROWS, {SPARK: ("kafka", {}), "keyedwm": ("keyedwm", {})}),
+}
+
+
+def load(cluster: Cluster, topic: str, case: str, records: int) -> None:
+    """Produce the records of a case."""
+    if case != "json":
+        load_hundred_bytes(cluster, topic, records, CASES[case].codec)
+        return
+    create_topic(cluster, topic, PARTITIONS)
     each = records // PARTITIONS
-    numbers = np.arange(each)
-    keys = pa.array([b"k%03d" % i for i in range(KEYS)], pa.binary()).take(pa.array(numbers % KEYS))
-    values = pa.array([b"x" * VALUE_BYTES], pa.binary()).take(pa.array(np.zeros(each, np.int64)))
-    table = pa.table({"key": keys, "value": values, "timestamp": pa.array(FIRST_MS + numbers)})
-    send(cluster, TOPIC, dict.fromkeys(range(PARTITIONS), table))
-    cluster.close()
-
-
-def session(jars: str) -> SparkSession:
-    """Start Spark as both sides use it."""
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", jars)
-        .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "ERROR")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
-    )
-
-
-def rows_per_second(frame: DataFrame, records: int) -> float:
-    """Run one query over the topic to its end and return its rate; raises if it did not see every record."""
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as checkpoint:
-        query = (
-            frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-        )
-        query.awaitTermination()
-        seen = sum(progress.numInputRows for progress in query.recentProgress)
-    took = time.perf_counter() - began
-    if not records <= seen <= records + 100 * PARTITIONS:
-        raise SystemExit(f"a query saw {seen} rows of {records}: no figure")
-    return records / took
+    filling = "x" * 60
+    values = [b'{"id":%d,"note":"%s","at":%d}' % (i, filling.encode(), 1_700_000_000_000 + i) for i in range(each)]
+    table = pa.table({"key": pa.array([b"k%03d" % (i % 1_000) for i in range(each)]), "value": pa.array(values)})
+    send(cluster, topic, dict.fromkeys(range(PARTITIONS), table))
 
 
 def main() -> None:
-    """Run the pairs and print what came out."""
+    """Run the cases and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--batch", type=int, default=500_000, help="maxOffsetsPerTrigger of both sides")
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--pairs", type=int, default=5)
     chosen = parser.parse_args()
-    jars = ",".join(map(str, spark_kafka_connector_jars()))
     with broker() as kafka:
         print(kafka.describe(), file=sys.stderr)
-        load(kafka.bootstrap, chosen.records)
-        spark = session(jars)
+        spark = session(spark_kafka_connector_jars())
+        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+        for name in chosen.case or CASES:
+            case, topic = CASES[name], f"bench-{name}"
+            records = SMALL_ROWS * SMALL_BATCHES if name == "small" else chosen.records
+            load(cluster, topic, name, records)
 
-        def source(form: str, **options: str) -> DataFrame:
-            reader = spark.readStream.format(form).option("kafka.bootstrap.servers", kafka.bootstrap)
-            common = {"subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(chosen.batch)}
-            return reader.options(**common, **options).load()
+            def reading(
+                form: str, options: dict[str, str], topic: str = topic, case: Case = case
+            ) -> Callable[[], DataFrame]:
+                common = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+                if case.batch:
+                    common["maxOffsetsPerTrigger"] = str(case.batch)
+                return lambda: spark.readStream.format(form).options(**common, **options).load()
 
-        sides: dict[str, Callable[[], DataFrame]] = {
-            "spark": lambda: source("kafka"),
-            "keyedwm": lambda: source("keyedwm"),
-            "keyedwm, 4 columns": lambda: source("keyedwm", columns="key,value,event_time,watermark"),
-        }
-        rates: dict[str, list[float]] = {name: [] for name in sides}
-        for number in range(chosen.pairs + 1):
-            for name, frame in sides.items():
-                rate = rows_per_second(frame(), chosen.records)
-                if number:  # the first round warms both sides up
-                    rates[name].append(rate)
-                print(f"round {number} {name}: {rate / 1e3:,.0f} thousand rows/s", flush=True)
-        for name, found in rates.items():
-            ratios = [ours / theirs for ours, theirs in zip(found, rates["spark"], strict=True)]
-            print(
-                f"{name}: median {statistics.median(found) / 1e3:,.0f} thousand rows/s; of Spark's "
-                f"{statistics.median(ratios):.2f} (min {min(ratios):.2f}, max {max(ratios):.2f})"
+            sheet = Sheet(
+                f"source-{name}",
+                next(iter(case.sides)),
+                {"records": records, "batch": case.batch, "codec": case.codec.name},
             )
+            for number in range(chosen.pairs + 1):
+                for side, (form, options) in case.sides.items():
+                    run: Run = drained(reading(form, options)(), records, SPARE)
+                    sheet.add(side, run, warming=number == 0)
+            sheet.finish()
+        cluster.close()
         spark.stop()
 
 

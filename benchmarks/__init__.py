@@ -1,0 +1,1 @@
+"""Comparisons with figures that anyone can repeat; see README.md beside it."""

@@ -1,0 +1,203 @@
+"""What the comparisons share: the rows they read, a Spark session, CPU seconds by process, ratios, and result files.
+
+Rule: a side's figure counts only if its output was checked; sides take turns, and each round gives one ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.kafka.admin import create_topic
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.produce import send
+from keyedwm.kafka.values import Codec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RESULTS = Path(__file__).parent / "results"
+FIGURES = ("rate", "steady", "cpu_s")
+PARTITIONS = 4
+KEYS = 1_000
+VALUE = b"x" * 100
+FIRST_MS = 1_700_000_000_000
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One finished query.
+
+    rate: rows/s from start() to its end. steady: rows/s inside the full micro-batches but the first, None if there was
+    only one. cpu_s: CPU seconds per million rows of this process and all below it, brokers left out.
+    """
+
+    rate: float
+    steady: float | None
+    cpu_s: float
+
+
+@dataclass(slots=True)
+class Sheet:
+    """The runs of one comparison, side by side; `rival` is the side that ratios are taken against."""
+
+    name: str
+    rival: str
+    setting: Mapping[str, object]
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+
+    def add(self, side: str, run: Run, *, warming: bool) -> None:
+        """Note a run and show it; what warms up is shown only."""
+        if not warming:
+            self.runs.setdefault(side, []).append(run)
+        steady = "" if run.steady is None else f", in full batches {run.steady / 1e3:,.0f}"
+        mark = " (warming up)" if warming else ""
+        print(
+            f"{self.name} {side}: {run.rate / 1e3:,.0f} thousand rows/s{steady}; CPU {run.cpu_s:.2f} s per M{mark}",
+            flush=True,
+        )
+
+    def ratios(self, side: str, what: str) -> list[float]:
+        """Divide each round's figure by the rival's of the same round; `what`: a field of Run."""
+        pairs = zip(self.runs[side], self.runs[self.rival], strict=True)
+        both = [(getattr(ours, what), getattr(theirs, what)) for ours, theirs in pairs]
+        return [ours / theirs for ours, theirs in both if ours and theirs]
+
+    def finish(self) -> None:
+        """Print medians and ratios, and write the result file."""
+        for side, runs in self.runs.items():
+            shown = "; ".join(f"{what} {spread(self.ratios(side, what))}" for what in FIGURES)
+            rate = median(run.rate for run in runs) / 1e3
+            print(f"{self.name} {side}: median {rate:,.0f} thousand rows/s; of {self.rival}'s: {shown}", flush=True)
+        RESULTS.mkdir(exist_ok=True)
+        text = json.dumps(self._as_json(), indent=1)
+        (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
+
+    def _as_json(self) -> dict[str, object]:
+        return {
+            "name": self.name, "rival": self.rival, "setting": dict(self.setting), "machine": machine(),
+            "runs": {side: [asdict(run) for run in runs] for side, runs in self.runs.items()},
+            "ratios": {
+                side: {what: _summary(self.ratios(side, what)) for what in FIGURES}
+                for side in self.runs
+                if side != self.rival
+            },
+        }  # fmt: skip
+
+
+def machine() -> dict[str, object]:
+    """Say what this ran on."""
+    names = ("pyspark", "pyarrow", "numpy", "numba", "kafka-python", "deltalake")
+    return {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        **{name: version(name) for name in names},
+    }
+
+
+def median(figures: Iterable[float]) -> float:
+    """The middle one."""
+    return statistics.median(figures)
+
+
+def spread(ratios: list[float]) -> str:
+    """Median, least and most of some ratios in words."""
+    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "-"
+
+
+def _summary(ratios: list[float]) -> dict[str, float] | None:
+    if not ratios:
+        return None
+    return {"median": round(median(ratios), 3), "min": round(min(ratios), 3), "max": round(max(ratios), 3)}
+
+
+def load_hundred_bytes(cluster: Cluster, topic: str, records: int, codec: Codec = Codec.NONE) -> None:
+    """Produce `records` records of 100 bytes with 1,000 keys, one per ms of event time and partition."""
+    create_topic(cluster, topic, PARTITIONS)
+    each = records // PARTITIONS
+    numbers = np.arange(each)
+    keys = pa.array([b"k%03d" % i for i in range(KEYS)], pa.binary()).take(pa.array(numbers % KEYS))
+    values = pa.array([VALUE], pa.binary()).take(pa.array(np.zeros(each, np.int64)))
+    table = pa.table({"key": keys, "value": values, "timestamp": pa.array(FIRST_MS + numbers)})
+    send(cluster, topic, dict.fromkeys(range(PARTITIONS), table), codec=codec)
+
+
+def session(jars: Iterable[object] = (), memory: str = "4g", conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark as every side uses it: two cores, no UI, worker sockets in the file system."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]")
+    settings = {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.memory": memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "ERROR",
+        "spark.python.unix.domain.socket.enabled": "true",
+        **(conf or {}),
+    }
+    for name, value in settings.items():
+        if value:
+            builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
+    """Run a frame into a no-op sink to its end; raises SystemExit if it did not see every record (and `spare` more)."""
+    with tempfile.TemporaryDirectory() as checkpoint:
+        before, began = cpu_seconds(), time.perf_counter()
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        took, used = time.perf_counter() - began, cpu_seconds() - before
+    seen = sum(progress.numInputRows for progress in query.recentProgress)
+    if not records <= seen <= records + spare:
+        raise SystemExit(f"a query saw {seen} rows of {records}: no figure")
+    return Run(records / took, steady_rate(query.recentProgress), used / records * 1e6)
+
+
+def steady_rate(progress: list) -> float | None:
+    """Rows/s inside the full micro-batches but the first: what a query does once it runs."""
+    full = max(one.numInputRows for one in progress)
+    steady = [one for one in progress[1:] if one.numInputRows > full * 0.9]
+    ms = sum(one.durationMs["triggerExecution"] for one in steady)
+    return sum(one.numInputRows for one in steady) / ms * 1_000 if ms else None
+
+
+def cpu_seconds() -> float:
+    """CPU seconds so far of this process and all below it, brokers left out; Linux only."""
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            text, command = (place / "stat").read_text(), (place / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended meanwhile
+        fields = text[text.rindex(")") + 2 :].split()
+        if b"kafka.Kafka" not in command:
+            parents[int(place.name)] = int(fields[1])
+            spent[int(place.name)] = sum(map(int, fields[11:15])) / _TICKS_PER_S
+    return sum(seconds for pid, seconds in spent.items() if _is_below(pid, parents))
+
+
+def _is_below(pid: int, parents: Mapping[int, int]) -> bool:
+    while pid in parents and pid != os.getpid():
+        pid = parents[pid]
+    return pid == os.getpid()
