@@ -244,8 +244,16 @@ class Copies:
     def send(self, *sent: str) -> None:
         produce(self._bootstrap, self._topic, [Record(0, 1_000, value.encode()) for value in sent])
 
+    def again(self) -> None:
+        """Start the first again."""
+        self.first = self._started()
+
     def reach(self, *wanted: str) -> None:
+        """Wait for the table to hold this; the first copy must be alive."""
+
         def there() -> bool:
+            stopped = self.first.exception()
+            assert stopped is None, str(stopped)
             return (self._table / "_delta_log").exists() and values(self._table) == sorted(wanted)
 
         wait_until(there, f"{wanted} in the table", PATIENCE_S)
@@ -298,7 +306,6 @@ def test_of_two_queries_on_one_checkpoint_one_stops_and_nothing_is_doubled(copie
 
     try:
         wait_until(one_stopped, "one of the two stopped", PATIENCE_S)
-        copies.reach(*sent)
         stopped = copies.first.exception()
         said = str(stopped) if stopped is not None else ended(second)
         assert "CONCURRENT_STREAM_LOG_UPDATE" in said or "two queries run from" in said, said
@@ -306,3 +313,6 @@ def test_of_two_queries_on_one_checkpoint_one_stops_and_nothing_is_doubled(copie
         if second.poll() is None:
             os.killpg(second.pid, signal.SIGKILL)
             second.communicate()
+    if not copies.first.isActive:
+        copies.again()
+    copies.reach(*sent)
