@@ -17,6 +17,7 @@ from keyedwm.core.errors import InputError, OptionError, OutOfTurnError
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.cluster import shared
 from keyedwm.kafka.transactions import longest_timeout_ms
+from keyedwm.worker import settle_worker
 from pyspark_wm_sink.columns import has_control, has_offsets
 from pyspark_wm_sink.kafka_options import KafkaTarget
 from pyspark_wm_sink.kafka_publish import KafkaPublication, abort, publish_to_kafka, recover, sweep
@@ -46,7 +47,9 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one task's rows into its transaction (executor)."""
-        return write(self._how.plan, Task.current(), iterator)
+        written = write(self._how.plan, Task.current(), iterator)
+        settle_worker()
+        return written
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort what was written, if no commit can have been asked for.

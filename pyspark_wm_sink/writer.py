@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import InputError, OptionError, OutOfTurnError
 from keyedwm.core.rows import CONTROL
+from keyedwm.worker import settle_worker
 from pyspark_wm_sink.columns import has_control, has_offsets
 from pyspark_wm_sink.kafka_options import KafkaTarget
 from pyspark_wm_sink.kafka_writer import KafkaBatchWriter, KafkaStreamWriter, kafka_publication
@@ -67,7 +68,9 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one task's rows (executor)."""
-        return stage(self._how.stage, Task.current(), iterator)
+        staged = stage(self._how.stage, Task.current(), iterator)
+        settle_worker()
+        return staged
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what was staged, if no commit can have been asked for.

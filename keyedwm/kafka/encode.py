@@ -15,7 +15,7 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.compiled import compiled
+from keyedwm.compiled import compiled, inlined
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.batches import CHECKED_FROM, HEADER_BYTES, TRANSACTIONAL
 from keyedwm.kafka.codecs import compress
@@ -92,8 +92,10 @@ def encode(
     _measure_headers(header_ends, pairs, header_sizes)
     sizes = np.maximum(key.lengths, 0) + np.maximum(value.lengths, 0) + header_sizes + _NUMBERS_BYTES
     sequence = base_sequence
-    for first, last in _cuts(sizes, batch_bytes):
-        out = np.empty(HEADER_BYTES + int(sizes[first:last].sum()), np.uint8)
+    cuts = list(_cuts(sizes, batch_bytes))
+    # One room for all batches: fresh memory costs more than what is written into it.
+    out = np.empty(HEADER_BYTES + max((int(sizes[first:last].sum()) for first, last in cuts), default=0), np.uint8)
+    for first, last in cuts:
         end = _write(out, (first, last), times, fields, data, (header_sizes, header_ends), pairs)
         yield Batch(_sealed(out[:end], codec, times[first:last], producer or Producer(), sequence), last - first)
         sequence = (sequence + last - first) & 0x7FFFFFFF
@@ -185,27 +187,31 @@ def _write(out, span, times, fields, data, headers, pairs):  # type: ignore[no-u
     return at
 
 
-@compiled
+@inlined
 def _field(out, at, data, start, length):  # type: ignore[no-untyped-def]
     at = _number(out, at, length)
-    for i in range(length):
-        out[at + i] = data[start + i]
-    return at + max(length, 0)
+    if length <= 0:
+        return at
+    # unsigned: positions that might count from the end would keep the copy from being vectorised
+    to, begin = np.uint64(at), np.uint64(start)
+    for i in range(np.uint64(length)):
+        out[to + i] = data[begin + i]
+    return at + length
 
 
-@compiled
+@inlined
 def _number(out, at, number):  # type: ignore[no-untyped-def]
     """Write a zigzag number; returns the position after it."""
-    rest = np.uint64((number << 1) ^ (number >> 63))
+    rest, at = np.uint64((number << 1) ^ (number >> 63)), np.uint64(at)
     while rest >= np.uint64(128):
         out[at] = np.uint8((rest & np.uint64(127)) | np.uint64(128))
         rest >>= np.uint64(7)
-        at += 1
+        at += np.uint64(1)
     out[at] = np.uint8(rest)
-    return at + 1
+    return np.int64(at) + 1
 
 
-@compiled
+@inlined
 def _size(number):  # type: ignore[no-untyped-def]
     """Bytes that `_number` takes."""
     rest, size = np.uint64((number << 1) ^ (number >> 63)), 1
