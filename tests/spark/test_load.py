@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
+from pyspark_wm_source.offsets import OFFSET_VERSION
 from tests.tools import NO_TIMESTAMP, Record, at, cluster_at, produce
 
 
@@ -96,14 +97,13 @@ def test_a_newer_checkpoint_is_refused_and_nothing_is_touched(kafka, topic_of, l
     kept.run(load(topic), availableNow=True)
     for path in kept.offsets():
         *head, offset = path.read_text().splitlines()
-        path.write_text("\n".join([*head, json.dumps({**json.loads(offset), "version": 2})]))
+        path.write_text("\n".join([*head, json.dumps({**json.loads(offset), "version": OFFSET_VERSION + 1})]))
         path.with_name(f".{path.name}.crc").unlink()
     produce(kafka.bootstrap, topic, [Record(0, 20, b"b")])
     group = cluster_at(kafka.bootstrap).fetch_offsets(json.loads(offset)["group"], [(topic, 0)])
     before = kept.digests()
-    with pytest.raises(
-        StreamingQueryException, match="the checkpoint's offset has version 2; this keyedwm reads version 1"
-    ):
+    told = f"offset has version {OFFSET_VERSION + 1}; this keyedwm reads version {OFFSET_VERSION} only"
+    with pytest.raises(StreamingQueryException, match=told):
         kept.run(load(topic), availableNow=True)
     assert kept.digests() == before
     assert cluster_at(kafka.bootstrap).fetch_offsets(json.loads(offset)["group"], [(topic, 0)]) == group
