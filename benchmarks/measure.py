@@ -64,10 +64,10 @@ class Sheet:
         """Note a run and show it; what warms up is shown only."""
         if not warming:
             self.runs.setdefault(side, []).append(run)
-        steady = "" if run.steady is None else f", in full batches {run.steady / 1e3:,.0f}"
+        steady = "" if run.steady is None else f", in full batches {thousands(run.steady)}"
         mark = " (warming up)" if warming else ""
         print(
-            f"{self.name} {side}: {run.rate / 1e3:,.0f} thousand rows/s{steady}; CPU {run.cpu_s:.2f} s per M{mark}",
+            f"{self.name} {side}: {thousands(run.rate)} thousand rows/s{steady}; CPU {run.cpu_s:.2f} s per M{mark}",
             flush=True,
         )
 
@@ -81,8 +81,8 @@ class Sheet:
         """Print medians and ratios, and write the result file."""
         for side, runs in self.runs.items():
             shown = "; ".join(f"{what} {spread(self.ratios(side, what))}" for what in FIGURES)
-            rate = median(run.rate for run in runs) / 1e3
-            print(f"{self.name} {side}: median {rate:,.0f} thousand rows/s; of {self.rival}'s: {shown}", flush=True)
+            rate = thousands(median(run.rate for run in runs))
+            print(f"{self.name} {side}: median {rate} thousand rows/s; of {self.rival}'s: {shown}", flush=True)
         RESULTS.mkdir(exist_ok=True)
         text = json.dumps(self._as_json(), indent=1)
         (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
@@ -113,6 +113,11 @@ def machine() -> dict[str, object]:
 def median(figures: Iterable[float]) -> float:
     """The middle one."""
     return statistics.median(figures)
+
+
+def thousands(rate: float) -> str:
+    """A rate in thousands; small ones with their decimals."""
+    return f"{rate / 1e3:,.0f}" if rate >= 1e4 else f"{rate / 1e3:.3f}"
 
 
 def spread(ratios: list[float]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks.measure import RESULTS, median
+from benchmarks.measure import RESULTS, median, thousands
 
 PAGE = RESULTS.parents[1] / "docs" / "performance.md"
 HEAD = """# Performance
@@ -42,7 +42,7 @@ def _section(found: dict[str, Any]) -> str:
         ratios = found["ratios"].get(side, {})
         rate, cpu_s = (median(run[what] for run in runs) for what in ("rate", "cpu_s"))
         shown = " | ".join(_ratio(ratios.get(what)) for what in ("rate", "steady", "cpu_s"))
-        lines.append(f"| {side} | {rate / 1e3:,.0f} | {cpu_s:.2f} | {shown} |")
+        lines.append(f"| {side} | {thousands(rate)} | {cpu_s:.2f} | {shown} |")
     return "\n".join(lines) + "\n"
 
 

@@ -63,6 +63,14 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield running
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _connections() -> Iterator[None]:
+    """Connections end with their module: those of a broker that has ended would be tried anew for ever."""
+    yield
+    if "keyedwm.kafka.cluster" in sys.modules:
+        sys.modules["keyedwm.kafka.cluster"].close_shared()
+
+
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """One broker with TLS, logins and ACLs for the whole session."""

@@ -216,3 +216,11 @@ def shared(config: ClientConfig) -> Cluster:
             # Entries of a parent process stay: they belong to it.
             cluster = _shared[key] = Cluster.connect(config)
         return cluster
+
+
+def close_shared() -> None:
+    """Close what `shared` keeps in this process; whoever asks again gets a new cluster."""
+    with _shared_lock:
+        ours = [key for key in _shared if key[0] == os.getpid()]
+        for key in ours:
+            _shared.pop(key).close()
