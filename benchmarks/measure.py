@@ -175,15 +175,16 @@ def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
     seen = sum(progress.numInputRows for progress in query.recentProgress)
     if not records <= seen <= records + spare:
         raise SystemExit(f"a query saw {seen} rows of {records}: no figure")
-    return Run(records / took, steady_rate(query.recentProgress), used / records * 1e6)
+    return Run(records / took, steady_rate(query.recentProgress, records), used / records * 1e6)
 
 
-def steady_rate(progress: list) -> float | None:
-    """Rows/s inside the full micro-batches but the first: what a query does once it runs."""
+def steady_rate(progress: list, records: int) -> float | None:
+    """Records/s inside the full micro-batches but the first: what a query does once it runs. Control rows are none."""
+    share = records / sum(one.numInputRows for one in progress)
     full = max(one.numInputRows for one in progress)
     steady = [one for one in progress[1:] if one.numInputRows > full * 0.9]
     ms = sum(one.durationMs["triggerExecution"] for one in steady)
-    return sum(one.numInputRows for one in steady) / ms * 1_000 if ms else None
+    return sum(one.numInputRows for one in steady) * share / ms * 1_000 if ms else None
 
 
 def cpu_seconds() -> float:

@@ -114,7 +114,7 @@ def run(spark: SparkSession, cluster: Cluster, side: Side, batch: int, records: 
             delete_topic(cluster, OUT)
     if found != records:
         raise SystemExit(f"{side}: {found} of {records} records arrived: no figure")
-    return Run(records / took, steady_rate(query.recentProgress), used / records * 1e6)
+    return Run(records / took, steady_rate(query.recentProgress, records), used / records * 1e6)
 
 
 def main() -> None:
