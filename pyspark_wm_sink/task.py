@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from keyedwm.arrow.rows import US_PER_MS, ControlRow
+from keyedwm.arrow.rows import US_PER_MS, ControlRow, grouped
 from keyedwm.core.errors import InputError, OutOfTurnError
 from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, Kind, channel_name
 from pyspark_wm_sink.seal import Brought
@@ -76,7 +76,7 @@ class Intake:
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield (all rows, event rows) of each group."""
-        for rows in _groups(batches, self._group_bytes):
+        for rows in grouped(batches, _GROUP_ROWS, self._group_bytes):
             events = rows
             if self._has_control:
                 is_event = pc.is_null(rows.column(CONTROL))
@@ -107,21 +107,6 @@ def gather(reports: Sequence[Report], batch: int | None) -> Brought:
         control=tuple(row for report in reports for row in report.control),
         event_tops=tops,
     )
-
-
-def _groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[pa.Table]:
-    """Join Spark's small batches into tables of a good size."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _GROUP_ROWS or size >= group_bytes:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _raise_tops(tops: dict[str, int], events: pa.Table) -> None:

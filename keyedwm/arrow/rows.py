@@ -145,6 +145,21 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _joined(held)
 
 
+def grouped(batches: Iterable[pa.RecordBatch], enough_rows: int, enough_bytes: int) -> Iterator[pa.Table]:
+    """Join Spark's small batches into tables of at least so many rows or bytes; the last one may be smaller."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= enough_rows or size >= enough_bytes:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]

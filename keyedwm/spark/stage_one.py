@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyedwm.arrow.rows import grouped
 from keyedwm.core.rows import Kind
 from keyedwm.spark.buckets import bucket_of
 from keyedwm.spark.inbox import Control
@@ -55,7 +56,7 @@ class StageOne:
         wanted = pa.schema([self.plan.schema.field(name) for name in self.plan.columns])
         control: list[str] = []
         timeless = 0
-        for rows in _groups(batches):
+        for rows in grouped(batches, _GROUP_ROWS, _GROUP_BYTES):
             texts = rows.column(CONTROL_TEXT)
             told = texts.drop_null().to_pylist()
             control += told
@@ -115,18 +116,3 @@ def _rows(
         pa.array(timeless or [0] * count, pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SHIPPED)
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join Spark's small batches into tables worth a group-by."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
