@@ -15,3 +15,11 @@ def settle_worker() -> None:
     """Call at the end of a task: what the process holds by then is never walked again."""
     gc.collect()
     gc.freeze()
+
+
+def task_number() -> int:
+    """The number of the Spark task that this process works on, 0 outside of one."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

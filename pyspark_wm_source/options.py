@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import OptionError
@@ -18,6 +19,9 @@ from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.values import Isolation
 from pyspark_wm_source.axes import AXIS_OPTIONS, Axis, axes_of
 from pyspark_wm_source.start import EARLIEST, ENDING, LATEST, STARTING, Bound, Topics, bound_of, refuse_word, topics_of
+
+if TYPE_CHECKING:
+    from pyspark_wm_source.staging import Stage
 
 LOG = logging.getLogger("keyedwm.source")
 
@@ -30,7 +34,7 @@ _OURS = (
     "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
-    "guarantee", "columns", "propagate",
+    "guarantee", "columns", "propagate", "frame", "by", "aggregates",
 )  # fmt: skip
 # Watermarks, idleness and cuts come from upstream: a setting of our own would be a second opinion.
 _NOT_PROPAGATED = (
@@ -73,6 +77,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     guarantee: Guarantee
     propagate: bool = False
+    stage: Stage | None = None
 
     @property
     def aligned(self) -> bool:
@@ -91,6 +96,8 @@ class SourceOptions:
         refuse_word(self.end, EARLIEST)
         if self.propagate:
             raise OptionError("option propagate is for streams, a batch read has no watermarks: leave it out")
+        if self.stage is not None:
+            raise OptionError("option frame is for streams, a batch read has no watermarks: leave it out")
         for name, limit in (("maxOffsetsPerTrigger", self.max_offsets), ("minOffsetsPerTrigger", self.min_offsets)):
             if limit is not None:
                 LOG.warning("option %s has no effect on a batch read", name)
@@ -115,6 +122,7 @@ class SourceOptions:
         if propagate:
             client = _propagated(given, client, guarantee)
         emit_control = boolean("emitControl", given.get("emitcontrol", "true"))
+        headers = boolean("includeHeaders", given.get("includeheaders", "false"))
         return SourceOptions(
             client=client,
             topics=topics,
@@ -130,7 +138,7 @@ class SourceOptions:
             most_records=_count(given, "maxRecordsPerPartition"),
             fail_on_data_loss=boolean("failOnDataLoss", given.get("failondataloss", "true")),
             fail_on_bad_event_time=_word(given, "onBadEventTime", "null", ("null", "fail")) == "fail",
-            include_headers=boolean("includeHeaders", given.get("includeheaders", "false")),
+            include_headers=headers,
             group_prefix=given.get("groupidprefix", DEFAULT_GROUP_PREFIX),
             group_id=kafka.get("group.id"),
             emit_control=emit_control and (columns is None or "control" in columns),
@@ -138,6 +146,7 @@ class SourceOptions:
             columns=columns,
             guarantee=guarantee,
             propagate=propagate,
+            stage=_stage(given, tuple(axes), headers=headers),
         )
 
 
@@ -155,6 +164,24 @@ def _propagated(given: Mapping[str, str], client: ClientConfig, guarantee: Guara
             "option kafka.isolation.level: propagate=true under exactly-once needs 'read_committed': leave it out"
         )
     return client
+
+
+def _stage(given: Mapping[str, str], axes: tuple[str, ...], *, headers: bool) -> Stage | None:
+    """Read the options of stage one inside the source, and refuse those that contradict them."""
+    if not any(name in given for name in ("frame", "by", "aggregates")):
+        return None
+    from pyspark_wm_source.staging import Stage  # a source without them need not load the windows
+
+    if "columns" in given:
+        raise OptionError(
+            "option columns has no effect with frame, which reads what by and aggregates need: leave it out"
+        )
+    for name in ("emitControl", "barriers"):
+        if not boolean(name, given.get(name.lower(), "true")):
+            raise OptionError(
+                f"option {name}: windows follow the control rows, so false contradicts frame: leave it out"
+            )
+    return Stage.parse(given, row_schema(axes, headers=headers, control=False), axes)
 
 
 def _refuse_kafka(kafka: Mapping[str, str]) -> None:

@@ -69,6 +69,10 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     """Return the rows' schema in Arrow."""
     from keyedwm.arrow.schema import row_schema as arrow_row_schema
 
+    if options.stage is not None:
+        from keyedwm.windows.shipping import SHIPPED
+
+        return SHIPPED
     return arrow_row_schema(
         list(options.axes), headers=options.include_headers, control=options.emit_control, columns=options.columns
     )

@@ -20,6 +20,7 @@ from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import Code
 from keyedwm.kafka.records import Records, Wanted
 from keyedwm.kafka.values import TopicPartition
+from keyedwm.worker import task_number
 from pyspark_wm_source.channel import After, ChannelRun, EventTimeRun, Observed, Range
 from pyspark_wm_source.fetching import fetch
 from pyspark_wm_source.options import SourceOptions
@@ -31,9 +32,14 @@ LOG = logging.getLogger("keyedwm.source")
 
 def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one split in `schema`; a channel's rows come in its order."""
-    builder = RowBuilder(schema, split.stamps)
     states: list[tuple[Range, After]] = []
-    yield from pack(_rows(split, options, builder, states))
+    if options.stage is None:
+        yield from pack(_rows(split, options, RowBuilder(schema, split.stamps), states))
+    else:
+        from pyspark_wm_source.staging import StagedRows
+
+        staged = StagedRows(options.stage, split.stamps)
+        yield from staged.shipped(_rows(split, options, staged, states), task_number())
     if states and split.group:
         _leave(split, shared(options.client), states)
 

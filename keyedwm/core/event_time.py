@@ -6,13 +6,11 @@ in a header (the last one of that name).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 
+from keyedwm.core.json_path import WANTED, json_steps
 from keyedwm.core.options import wrong
-
-_STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
 
 
 class Place(Enum):
@@ -58,14 +56,7 @@ class EventTime:
 
 
 def _steps(text: str, path: str) -> tuple[str | int, ...]:
-    at, steps = 1, list[str | int]()
-    while path.startswith("$") and at < len(path):
-        step = _STEP.match(path, at)
-        if step is None:
-            break
-        name = step[1] or step[2] or step[3]
-        steps.append(name if name is not None else int(step[4]))
-        at = step.end()
-    if at < len(path) or not steps:
-        raise wrong("eventTime", text, "a path such as $.a.b, $['a'] or $.a[0] is wanted")
-    return tuple(steps)
+    steps = json_steps(path)
+    if steps is None:
+        raise wrong("eventTime", text, WANTED)
+    return steps

@@ -25,7 +25,7 @@ EVENT_ORDER = 2
 ORDER = {Kind.ACTIVE: 0, Kind.WATERMARK: 1, Kind.IDLE: 4, Kind.BARRIER: 5}
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-HEADERS = "headers"
+KEY, VALUE, HEADERS = "key", "value", "headers"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"
 CONTROL = "control"

@@ -3,6 +3,7 @@
 
 from keyedwm.spark.aggregate import aggregate
 from keyedwm.spark.conf import recommended_conf
+from keyedwm.spark.source import source
 from keyedwm.spark.watermark import with_watermark
 from keyedwm.spark.window_specs import early, session, sliding, tumbling
 from keyedwm.windows.aggregates import (
@@ -33,6 +34,7 @@ __all__ = [
     "recommended_conf",
     "session",
     "sliding",
+    "source",
     "sum",
     "tumbling",
     "with_watermark",

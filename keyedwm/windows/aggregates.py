@@ -8,6 +8,7 @@ union of their rows in which the other inputs' columns are null.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +25,8 @@ from keyedwm.windows.extremes import extreme, is_sortable
 from keyedwm.windows.kinds import Kind, column_type
 from keyedwm.windows.lists import Collect
 from keyedwm.windows.user import Combined, Kept
+
+_DESCRIBED = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 
 
 class AggregateSpec(Protocol):
@@ -57,6 +60,14 @@ class _Spec:
     def describe(self) -> str:
         """`sum(price)`."""
         return f"{self.function}({self.column or ''})"
+
+
+def aggregate_of(text: str) -> AggregateSpec:
+    """The reverse of `describe`; OptionError if it is no aggregate of the package."""
+    match = _DESCRIBED.fullmatch(text.strip())
+    if match is None or match[1] not in _BINDERS or not (match[2] or match[1] == "count"):
+        raise OptionError(f"{text!r} is no aggregate: one such as count() or sum(offset) is wanted")
+    return _Spec(match[1], match[2] or None)
 
 
 def count(column: str | None = None) -> AggregateSpec:

@@ -7,7 +7,7 @@ before any row is read; two plans with the same digest have the same state and t
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -187,6 +187,10 @@ class Plan:
             for number, kind in enumerate(self.kinds)
             for inner in kind.fields
         ]
+
+    def trimmed(self) -> Plan:
+        """Without order columns that decide nothing, which need not be read."""
+        return self if any(getattr(kind, "order", ()) for kind in self.kinds) else replace(self, order=())
 
     def digest(self) -> str:
         """A short text that differs when state of one plan cannot serve the other."""

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.rows import Kind
-from keyedwm.spark.buckets import bucket_ids
 from keyedwm.spark.round import Note, Placing, Round
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne, control_rows
 from keyedwm.spark.unpack import Unpack, output_schema
 from keyedwm.windows.aggregates import avg, count, last
+from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import Plan, Session, Sliding
 from keyedwm.windows.state import unpacked
 

@@ -1,0 +1,250 @@
+"""Numbers and strings out of spans of text, in compiled loops.
+
+Rule: a number is what JSON calls one; a whole number has neither fraction nor exponent and fits 64 bits. Floats are
+those nearest to the text. What does not read wholly is null, never a guess.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyedwm.compiled import compiled
+
+_Bytes = NDArray[np.uint8]
+_Places = NDArray[np.int64]
+_MINUS, _PLUS, _POINT, _ZERO, _NINE, _UPPER_E, _LOWER_E = 45, 43, 46, 48, 57, 69, 101
+_QUOTE, _BACKSLASH, _LOWER_U = 34, 92, 117
+_TENS = 10.0 ** np.arange(23)  # the powers of ten that a double holds exactly
+_EXACT = 2**53
+_FAR = 10_000  # a power of ten beyond which every number is 0 or infinite
+_WRONG, _READ, _LONG = 0, 1, 2
+
+
+def whole_numbers(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
+    """Read each text [start, end) of `data` as int64; start -1: there is none."""
+    values, valid = _whole_numbers(data, start, end)
+    return pa.array(values, mask=None if valid.all() else ~valid)
+
+
+def floats(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
+    """Read each text [start, end) of `data` as float64, likewise."""
+    values, found = _floats(data, start, end)
+    (long,) = np.nonzero(found == _LONG)
+    if len(long):
+        texts = _strings(data, start[long], end[long], unescape=False)
+        values[long] = pc.cast(texts, pa.float64()).to_numpy()
+    return pa.array(values, mask=None if found.all() else found == _WRONG)
+
+
+def text_of(values: pa.Array) -> pa.Array:
+    """Bytes as strings; those that are no UTF-8 are replaced, as Java does."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if one is None else one.decode("utf-8", "replace") for one in values.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
+def strings(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
+    """Take each value that `json_scan.find` found: strings unescaped, a literal null as null, anything else as JSON."""
+    return _strings(data, np.where(_nulls(data, start, end), -1, start), end, unescape=True)
+
+
+def _strings(data: _Bytes, start: _Places, end: _Places, *, unescape: bool) -> pa.Array:
+    found = start >= 0
+    ends = np.zeros(len(start) + 1, np.int32)
+    np.cumsum(np.where(found, end - start, 0), out=ends[1:])
+    text = np.empty(ends[-1], np.uint8)
+    _copy(data, start, end, unescape, ends, text, found)
+    nulls = len(found) - int(np.count_nonzero(found))
+    valid = pa.py_buffer(np.packbits(found, bitorder="little")) if nulls else None
+    taken = pa.Array.from_buffers(
+        pa.binary(), len(found), [valid, pa.py_buffer(ends), pa.py_buffer(text[: ends[-1]])], nulls
+    )
+    return text_of(taken)
+
+
+@compiled
+def _digits(data, at, stop):
+    """The position behind the digits that begin at `at`."""
+    while at < stop and _ZERO <= data[at] <= _NINE:
+        at += 1
+    return at
+
+
+@compiled
+def _whole_numbers(data, start, end):
+    values = np.zeros(len(start), np.int64)
+    valid = np.zeros(len(start), np.bool_)
+    for row in range(len(start)):
+        at, stop = start[row], end[row]
+        negative = 0 <= at < stop and data[at] == _MINUS
+        first = at + 1 if negative else at
+        if at < 0 or first >= stop or stop - first > 19 or _digits(data, first, stop) < stop:
+            continue
+        size = np.uint64(0)
+        for place in range(first, stop):
+            size = size * np.uint64(10) + np.uint64(data[place] - _ZERO)
+        if size > np.uint64(2**63 - 1) + np.uint64(negative):
+            continue
+        values[row] = -np.int64(size) if negative else np.int64(size)
+        valid[row] = True
+    return values, valid
+
+
+@compiled
+def _floats(data, start, end):
+    values = np.zeros(len(start), np.float64)
+    found = np.zeros(len(start), np.uint8)
+    for row in range(len(start)):
+        if start[row] >= 0:
+            found[row], values[row] = _float(data, start[row], end[row])
+    return values, found
+
+
+@compiled
+def _float(data, at, stop):
+    """Whether it is a number, and the number: exact if both mantissa and power of ten are, else _LONG."""
+    negative = at < stop and data[at] == _MINUS
+    whole = at + 1 if negative else at
+    point = _digits(data, whole, stop)
+    if point == whole:
+        return _WRONG, 0.0
+    behind = point
+    if behind < stop and data[behind] == _POINT:
+        behind = _digits(data, point + 1, stop)
+        if behind == point + 1:
+            return _WRONG, 0.0
+    power = np.int64(point - behind + 1 if behind > point else 0)
+    mantissa = np.int64(0)
+    for place in range(whole, behind):
+        if place != point and mantissa < _EXACT:
+            mantissa = mantissa * 10 + (data[place] - _ZERO)
+    if behind < stop:
+        if data[behind] not in (_UPPER_E, _LOWER_E):
+            return _WRONG, 0.0
+        first = behind + 1
+        lower = first < stop and data[first] == _MINUS
+        if lower or (first < stop and data[first] == _PLUS):
+            first += 1
+        if first == stop or _digits(data, first, stop) < stop:
+            return _WRONG, 0.0
+        written = np.int64(0)
+        for place in range(first, stop):
+            if written < _FAR:
+                written = written * 10 + (data[place] - _ZERO)
+        power += -written if lower else written
+    if mantissa >= _EXACT or power < -22 or power > 22:
+        return _LONG, 0.0
+    value = mantissa * _TENS[power] if power >= 0 else mantissa / _TENS[-power]
+    return _READ, -value if negative else value
+
+
+@compiled
+def _nulls(data, start, end):
+    """Which of the values are the literal null; a string is told by the quote before it."""
+    nulls = np.zeros(len(start), np.bool_)
+    for row in range(len(start)):
+        at = start[row]
+        if end[row] - at == 4 and at > 0 and data[at - 1] != _QUOTE:
+            nulls[row] = data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108
+    return nulls
+
+
+@compiled
+def _copy(data, start, end, unescape, ends, text, found):  # noqa: PLR0917
+    """Copy the texts behind one another; `ends` is set anew where escapes made them shorter, `found` where wrong."""
+    out = 0
+    for row in range(len(start)):
+        if found[row]:
+            begin = out
+            at, stop = start[row], end[row]
+            quoted = unescape and at > 0 and data[at - 1] == _QUOTE
+            while at < stop:
+                if quoted and data[at] == _BACKSLASH:
+                    at, out = _unescaped(data, at, stop, text, out)
+                    if at < 0:
+                        break
+                else:
+                    text[out] = data[at]
+                    at += 1
+                    out += 1
+            if at < 0:
+                found[row] = False
+                out = begin
+        ends[row + 1] = out
+
+
+@compiled
+def _unescaped(data, at, stop, text, out):
+    """Write the character whose escape begins at `at`; the positions behind both, -1 if it is none."""
+    behind, code = _escaped(data, at, stop)
+    if behind < 0:
+        return behind, out
+    if code < 0x80:
+        text[out] = code
+        return behind, out + 1
+    size = 2 if code < 0x800 else (3 if code < 0x10000 else 4)
+    text[out] = (0xF00 >> size & 0xFF) | (code >> 6 * (size - 1))
+    for place in range(1, size):
+        text[out + place] = 0x80 | (code >> 6 * (size - 1 - place) & 0x3F)
+    return behind, out + size
+
+
+@compiled
+def _escaped(data, at, stop):
+    """The position behind the escape that begins at `at`, -1 if it is none, and its character."""
+    nothing = (np.int64(-1), np.int64(-1))
+    if at + 1 >= stop:
+        return nothing
+    if data[at + 1] != _LOWER_U:
+        code = _plain(data[at + 1])
+        return (at + 2, code) if code >= 0 else nothing
+    code = _hex(data, at + 2, stop)
+    if not 0xD800 <= code < 0xE000:
+        return (at + 6, code) if code >= 0 else nothing
+    if code >= 0xDC00 or at + 7 >= stop or data[at + 6] != _BACKSLASH or data[at + 7] != _LOWER_U:
+        return nothing
+    low = _hex(data, at + 8, stop)
+    if not 0xDC00 <= low < 0xE000:
+        return nothing
+    return at + 12, 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+
+
+@compiled
+def _plain(c):
+    """The character behind a backslash, -1 if JSON has no such escape."""
+    if c in (_QUOTE, _BACKSLASH, 47):
+        return np.int64(c)
+    if c == 98:
+        return np.int64(8)
+    if c == 102:
+        return np.int64(12)
+    if c == 110:
+        return np.int64(10)
+    if c == 114:
+        return np.int64(13)
+    return np.int64(9 if c == 116 else -1)
+
+
+@compiled
+def _hex(data, at, stop):
+    """Four hex digits as a number, or -1."""
+    if at + 4 > stop:
+        return np.int64(-1)
+    code = np.int64(0)
+    for place in range(at, at + 4):
+        c = data[place]
+        if _ZERO <= c <= _NINE:
+            digit = c - _ZERO
+        elif 97 <= c <= 102:
+            digit = c - 87
+        elif 65 <= c <= 70:
+            digit = c - 55
+        else:
+            return np.int64(-1)
+        code = code * 16 + digit
+    return code

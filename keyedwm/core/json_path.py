@@ -1,0 +1,21 @@
+"""Paths into a JSON text: `$.a.b`, `$['a']`, `$.a[0]`."""
+
+from __future__ import annotations
+
+import re
+
+_STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
+WANTED = "a path such as $.a.b, $['a'] or $.a[0] is wanted"
+
+
+def json_steps(path: str) -> tuple[str | int, ...] | None:
+    """Return the steps (a member's name or an array index) of a path, None if it is none."""
+    at, steps = 1, list[str | int]()
+    while path.startswith("$") and at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            return None
+        name = step[1] or step[2] or step[3]
+        steps.append(name if name is not None else int(step[4]))
+        at = step.end()
+    return tuple(steps) or None

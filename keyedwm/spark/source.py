@@ -1,0 +1,84 @@
+"""`source`: a read that is described and not loaded, so that `aggregate` can run its stage one in the reading tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.arrow.schema import row_schema
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.field import Field
+from keyedwm.plugin import FORMAT
+from keyedwm.windows.aggregates import Aggregate
+from keyedwm.windows.plan import Plan
+from keyedwm.windows.shipping import ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_Value = bool | float | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What `spark.readStream.format("keyedwm")` is told; each call returns a new description."""
+
+    spark: SparkSession = field(repr=False)
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)  # values may be secrets
+
+    def option(self, key: str, value: _Value) -> Source:
+        """Set an option of the source, as DataStreamReader does: names are case-insensitive, the last one counts."""
+        others = {name: text for name, text in self.given.items() if name.lower() != key.lower()}
+        return Source(self.spark, others | {key: str(value).lower() if isinstance(value, bool) else str(value)})
+
+    def options(self, **options: _Value) -> Source:
+        """Set several options."""
+        told = self
+        for key, value in options.items():
+            told = told.option(key, value)
+        return told
+
+    def load(self) -> DataFrame:
+        """Return the source's rows, as `spark.readStream` does."""
+        return self.spark.readStream.format(FORMAT).options(**self.given).load()
+
+
+def source(spark: SparkSession) -> Source:
+    """Describe a read of the keyedwm source: `aggregate` over it runs stage one in the reading tasks.
+
+    Then frames and not events cross into the JVM, and only what the aggregates need is decoded.
+    """
+    return Source(spark)
+
+
+def ship_source(
+    read: Source, by: Mapping[str, str] | Sequence[str], asked: Mapping[str, Any], axis: str, buckets: int
+) -> tuple[DataFrame, Plan, int]:
+    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
+    from pyspark_wm_source.options import SourceOptions
+    from pyspark_wm_source.staging import plan_schema, read_fields, stage_options
+
+    for name, spec in asked["aggregates"]:
+        if isinstance(spec, Aggregate):
+            raise OptionError(f"aggregate: {name!r} is an Aggregate of your own, it runs over rows: load() the source")
+    options = SourceOptions.parse(read.given)
+    if axis not in options.axes:
+        axes = ", ".join(filter(None, options.axes))
+        hint = f"axis must be one of {axes}" if axes else "leave it out"
+        raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
+    columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
+    fields = by if isinstance(by, Mapping) else {_name_of(text, columns.names): text for text in by}
+    readers = read_fields(fields, [spec for _, spec in asked["aggregates"]], columns)
+    plan = Plan(schema=plan_schema(readers), by=tuple(fields), order=ORDER, **asked).trimmed()
+    staged = read.options(**stage_options(plan, fields, axis, buckets))
+    SourceOptions.parse(staged.given).for_stream()  # here, where a refusal is one sentence
+    return staged.load(), plan, options.axes[axis].config.key
+
+
+def _name_of(text: str, columns: Sequence[str]) -> str:
+    """The name of a result column that was not named."""
+    field = Field.parse("by", text, columns)
+    if field.path:
+        raise OptionError(f"option by: {text!r} needs a name for its result column: by={{'name': {text!r}}}")
+    return field.column
