@@ -1,0 +1,175 @@
+"""Nexmark q0, q1, q2, q5, q7, q8 over Kafka: the keyedwm source and windows beside Spark's own, in turn.
+
+Run: python -m benchmarks.nexmark [--query q5] [--events 1000000] [--pairs 3] [--group 1]
+First both sides run the 60,000 events that the golden results were made for, mixed in groups of 1,000, and must give
+exactly those. Then each round is a fresh query per side over all events into a no-op sink; a figure counts only if the
+number of results and their checksum are those computed straight from the generator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, session, steady_rate
+from benchmarks.nexmark_events import Stream, records
+from benchmarks.nexmark_queries import END, LAG, QUERIES, Events, checksum, observed
+from keyedwm.kafka.admin import create_topic
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.testing.broker import broker
+from keyedwm.testing.connector import spark_kafka_connector_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
+GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
+SPARK, OURS = "spark", "keyedwm"
+HOUR_MS = 3_600_000
+_PIECE = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where the events lie, and how many of them a micro-batch reads."""
+
+    bootstrap: str
+    topic: str
+    batch: int
+
+    def rows(self, spark: SparkSession, side: str, *, windowed: bool) -> DataFrame:
+        """The source's rows, with the columns that the side needs."""
+        reading = {
+            "kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(self.batch),
+        }  # fmt: skip
+        if side == SPARK:
+            return spark.readStream.format("kafka").options(**reading).load().select("key", "value", "timestamp")
+        reading["columns"] = "key,value,event_time,watermark,control" if windowed else "key,value,event_time"
+        return spark.readStream.format("keyedwm").options(**reading, watermarkLag=LAG, idleTimeout="none").load()
+
+    def frame(self, spark: SparkSession, side: str, name: str) -> DataFrame:
+        """The query over them."""
+        query = QUERIES[name]
+        # transformWithState needs RocksDB; Spark's own operators are faster with the default store.
+        spark.conf.set(PROVIDER, HDFS if side == SPARK else ROCKSDB)
+        return (query.native if side == SPARK else query.ours)(self.rows(spark, side, windowed=query.windowed))
+
+
+def load(cluster: Cluster, topic: str, events: Events) -> None:
+    """Produce the events, one after the other over the partitions, and at last what closes every window."""
+    create_topic(cluster, topic, PARTITIONS, {"retention.ms": "-1"})
+    sender = Sender(cluster, new_producer(cluster))
+    end_ms = int(events.stream.times(events.count)) + HOUR_MS
+    end = pa.table({"key": pa.array([END]), "value": pa.nulls(1, pa.binary()), "timestamp": [end_ms]})
+    for first in range(0, events.count, _PIECE):
+        made = records(events.stream, first, min(_PIECE, events.count - first))
+        sender.send(topic, {p: made.take(pa.array(range(p, len(made), PARTITIONS))) for p in range(PARTITIONS)})
+    sender.send(topic, dict.fromkeys(range(PARTITIONS), end))
+
+
+def golden_trouble(name: str, rows: Iterable[Sequence]) -> str | None:
+    """How a query's rows over GOLDEN differ from the golden results; None if they do not."""
+    file, key = _GOLDEN[name]
+    expected = json.loads((VECTORS / file).read_text())["expect"][key]
+    found = [tuple(row) for row in rows]
+    made: dict[str, object] = {"rows": len(found)}
+    if name == "q1":
+        made["sum_milli_euro"] = sum(row[2] for row in found)
+    else:
+        lines = sorted(row[:4] for row in found)
+        made["sha256"] = hashlib.sha256("\n".join("|".join(map(str, line)) for line in lines).encode()).hexdigest()
+    return None if made == {part: expected[part] for part in made} else f"{name}: {made}, expected {expected}"
+
+
+_GOLDEN = {
+    **{name: ("nexmark/nexmark-golden-q0-q4.json", name) for name in ("q0", "q1", "q2")},
+    "q5": ("windows/nexmark-golden-q5.json", "q5"),
+    "q7": ("windows/nexmark-golden-q7-q8.json", "q7"),
+    "q8": ("windows/nexmark-golden-q7-q8.json", "q8_flink"),
+}
+
+
+def collected(spark: SparkSession, frame: DataFrame) -> list[tuple]:
+    """Run a query to its end and return its rows."""
+    name = f"nexmark_{time.time_ns()}"
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+    rows = [tuple(row) for row in spark.table(name).collect()]
+    spark.catalog.dropTempView(name)
+    return rows
+
+
+def measured(frame: DataFrame, events: int, expected: tuple[int, int]) -> Run:
+    """Run a query to its end; raises SystemExit unless results and checksum are the expected ones."""
+    with tempfile.TemporaryDirectory() as checkpoint:
+        before, began = cpu_seconds(), time.perf_counter()
+        writer = observed(frame).writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        took, used = time.perf_counter() - began, cpu_seconds() - before
+    told = [progress.observedMetrics["check"] for progress in query.recentProgress]
+    found = sum(one.results for one in told), sum(one.checksum or 0 for one in told)
+    if found != expected:
+        raise SystemExit(f"{found[0]} results with the checksum {found[1]}, expected {expected}: no figure")
+    return Run(events / took, steady_rate(query.recentProgress, events), used / events * 1e6)
+
+
+def compare(name: str, reading: Reading, events: Events, pairs: int, spark: SparkSession) -> None:
+    """The timed rounds of one query."""
+    rows = QUERIES[name].answer(events)
+    expected = len(rows), checksum(rows)
+    setting = {"events": events.count, "results": expected[0], "batch": reading.batch, "lag": LAG}
+    sheet = Sheet(f"nexmark-{name}", SPARK, setting | {"rate": events.stream.rate, "group": events.stream.group})
+    for number in range(pairs + 1):
+        for side in (SPARK, OURS):
+            sheet.add(side, measured(reading.frame(spark, side, name), events.count, expected), warming=number == 0)
+    sheet.finish()
+
+
+def main() -> None:
+    """Check the queries, run them and write their results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--query", action="append", choices=list(QUERIES))
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--group", type=int, default=1, help="events are mixed in groups of so many")
+    chosen = parser.parse_args()
+    with broker() as kafka:
+        print(kafka.describe(), file=sys.stderr)
+        spark = session(spark_kafka_connector_jars(), conf=recommended_conf(cores=2))
+        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+        events = Events(Stream(group=chosen.group), chosen.events)
+        golden = Reading(kafka.bootstrap, "nexmark-golden", GOLDEN.count // 3)
+        timed = Reading(kafka.bootstrap, "nexmark", max(1, events.count // 4))
+        load(cluster, golden.topic, GOLDEN)
+        load(cluster, timed.topic, events)
+        for name in chosen.query or QUERIES:
+            for side in (SPARK, OURS):
+                trouble = golden_trouble(name, collected(spark, golden.frame(spark, side, name)))
+                if trouble:
+                    raise SystemExit(f"{side} {trouble}: no figure")
+            print(f"nexmark-{name}: both sides gave the golden results", flush=True)
+            compare(name, timed, events, chosen.pairs, spark)
+        cluster.close()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

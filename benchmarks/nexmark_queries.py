@@ -1,0 +1,267 @@
+"""Nexmark's q0, q1, q2, q5, q7 and q8 as frames of both sides, and their answers straight from the generator.
+
+Rule: both sides read the same topic, parse with Spark's `from_json` the same fields, and select with the same
+expressions; they differ in the source and in the windows. Event time is the record's, the watermark trails it by LAG.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.nexmark_events import AUCTION, BID, PERSON, Stream, auctions, bids, kinds, persons
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LAG = "4 seconds"
+# Beside the events each partition ends with one record of this key, an hour later: it closes every window.
+END = b"end"
+BID_FIELDS = "auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT"
+WINDOW_MS, HOP_MS = 10_000, 2_000
+EXCHANGE = 908  # a dollar in thousandths of a euro
+EVERY = 123  # q2 looks at every so-many-th auction
+_PIECE = 1_000_000
+_PRIME = 2**31 - 1
+_WEIGHTS = (1_000_003, 10_007, 101, 7, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query: its result columns, both sides' frames (of a source's rows), and the rows that must come out."""
+
+    columns: tuple[str, ...]
+    ours: Callable[[DataFrame], DataFrame]
+    native: Callable[[DataFrame], DataFrame]
+    answer: Callable[[Events], pa.Table]
+    windowed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The first events of a stream, by kind."""
+
+    stream: Stream
+    count: int
+
+    def rows(self, kind: int) -> pa.Table:
+        """All rows of a kind, in order of their numbers."""
+        make = (persons, auctions, bids)[kind]
+        parts = []
+        for first in range(0, self.count, _PIECE):
+            numbers = np.arange(first, min(first + _PIECE, self.count))
+            parts.append(make(self.stream, numbers[kinds(numbers) == kind]))
+        return pa.concat_tables(parts).combine_chunks()
+
+
+def checksum(rows: pa.Table) -> int:
+    """What `observed` finds of the same rows."""
+    total = np.zeros(len(rows), np.int64)
+    for column, weight in zip(rows.columns, _WEIGHTS, strict=False):
+        if pa.types.is_string(column.type):
+            numbers = np.array([zlib.crc32(text.encode()) for text in column.to_pylist()], np.int64)
+        else:
+            numbers = column.to_numpy()
+        total += numbers * weight
+    return int((total % _PRIME).sum())
+
+
+def observed(frame: DataFrame) -> DataFrame:
+    """The frame, told to report `results` and `checksum` of its rows as the metric `check`."""
+    from pyspark.sql import functions as F
+
+    def number(name: str) -> Column:
+        return F.crc32(name) if frame.schema[name].dataType.typeName() == "string" else F.col(name)
+
+    weighed = [number(name) * weight for name, weight in zip(frame.columns, _WEIGHTS, strict=False)]
+    total = sum(weighed[1:], weighed[0])
+    return frame.observe("check", F.count("*").alias("results"), F.sum(F.pmod(total, F.lit(_PRIME))).alias("checksum"))
+
+
+def events_of(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
+    """The parsed events of some kinds; of ours the control rows stay, of Spark's the closing record does."""
+    from pyspark.sql import functions as F
+
+    kind = F.col("key").cast("string")
+    is_ours = "event_time" in rows.columns
+    kept = kind.isin(*wanted)
+    if is_ours and "control" in rows.columns:
+        kept |= F.col("control").isNotNull()
+    beside = [name for name in ("event_time", "watermark", "control", "timestamp") if name in rows.columns]
+    parsed = F.from_json(F.col("value").cast("string"), fields).alias("event")
+    return rows.where(kept).select(kind.alias("kind"), parsed, *beside).select("kind", "event.*", *beside)
+
+
+def _native(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
+    return events_of(rows, fields, *wanted, END.decode()).withWatermark("timestamp", LAG)
+
+
+# q0, q1, q2: no state, the same for both.
+
+
+def _q0(rows: DataFrame) -> DataFrame:
+    return events_of(rows, f"{BID_FIELDS}, extra STRING", "bid").select(*Q0)
+
+
+def _q1(rows: DataFrame) -> DataFrame:
+    found = events_of(rows, f"{BID_FIELDS}, extra STRING", "bid")
+    return found.selectExpr("auction", "bidder", f"price * {EXCHANGE} milli_euro", "dateTime", "extra")
+
+
+def _q2(rows: DataFrame) -> DataFrame:
+    return events_of(rows, BID_FIELDS, "bid").where(f"auction % {EVERY} = 0").select("auction", "price")
+
+
+def _a0(events: Events) -> pa.Table:
+    return events.rows(BID)
+
+
+def _a1(events: Events) -> pa.Table:
+    rows = events.rows(BID)
+    return rows.set_column(2, "milli_euro", pc.multiply(rows["price"], EXCHANGE))
+
+
+def _a2(events: Events) -> pa.Table:
+    rows = events.rows(BID)
+    return rows.filter(pa.array(rows["auction"].to_numpy() % EVERY == 0)).select(["auction", "price"])
+
+
+# q5: the auctions with the most bids in each hopping window, ties included. A pair is n above, the auction below.
+
+_BITS = 36
+_PAIR = f"shiftleft(n, {_BITS}) + auction"
+
+
+def _q5(rows: DataFrame) -> DataFrame:
+    from keyedwm.spark import aggregate, collect, count, sliding, tumbling
+
+    found = events_of(rows, "auction BIGINT", "bid")
+    counted = aggregate(found, "auction", sliding("10 seconds", "2 seconds"), {"n": count()}, name="counted")
+    counted = counted.selectExpr(f"{_PAIR} pair", "event_time", "watermark", "control")
+    gathered = aggregate(counted, (), tumbling("2 seconds"), {"pairs": collect("pair")}, name="gathered")
+    return _hottest(gathered.where("control IS NULL"))
+
+
+def _native_q5(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    found = _native(rows, "auction BIGINT", "bid")
+    counted = found.groupBy(F.window("timestamp", "10 seconds", "2 seconds"), "auction").agg(F.count("*").alias("n"))
+    slot = F.window(F.window_time("window"), "2 seconds").alias("window")
+    return _hottest(counted.groupBy(slot).agg(F.collect_list(F.expr(_PAIR)).alias("pairs")))
+
+
+def _hottest(gathered: DataFrame) -> DataFrame:
+    """Of each window's pairs those with the highest n; all windows that end together lie in one hop."""
+    end, top, pair = "unix_millis(window.end) end", f"shiftright(array_max(pairs), {_BITS}) top", "explode(pairs) pair"
+    found = gathered.selectExpr(end, top, pair).selectExpr("*", f"shiftright(pair, {_BITS}) n").where("n = top")
+    return found.selectExpr(f"end - {WINDOW_MS} start", "end", f"pair - shiftleft(n, {_BITS}) auction", "n")
+
+
+def _a5(events: Events) -> pa.Table:
+    rows = events.rows(BID)
+    hop = rows["dateTime"].to_numpy() // HOP_MS
+    low, auction = int(hop.min()), rows["auction"].to_numpy()
+    spread = int(auction.max()) + 1
+    framed, counts = np.unique((hop - low) * spread + auction, return_counts=True)
+    hops = WINDOW_MS // HOP_MS
+    every = np.concatenate([framed + at * spread for at in range(hops)])
+    pairs, place = np.unique(every, return_inverse=True)
+    n = np.bincount(place, np.tile(counts, hops)).astype(np.int64)
+    last, auction = pairs // spread, pairs % spread
+    top = np.zeros(int(last.max()) + 1, np.int64)
+    np.maximum.at(top, last, n)
+    hot = n == top[last]
+    end = (last[hot] + low + 1) * HOP_MS
+    return pa.table({"start": end - WINDOW_MS, "end": end, "auction": auction[hot], "n": n[hot]})
+
+
+# q7: the highest bid of each window. Of equal prices the highest auction, bidder, time: then there is one answer.
+
+
+def _q7(rows: DataFrame) -> DataFrame:
+    from keyedwm.spark import aggregate, max, tumbling  # noqa: A004
+
+    found = events_of(rows, BID_FIELDS, "bid")
+    digits = [f"lpad({name}, {width}, '0')" for name, width in zip(_Q7_ORDER, _Q7_DIGITS, strict=True)]
+    found = found.selectExpr(f"concat({', '.join(digits)}) bid", "event_time", "watermark", "control")
+    top = aggregate(found, (), tumbling("10 seconds"), {"bid": max("bid")}, name="highest").where("control IS NULL")
+    first, parts = 1, {}
+    for name, width in zip(_Q7_ORDER, _Q7_DIGITS, strict=True):
+        parts[name] = f"cast(substring(bid, {first}, {width}) AS BIGINT) {name}"
+        first += width
+    return top.selectExpr(*(parts[name] for name in Q7))
+
+
+def _native_q7(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    found = _native(rows, BID_FIELDS, "bid")
+    top = found.groupBy(F.window("timestamp", "10 seconds")).agg(F.max(F.struct(*_Q7_ORDER)).alias("bid"))
+    return top.select(*(f"bid.{name}" for name in Q7))
+
+
+def _a7(events: Events) -> pa.Table:
+    rows = events.rows(BID)
+    window = rows["dateTime"].to_numpy() // WINDOW_MS
+    columns = [rows[name].to_numpy() for name in _Q7_ORDER]
+    order = np.lexsort((*reversed(columns), window))
+    last = order[np.append(window[order][1:] != window[order][:-1], True)]
+    return rows.take(pa.array(last)).select(list(Q7))
+
+
+# q8: who registered and opened an auction in the same window, once each. Both kinds meet in one column.
+
+
+def _people(found: DataFrame) -> DataFrame:
+    beside = [name for name in ("event_time", "watermark", "control", "timestamp") if name in found.columns]
+    return found.selectExpr("CASE WHEN kind = 'auction' THEN seller ELSE id END id", "name", "seller", *beside)
+
+
+def _q8(rows: DataFrame) -> DataFrame:
+    from keyedwm.spark import aggregate, count, max, tumbling  # noqa: A004
+
+    found = _people(events_of(rows, _Q8_FIELDS, "person", "auction"))
+    made = {"name": max("name"), "sold": count("seller")}
+    return _new_sellers(aggregate(found, "id", tumbling("10 seconds"), made, name="sellers").where("control IS NULL"))
+
+
+def _native_q8(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    found = _people(_native(rows, _Q8_FIELDS, "person", "auction"))
+    grouped = found.groupBy(F.window("timestamp", "10 seconds").alias("window"), "id")
+    return _new_sellers(grouped.agg(F.max("name").alias("name"), F.count("seller").alias("sold")))
+
+
+def _new_sellers(found: DataFrame) -> DataFrame:
+    return found.where("name IS NOT NULL AND sold > 0").selectExpr("id", "name", "unix_millis(window.start) start")
+
+
+def _a8(events: Events) -> pa.Table:
+    people, sold = events.rows(PERSON), events.rows(AUCTION)
+    opened = set(zip(sold["seller"].to_pylist(), (sold["dateTime"].to_numpy() // WINDOW_MS).tolist(), strict=True))
+    window = people["dateTime"].to_numpy() // WINDOW_MS
+    is_new = [pair in opened for pair in zip(people["id"].to_pylist(), window.tolist(), strict=True)]
+    start = pa.array(window * WINDOW_MS)
+    return people.select(["id", "name"]).append_column("start", start).filter(pa.array(is_new))
+
+
+Q0 = ("auction", "bidder", "price", "dateTime", "extra")
+Q7 = ("auction", "price", "bidder", "dateTime")
+_Q7_ORDER, _Q7_DIGITS = ("price", "auction", "bidder", "dateTime"), (9, 12, 12, 13)
+_Q8_FIELDS = "id BIGINT, name STRING, seller BIGINT"
+QUERIES: dict[str, Query] = {
+    "q0": Query(Q0, _q0, _q0, _a0, windowed=False),
+    "q1": Query(("auction", "bidder", "milli_euro", "dateTime", "extra"), _q1, _q1, _a1, windowed=False),
+    "q2": Query(("auction", "price"), _q2, _q2, _a2, windowed=False),
+    "q5": Query(("start", "end", "auction", "n"), _q5, _native_q5, _a5),
+    "q7": Query(Q7, _q7, _native_q7, _a7),
+    "q8": Query(("id", "name", "start"), _q8, _native_q8, _a8),
+}
