@@ -1,6 +1,6 @@
 """What the comparisons share: the rows they read, a Spark session, CPU seconds by process, ratios, and result files.
 
-Rule: a side's figure counts only if its output was checked; sides take turns, and each round gives one ratio.
+Rule: a side's figure counts only if its output was checked; sides take turns (`turns.py`), each round gives one ratio.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ import pyarrow as pa
 
 from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.fetch import Range, read_ranges
 from keyedwm.kafka.produce import send
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.records import Wanted
+from keyedwm.kafka.values import Codec, Isolation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-RESULTS = Path(__file__).parent / "results"
-FIGURES = ("rate", "steady", "cpu_s")
+# A trial run writes somewhere else.
+RESULTS = Path(os.environ.get("BENCH_RESULTS", Path(__file__).parent / "results"))
 PARTITIONS = 4
 KEYS = 1_000
 VALUE = b"x" * 100
@@ -53,49 +56,52 @@ class Run:
 
 @dataclass(slots=True)
 class Sheet:
-    """The runs of one comparison, side by side; `rival` is the side that ratios are taken against."""
+    """The runs of one comparison, side by side; `rival`: the side that ratios are taken against, None if there is none.
+
+    A run maps figures to values: those of Run, or others with their unit in the name. `samples`: what the figures of a
+    side were taken from, where a plot shows it.
+    """
 
     name: str
-    rival: str
+    rival: str | None
     setting: Mapping[str, object]
-    runs: dict[str, list[Run]] = field(default_factory=dict)
+    runs: dict[str, list[Mapping[str, float | None]]] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
 
-    def add(self, side: str, run: Run, *, warming: bool) -> None:
+    def add(self, side: str, run: Run | Mapping[str, float | None], *, warming: bool = False) -> None:
         """Note a run and show it; what warms up is shown only."""
+        figures = asdict(run) if isinstance(run, Run) else run
         if not warming:
-            self.runs.setdefault(side, []).append(run)
-        steady = "" if run.steady is None else f", in full batches {thousands(run.steady)}"
-        mark = " (warming up)" if warming else ""
-        print(
-            f"{self.name} {side}: {thousands(run.rate)} thousand rows/s{steady}; CPU {run.cpu_s:.2f} s per M{mark}",
-            flush=True,
-        )
+            self.runs.setdefault(side, []).append(figures)
+        shown = "; ".join(f"{name} {_shown(name, value)}" for name, value in figures.items() if value is not None)
+        print(f"{self.name} {side}: {shown}{' (warming up)' if warming else ''}", flush=True)
 
     def ratios(self, side: str, what: str) -> list[float]:
-        """Divide each round's figure by the rival's of the same round; `what`: a field of Run."""
+        """Divide each round's figure by the rival's of the same round."""
+        if self.rival in {None, side}:
+            return []
         pairs = zip(self.runs[side], self.runs[self.rival], strict=True)
-        both = [(getattr(ours, what), getattr(theirs, what)) for ours, theirs in pairs]
+        both = [(ours.get(what), theirs.get(what)) for ours, theirs in pairs]
         return [ours / theirs for ours, theirs in both if ours and theirs]
 
     def finish(self) -> None:
         """Print medians and ratios, and write the result file."""
         for side, runs in self.runs.items():
-            shown = "; ".join(f"{what} {spread(self.ratios(side, what))}" for what in FIGURES)
-            rate = thousands(median(run.rate for run in runs))
-            print(f"{self.name} {side}: median {rate} thousand rows/s; of {self.rival}'s: {shown}", flush=True)
-        RESULTS.mkdir(exist_ok=True)
+            for what in runs[0]:
+                if values := [run[what] for run in runs if run[what] is not None]:
+                    of = f"; of {self.rival}'s {spread(ratios)}" if (ratios := self.ratios(side, what)) else ""
+                    print(f"{self.name} {side}: median {what} {_shown(what, median(values))}{of}", flush=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self._as_json(), indent=1)
         (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
 
     def _as_json(self) -> dict[str, object]:
+        sides = [side for side in self.runs if self.rival not in {None, side}]
         return {
             "name": self.name, "rival": self.rival, "setting": dict(self.setting), "machine": machine(),
-            "runs": {side: [asdict(run) for run in runs] for side, runs in self.runs.items()},
-            "ratios": {
-                side: {what: _summary(self.ratios(side, what)) for what in FIGURES}
-                for side in self.runs
-                if side != self.rival
-            },
+            "runs": self.runs,
+            "ratios": {side: {w: _summary(self.ratios(side, w)) for w in self.runs[side][0]} for side in sides},
+            **({"samples": self.samples} if self.samples else {}),
         }  # fmt: skip
 
 
@@ -125,6 +131,11 @@ def spread(ratios: list[float]) -> str:
     return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "-"
 
 
+def _shown(name: str, value: float) -> str:
+    """A figure in words; rates are in thousands."""
+    return f"{thousands(value)} thousand rows/s" if name in ("rate", "steady") else f"{value:,.2f}"
+
+
 def _summary(ratios: list[float]) -> dict[str, float] | None:
     if not ratios:
         return None
@@ -140,6 +151,14 @@ def load_hundred_bytes(cluster: Cluster, topic: str, records: int, codec: Codec 
     values = pa.array([VALUE], pa.binary()).take(pa.array(np.zeros(each, np.int64)))
     table = pa.table({"key": keys, "value": values, "timestamp": pa.array(FIRST_MS + numbers)})
     send(cluster, topic, dict.fromkeys(range(PARTITIONS), table), codec=codec)
+
+
+def committed(cluster: Cluster, topic: str) -> int:
+    """Count the records that a read_committed reader finds."""
+    ends = cluster.latest([(topic, p) for p in range(PARTITIONS)], Isolation.READ_COMMITTED)
+    ranges = [Range(where.topic, where.partition, 0, end) for where, end in sorted(ends.items())]
+    parts = read_ranges(cluster, ranges, Wanted(key=False, value=False), Isolation.READ_COMMITTED)
+    return sum(part.records.count for part in parts)
 
 
 def session(jars: Iterable[object] = (), memory: str = "4g", conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -164,18 +183,35 @@ def session(jars: Iterable[object] = (), memory: str = "4g", conf: Mapping[str, 
     return builder.getOrCreate()
 
 
-def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
-    """Run a frame into a no-op sink to its end; raises SystemExit if it did not see every record (and `spare` more)."""
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A query that ran to its end: its progress, seconds, and CPU seconds."""
+
+    progress: list
+    took_s: float
+    used_s: float
+
+    def run(self, records: int) -> Run:
+        """Its figures for so many records."""
+        return Run(records / self.took_s, steady_rate(self.progress, records), self.used_s / records * 1e6)
+
+
+def finished(writer: DataStreamWriter) -> Finished:
+    """Run a query over all that is there."""
     with tempfile.TemporaryDirectory() as checkpoint:
         before, began = cpu_seconds(), time.perf_counter()
-        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         query.awaitTermination()
-        took, used = time.perf_counter() - began, cpu_seconds() - before
-    seen = sum(progress.numInputRows for progress in query.recentProgress)
+        return Finished(query.recentProgress, time.perf_counter() - began, cpu_seconds() - before)
+
+
+def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
+    """Run a frame into a no-op sink to its end; raises SystemExit if it did not see every record (and `spare` more)."""
+    done = finished(frame.writeStream.format("noop"))
+    seen = sum(progress.numInputRows for progress in done.progress)
     if not records <= seen <= records + spare:
         raise SystemExit(f"a query saw {seen} rows of {records}: no figure")
-    return Run(records / took, steady_rate(query.recentProgress, records), used / records * 1e6)
+    return done.run(records)
 
 
 def steady_rate(progress: list, records: int) -> float | None:

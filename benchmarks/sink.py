@@ -1,39 +1,33 @@
 """Kafka to Kafka and Kafka to files: keyedwm's source and sinks beside Spark's own, in turn, on one broker.
 
-Run: python -m benchmarks.sink [--case kafka|guarantees|files] [--records 4000000] [--pairs 5]
+Run: python -m benchmarks.sink [--case kafka|guarantees|files|commit] [--records 4000000] [--pairs 5]
 `kafka`: Spark's connector (at-least-once) against both of ours; `guarantees`: what exactly-once costs at 100,000 rows a
 batch; `files`: Spark's parquet sink against our Delta sink. Each side has its own source, the columns it needs and an
-output of its own, whose records are counted before a figure is shown.
+output of its own, whose records are counted before a figure is shown. `commit`: see `commit.py`.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
-import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset
 from deltalake import DeltaTable
 
-from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, load_hundred_bytes, session, steady_rate
+from benchmarks import commit
+from benchmarks.measure import PARTITIONS, Run, Sheet, committed, finished, load_hundred_bytes
+from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.admin import create_topic, delete_topic
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.fetch import Range, read_ranges
-from keyedwm.kafka.records import Wanted
-from keyedwm.kafka.values import Isolation
-from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 SOURCE = "bench-sink-in"
 OUT = "bench-sink-out"
+COMMIT = "commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +66,6 @@ CASES = {
 }
 
 
-def committed(cluster: Cluster, topic: str) -> int:
-    """Count the records that a read_committed reader finds."""
-    ends = cluster.latest([(topic, p) for p in range(PARTITIONS)], Isolation.READ_COMMITTED)
-    ranges = [Range(where.topic, where.partition, 0, end) for where, end in sorted(ends.items())]
-    parts = read_ranges(cluster, ranges, Wanted(key=False, value=False), Isolation.READ_COMMITTED)
-    return sum(part.records.count for part in parts)
-
-
 def written(place: str, side: Side) -> int:
     """Count the rows of a directory's table."""
     if side.sink == "parquet":
@@ -87,57 +73,43 @@ def written(place: str, side: Side) -> int:
     return int(DeltaTable(place).to_pyarrow_dataset().count_rows())
 
 
-def rows(spark: SparkSession, where: dict[str, str], side: Side, batch: int) -> DataFrame:
+def rows(on: Bench, side: Side, batch: int) -> DataFrame:
     """Describe the read of one side: key and value, and what our sink needs beside them."""
     reading = {"subscribe": SOURCE, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch)}
     if side.source == "keyedwm":
         reading["columns"] = "key,value,control"
-    frame = spark.readStream.format(side.source).options(**where, **reading).load()
+    frame = on.spark.readStream.format(side.source).options(**on.where, **reading).load()
     return frame.select("key", "value") if side.source == "kafka" else frame
 
 
-def run(spark: SparkSession, cluster: Cluster, side: Side, batch: int, records: int) -> Run:
+def copy(on: Bench, side: Side, batch: int) -> Run:
     """Copy the source once; raises SystemExit if the output does not hold every record once."""
-    where = {"kafka.bootstrap.servers": cluster.config.addresses}
     with tempfile.TemporaryDirectory() as place:
-        target = {"path": str(Path(place, "out"))} if side.files else {"topic": OUT}
+        target = {"path": str(Path(place, "out"))} if side.files else {"topic": OUT, **on.where}
         if not side.files:
-            create_topic(cluster, OUT, PARTITIONS)
-            target |= where
-        before, began = cpu_seconds(), time.perf_counter()
-        writer = rows(spark, where, side, batch).writeStream.format(side.sink).options(**target, **side.options)
-        query = writer.option("checkpointLocation", f"{place}/check").trigger(availableNow=True).start()
-        query.awaitTermination()
-        took, used = time.perf_counter() - began, cpu_seconds() - before
-        found = written(target["path"], side) if side.files else committed(cluster, OUT)
+            create_topic(on.cluster, OUT, PARTITIONS)
+        writer = rows(on, side, batch).writeStream.format(side.sink).options(**target, **side.options)
+        done = finished(writer)
+        found = written(target["path"], side) if side.files else committed(on.cluster, OUT)
         if not side.files:
-            delete_topic(cluster, OUT)
-    if found != records:
-        raise SystemExit(f"{side}: {found} of {records} records arrived: no figure")
-    return Run(records / took, steady_rate(query.recentProgress, records), used / records * 1e6)
+            delete_topic(on.cluster, OUT)
+    if found != on.records:
+        raise SystemExit(f"{side}: {found} of {on.records} records arrived: no figure")
+    return done.run(on.records)
 
 
 def main() -> None:
     """Run the cases and write their results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", action="append", choices=list(CASES))
-    parser.add_argument("--records", type=int, default=4_000_000)
-    parser.add_argument("--pairs", type=int, default=5)
-    chosen = parser.parse_args()
-    with broker() as kafka:
-        print(kafka.describe(), file=sys.stderr)
-        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-        load_hundred_bytes(cluster, SOURCE, chosen.records)
-        spark = session(spark_kafka_connector_jars())
-        for name in chosen.case or CASES:
+    with bench(__doc__, [*CASES, COMMIT]) as on:
+        if set(on.cases) & set(CASES):
+            load_hundred_bytes(on.cluster, SOURCE, on.records)
+        for name in on.cases:
+            if name == COMMIT:
+                commit.measure(on)
+                continue
             case = CASES[name]
-            sheet = Sheet(f"sink-{name}", next(iter(case.sides)), {"records": chosen.records, "batch": case.batch})
-            for number in range(chosen.pairs + 1):
-                for side, what in case.sides.items():
-                    sheet.add(side, run(spark, cluster, what, case.batch, chosen.records), warming=number == 0)
-            sheet.finish()
-        spark.stop()
-        cluster.close()
+            sheet = Sheet(f"sink-{name}", next(iter(case.sides)), {"records": on.records, "batch": case.batch})
+            in_turn(sheet, {side: partial(copy, on, how, case.batch) for side, how in case.sides.items()}, on.pairs)
 
 
 if __name__ == "__main__":

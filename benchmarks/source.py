@@ -8,25 +8,17 @@ compressed records; `small`: micro-batches of ten rows.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, Run, Sheet, drained, load_hundred_bytes, session
+from benchmarks.measure import PARTITIONS, Run, Sheet, drained, load_hundred_bytes
+from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.produce import send
 from keyedwm.kafka.values import Codec
-from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 FOUR = "key,value,event_time,watermark"
 SPARK = "spark"
@@ -67,42 +59,28 @@ def load(cluster: Cluster, topic: str, case: str, records: int) -> None:
     send(cluster, topic, dict.fromkeys(range(PARTITIONS), table))
 
 
+def compare(on: Bench, name: str) -> None:
+    """One case: load its records, and read them with every side in turn."""
+    case, topic = CASES[name], f"bench-{name}"
+    records = SMALL_ROWS * SMALL_BATCHES if name == "small" else on.records
+    load(on.cluster, topic, name, records)
+    common = {**on.where, "subscribe": topic, "startingOffsets": "earliest"}
+    if case.batch:
+        common["maxOffsetsPerTrigger"] = str(case.batch)
+
+    def read(form: str, options: dict[str, str]) -> Run:
+        return drained(on.spark.readStream.format(form).options(**common, **options).load(), records, SPARE)
+
+    setting = {"records": records, "batch": case.batch, "codec": case.codec.name}
+    sheet = Sheet(f"source-{name}", next(iter(case.sides)), setting)
+    in_turn(sheet, {side: partial(read, *how) for side, how in case.sides.items()}, on.pairs)
+
+
 def main() -> None:
     """Run the cases and write their results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", action="append", choices=list(CASES))
-    parser.add_argument("--records", type=int, default=4_000_000)
-    parser.add_argument("--pairs", type=int, default=5)
-    chosen = parser.parse_args()
-    with broker() as kafka:
-        print(kafka.describe(), file=sys.stderr)
-        spark = session(spark_kafka_connector_jars())
-        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-        for name in chosen.case or CASES:
-            case, topic = CASES[name], f"bench-{name}"
-            records = SMALL_ROWS * SMALL_BATCHES if name == "small" else chosen.records
-            load(cluster, topic, name, records)
-
-            def reading(
-                form: str, options: dict[str, str], topic: str = topic, case: Case = case
-            ) -> Callable[[], DataFrame]:
-                common = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-                if case.batch:
-                    common["maxOffsetsPerTrigger"] = str(case.batch)
-                return lambda: spark.readStream.format(form).options(**common, **options).load()
-
-            sheet = Sheet(
-                f"source-{name}",
-                next(iter(case.sides)),
-                {"records": records, "batch": case.batch, "codec": case.codec.name},
-            )
-            for number in range(chosen.pairs + 1):
-                for side, (form, options) in case.sides.items():
-                    run: Run = drained(reading(form, options)(), records, SPARE)
-                    sheet.add(side, run, warming=number == 0)
-            sheet.finish()
-        cluster.close()
-        spark.stop()
+    with bench(__doc__, CASES) as on:
+        for name in on.cases:
+            compare(on, name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,67 @@
+"""The loop that comparisons share: cases chosen on the command line, one broker, one Spark, sides in turn.
+
+Rule: every side of a case runs once a round, in the same order; the first round warms all of them up and counts for
+none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.measure import Run, Sheet, session
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.testing.broker import broker
+from keyedwm.testing.connector import spark_kafka_connector_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 4_000_000
+PAIRS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where comparisons run; `cases`: the names chosen; `records`: how many a case has at most."""
+
+    cluster: Cluster
+    spark: SparkSession
+    cases: tuple[str, ...]
+    records: int
+    pairs: int
+
+    @property
+    def where(self) -> dict[str, str]:
+        """The option that names the broker, to Spark's formats and to ours."""
+        return {"kafka.bootstrap.servers": self.cluster.config.addresses}
+
+
+@contextmanager
+def bench(doc: str | None, cases: Iterable[str], conf: Mapping[str, str] | None = None) -> Iterator[Bench]:
+    """Read the command line, start a broker and a Spark that has its own Kafka connector."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", choices=list(cases))
+    parser.add_argument("--records", type=int, default=RECORDS, help="at most so many for a case")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="at most so many rounds, and one to warm up")
+    chosen = parser.parse_args()
+    with broker() as kafka:
+        print(kafka.describe(), file=sys.stderr)
+        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+        spark = session(spark_kafka_connector_jars(), conf=conf)
+        yield Bench(cluster, spark, tuple(chosen.case or cases), chosen.records, chosen.pairs)
+        spark.stop()
+        cluster.close()
+
+
+def in_turn(sheet: Sheet, sides: Mapping[str, Callable[[], Run | Mapping[str, float | None]]], pairs: int) -> None:
+    """Run all sides once a round, and write what came out."""
+    for number in range(pairs + 1):
+        for side, run in sides.items():
+            sheet.add(side, run(), warming=number == 0)
+    sheet.finish()
