@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.batches import CONTROL, LOG_APPEND_TIME, find_batches
-from keyedwm.kafka.encode import Producer, Rows, encode
+from keyedwm.kafka.encode import Producer, encode
+from keyedwm.kafka.layout import Rows
 from keyedwm.kafka.errors import CorruptRecordError
 from keyedwm.kafka.records import HEADERS_TYPE, Wanted, read_records
 from keyedwm.kafka.values import Codec
