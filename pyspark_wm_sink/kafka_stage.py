@@ -19,14 +19,16 @@ from keyedwm.core.errors import InputError
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import UnknownTopicError
+from keyedwm.kafka.layout import Layout, lay_out
 from keyedwm.kafka.partitioner import STICKY_RUN, partition_of
-from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.kafka.produce import Sender, new_producer, to_rows
 from keyedwm.kafka.transactions import Transaction, add_partitions, begin
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_sink.task import Intake, Report, Task
 
 _GROUP_BYTES = 16 << 20
 RECORD_COLUMNS = ("key", "value", "headers")
+_COLUMNS = (*RECORD_COLUMNS, "partition")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,12 +92,12 @@ class _Output:
             return
         cluster, sender = self._begun()
         for topic, of_topic in self._by_topic(rows):
-            tables = dict(self._by_partition(cluster, topic, of_topic))
-            places = {TopicPartition(topic, partition) for partition in tables}
+            laid = self._by_partition(cluster, topic, of_topic)
+            places = {TopicPartition(topic, partition) for partition in laid}
             if self.transaction is not None and places - self._added:
                 add_partitions(cluster, self.transaction, sorted(places - self._added))
                 self._added |= places
-            sender.send(topic, tables)
+            sender.send_laid(topic, laid)
 
     def _begun(self) -> tuple[Cluster, Sender]:
         if self._cluster is None or self._sender is None:
@@ -123,19 +125,17 @@ class _Output:
         for name in sorted(pc.unique(names).to_pylist()):
             yield name, rows.filter(pc.equal(names, name))
 
-    def _by_partition(self, cluster: Cluster, topic: str, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    def _by_partition(self, cluster: Cluster, topic: str, rows: pa.Table) -> dict[int, Layout]:
         """Rows of each partition, in the order in which they came."""
+        rows = rows.select([name for name in _COLUMNS if name in self._plan.columns]).combine_chunks()
+        laid = lay_out(to_rows(rows.select([name for name in rows.column_names if name in RECORD_COLUMNS])))
         chosen = self._chosen(topic, self._count(cluster, topic), rows)
-        records = rows.select([name for name in RECORD_COLUMNS if name in self._plan.columns]).combine_chunks()
-        first = int(chosen[0])
-        if (chosen == first).all():
-            yield first, records
-            return
+        if (chosen == chosen[0]).all():
+            return {int(chosen[0]): laid}
         order = np.argsort(chosen.astype(np.int16) if chosen.max() < 2**15 else chosen, kind="stable")
-        ordered = records.take(pa.array(order))
         partitions, starts = np.unique(chosen[order], return_index=True)
-        for partition, start, end in zip(partitions, starts, [*starts[1:], len(chosen)], strict=True):
-            yield int(partition), ordered.slice(start, end - start)
+        spans = zip(partitions, starts, [*starts[1:], len(chosen)], strict=True)
+        return {int(partition): laid.take(order[start:end]) for partition, start, end in spans}
 
     def _chosen(self, topic: str, count: int, rows: pa.Table) -> NDArray[np.int32]:
         """Each row's partition: the column's where it says one, else the partitioner's."""

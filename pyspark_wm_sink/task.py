@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from keyedwm.arrow.rows import US_PER_MS, ControlRow, grouped
+from keyedwm.arrow.rows import US_PER_MS, ControlRow, grouped, split_control
 from keyedwm.core.errors import InputError, OutOfTurnError
 from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, Kind, channel_name
 from pyspark_wm_sink.seal import Brought
@@ -79,9 +79,8 @@ class Intake:
         for rows in grouped(batches, _GROUP_ROWS, self._group_bytes):
             events = rows
             if self._has_control:
-                is_event = pc.is_null(rows.column(CONTROL))
-                events = rows.filter(is_event)
-                self.control += _control_rows(rows.filter(pc.invert(is_event)))
+                events, control = split_control(rows)
+                self.control += _control_rows(control)
             self.event_rows += events.num_rows
             if self._has_offsets:
                 _raise_tops(self.event_tops, events)

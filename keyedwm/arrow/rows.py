@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.arrow.schema import TIMESTAMP, axis_column
@@ -18,6 +19,7 @@ from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, WATERMARK, Kind, cha
 US_PER_MS = 1_000
 _SMALL_ROWS = 4_096
 _FULL_ROWS = 16_384
+_FEW_CONTROL = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,18 @@ def grouped(batches: Iterable[pa.RecordBatch], enough_rows: int, enough_bytes: i
             held, rows, size = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+def split_control(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Part (event rows, control rows), each in order; where control rows are few, as they are, nothing is copied."""
+    is_control = pc.is_valid(rows.column(CONTROL))
+    at = pc.indices_nonzero(is_control).to_numpy()
+    control = rows.take(pa.array(at))
+    if len(at) > _FEW_CONTROL:
+        return rows.filter(pc.invert(is_control)), control
+    ends = [*at, rows.num_rows]
+    begins = [0, *(at + 1)]
+    return pa.concat_tables(rows.slice(a, b - a) for a, b in zip(begins, ends, strict=True)), control
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

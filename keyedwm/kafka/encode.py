@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import crc32c
 import numpy as np
-import pyarrow as pa
 
 from keyedwm.compiled import compiled, inlined
-from keyedwm.core.errors import InputError
 from keyedwm.kafka.batches import CHECKED_FROM, HEADER_BYTES, TRANSACTIONAL
 from keyedwm.kafka.codecs import compress
+from keyedwm.kafka.layout import Layout, Rows, lay_out
 from keyedwm.kafka.values import Codec
 
 BATCH_BYTES = 900_000  # a broker takes 1,048,588 by default
@@ -43,37 +42,8 @@ class Batch:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Records to encode, all columns of the same length; checked when made.
-
-    key, value: binary or string, None for all null; headers: list<struct<key, value>> or None; timestamp_ms: int64.
-    """
-
-    timestamp_ms: np.ndarray
-    value: pa.Array | None = None
-    key: pa.Array | None = None
-    headers: pa.Array | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("key", "value", "headers"):
-            column = getattr(self, name)
-            if column is not None and len(column) != len(self.timestamp_ms):
-                raise InputError(
-                    f"column {name} has {len(column)} rows, the timestamps {len(self.timestamp_ms)}: give equally many"
-                )
-
-
-class ColumnBytes(NamedTuple):
-    """Values of a column: where each starts in `data` and how long it is, -1 for null; int64[values], uint8[bytes]."""
-
-    starts: np.ndarray
-    lengths: np.ndarray
-    data: np.ndarray
-
-
 def encode(
-    rows: Rows,
+    rows: Rows | Layout,
     *,
     codec: Codec = Codec.NONE,
     producer: Producer | None = None,
@@ -81,22 +51,20 @@ def encode(
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[Batch]:
     """Yield the record batches of the rows; sequences count up from `base_sequence` if there is a producer."""
-    count = len(rows.timestamp_ms)
-    times = np.ascontiguousarray(rows.timestamp_ms, np.int64)
-    key, value = column_bytes(rows.key, count), column_bytes(rows.value, count)
-    header_ends, names, contents = _headers(rows.headers, count)
+    laid = lay_out(rows) if isinstance(rows, Rows) else rows
+    times, key, value, names, contents = laid.timestamp_ms, laid.key, laid.value, laid.names, laid.contents
     fields = np.stack([key.starts, key.lengths, value.starts, value.lengths])
     pairs = np.stack([names.starts, names.lengths, contents.starts, contents.lengths])
     data = (key.data, value.data, names.data, contents.data)
-    header_sizes = np.zeros(count, np.int64)
-    _measure_headers(header_ends, pairs, header_sizes)
+    header_sizes = np.zeros(len(times), np.int64)
+    _measure_headers(laid.headers, pairs, header_sizes)
     sizes = np.maximum(key.lengths, 0) + np.maximum(value.lengths, 0) + header_sizes + _NUMBERS_BYTES
     sequence = base_sequence
     cuts = list(_cuts(sizes, batch_bytes))
     # One room for all batches: fresh memory costs more than what is written into it.
     out = np.empty(HEADER_BYTES + max((int(sizes[first:last].sum()) for first, last in cuts), default=0), np.uint8)
     for first, last in cuts:
-        end = _write(out, (first, last), times, fields, data, (header_sizes, header_ends), pairs)
+        end = _write(out, (first, last), times, fields, data, (header_sizes, laid.headers), pairs)
         yield Batch(_sealed(out[:end], codec, times[first:last], producer or Producer(), sequence), last - first)
         sequence = (sequence + last - first) & 0x7FFFFFFF
 
@@ -127,40 +95,11 @@ def _sealed(out: np.ndarray, codec: Codec, times: np.ndarray, producer: Producer
     return out.tobytes()
 
 
-def column_bytes(column: pa.Array | None, rows: int) -> ColumnBytes:
-    """Where a column's values lie; binary or string, None for all null."""
-    if column is None:
-        return ColumnBytes(np.zeros(rows, np.int64), np.full(rows, -1, np.int64), np.empty(0, np.uint8))
-    if column.type != pa.binary():
-        column = column.cast(pa.binary())
-    _, ends_buffer, data_buffer = column.buffers()
-    ends = np.frombuffer(ends_buffer, np.int32)[column.offset : column.offset + rows + 1].astype(np.int64)
-    data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
-    lengths = np.diff(ends)
-    if column.null_count:
-        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
-    return ColumnBytes(ends[:-1], lengths, data)
-
-
-def _headers(column: pa.Array | None, rows: int) -> tuple[np.ndarray, ColumnBytes, ColumnBytes]:
-    """Where each row's headers end, their names and their contents."""
-    if column is None:
-        return np.zeros(rows + 1, np.int64), column_bytes(None, 0), column_bytes(None, 0)
-    pairs = column.flatten()
-    names, contents = pairs.field(0), pairs.field(1)
-    if pairs.null_count or names.null_count:
-        raise InputError("column headers has an entry without a name: every Kafka header needs one")
-    counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    ends = np.zeros(rows + 1, np.int64)
-    np.cumsum(counts, out=ends[1:])
-    return ends, column_bytes(names, len(pairs)), column_bytes(contents, len(pairs))
-
-
 @compiled
-def _measure_headers(ends, pairs, sizes):  # type: ignore[no-untyped-def]
+def _measure_headers(spans, pairs, sizes):  # type: ignore[no-untyped-def]
     """Bytes of each row's headers, without their count."""
     for i in range(len(sizes)):
-        for h in range(ends[i], ends[i + 1]):
+        for h in range(spans[0, i], spans[1, i]):
             name, content = pairs[1, h], pairs[3, h]
             sizes[i] += _size(name) + name + _size(content) + max(content, 0)
 
@@ -170,9 +109,9 @@ def _write(out, span, times, fields, data, headers, pairs):  # type: ignore[no-u
     """Write the records [span[0], span[1]) behind the room for the header; returns the end."""
     at, first = 61, span[0]
     keys, values, names, contents = data
-    header_sizes, header_ends = headers
+    header_sizes, spans = headers
     for i in range(first, span[1]):
-        time, offset, many = times[i] - times[first], i - first, header_ends[i + 1] - header_ends[i]
+        time, offset, many = times[i] - times[first], i - first, spans[1, i] - spans[0, i]
         key, value = fields[1, i], fields[3, i]
         size = 1 + _size(time) + _size(offset) + _size(key) + max(key, 0) + _size(value) + max(value, 0)
         at = _number(out, at, size + _size(many) + header_sizes[i])
@@ -181,7 +120,7 @@ def _write(out, span, times, fields, data, headers, pairs):  # type: ignore[no-u
         at = _field(out, at, keys, fields[0, i], key)
         at = _field(out, at, values, fields[2, i], value)
         at = _number(out, at, many)
-        for h in range(header_ends[i], header_ends[i + 1]):
+        for h in range(spans[0, i], spans[1, i]):
             at = _field(out, at, names, pairs[0, h], pairs[1, h])
             at = _field(out, at, contents, pairs[2, h], pairs[3, h])
     return at

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.compiled import compiled
-from keyedwm.kafka.encode import column_bytes
+from keyedwm.kafka.layout import column_bytes
 
 STICKY_RUN = 1_000
 
@@ -29,12 +29,14 @@ def partition_of(keys: pa.Array | None, rows: int, partitions: int, sticky_from:
 
     sticky_from: how many records without a key went before, or where the first run begins times STICKY_RUN.
     """
+    hashed = (
+        None if keys is None else ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+    )
+    if keys is not None and hashed is not None and not keys.null_count:
+        return hashed
     bare = np.ones(rows, np.bool_) if keys is None else keys.is_null().to_numpy(zero_copy_only=False)
-    chosen = ((sticky_from + np.cumsum(bare) - 1) // STICKY_RUN % partitions).astype(np.int32)
-    if keys is None:
-        return chosen
-    hashed = (murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)
-    return np.where(bare, chosen, hashed.astype(np.int32)).astype(np.int32)
+    sticky = ((sticky_from + np.cumsum(bare) - 1) // STICKY_RUN % partitions).astype(np.int32)
+    return sticky if hashed is None else np.where(bare, sticky, hashed)
 
 
 @compiled

@@ -18,8 +18,9 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.connection import Answer, Retry, TransientError
-from keyedwm.kafka.encode import Batch, Producer, Rows, encode
+from keyedwm.kafka.encode import Batch, Producer, encode
 from keyedwm.kafka.errors import AccessError, Code, described
+from keyedwm.kafka.layout import Layout, Rows, lay_out
 from keyedwm.kafka.values import Codec, TopicPartition
 
 IN_FLIGHT = 5  # of one producer a broker remembers the last five batches of a partition
@@ -78,7 +79,11 @@ class Sender:
 
     def send(self, topic: str, tables: Mapping[int, pa.Table]) -> dict[TopicPartition, int]:
         """Write tables to the partitions of a topic and wait for all acknowledgements; see `send` above."""
-        rows = {TopicPartition(topic, p): to_rows(table) for p, table in sorted(tables.items()) if len(table)}
+        return self.send_laid(topic, {p: lay_out(to_rows(table)) for p, table in sorted(tables.items()) if len(table)})
+
+    def send_laid(self, topic: str, laid: Mapping[int, Layout]) -> dict[TopicPartition, int]:
+        """Write rows laid out by partition; as `send`."""
+        rows = {TopicPartition(topic, p): layout for p, layout in laid.items()}
         retry = Retry(self._cluster.config, f"writing to topic {topic!r}")
         self._ends = {}
         for where, batch in _interleaved({where: self._batches(where, part) for where, part in rows.items()}):
@@ -89,7 +94,7 @@ class Sender:
             self._settle(retry)
         return self._ends
 
-    def _batches(self, where: TopicPartition, rows: Rows) -> Iterator[Batch]:
+    def _batches(self, where: TopicPartition, rows: Layout) -> Iterator[Batch]:
         sequence = self.sequences.get(where, 0)
         for batch in encode(rows, codec=self._codec, producer=self._producer, base_sequence=sequence):
             sequence = (sequence + batch.count) & 0x7FFFFFFF

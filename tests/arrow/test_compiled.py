@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -17,3 +19,10 @@ def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says
         exec(compile(source, "<nowhere>", "exec"), made)  # noqa: S102 (the source is above)
     assert (made["one"](1), made["two"](1)) == (2, 3)  # type: ignore[operator]
     assert caplog.text.count("NUMBA_CACHE_DIR") == 1
+
+
+def test_a_process_that_plans_or_commits_does_not_load_the_compiler():
+    modules = "pyspark_wm_source.planner, pyspark_wm_sink.kafka_writer, pyspark_wm_sink.writer"
+    source = f"import sys, {modules}; print('numba' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "False"

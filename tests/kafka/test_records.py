@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.batches import CONTROL, LOG_APPEND_TIME, find_batches
-from keyedwm.kafka.encode import Producer, Rows, encode
+from keyedwm.kafka.encode import Producer, encode
 from keyedwm.kafka.errors import CorruptRecordError
+from keyedwm.kafka.layout import Layout, Rows, lay_out
 from keyedwm.kafka.records import HEADERS_TYPE, Wanted, read_records
 from keyedwm.kafka.values import Codec
 from tests.kafka.reference import (
@@ -177,3 +178,25 @@ def test_a_wrong_checksum_names_the_batch_and_the_offset_after_it() -> None:
 def test_a_header_name_that_is_no_utf8_is_replaced_as_java_does() -> None:
     batch = write([Record(0, 0, None, None, (("name", b"v"),))])
     assert read_by_us(signed(batch.replace(b"name", b"n\xffme")))[0].headers == (("n\ufffdme", b"v"),)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(data):
+    headers = st.none() | st.lists(st.tuples(st.text(max_size=3), maybe_bytes), max_size=3)
+    rows = data.draw(st.lists(st.tuples(maybe_bytes, maybe_bytes, headers, st.integers(0, 9)), max_size=20))
+    order = data.draw(st.permutations(range(len(rows))))[: data.draw(st.integers(0, len(rows)))]
+
+    def laid(chosen: list) -> Layout:
+        keys, values, pairs, times = zip(*chosen, strict=True) if chosen else ((), (), (), ())
+        return lay_out(
+            Rows(
+                np.array(times, np.int64),
+                value=pa.array(values, pa.binary()),
+                key=pa.array(keys, pa.binary()),
+                headers=pa.array(pairs, HEADERS_TYPE),
+            )
+        )
+
+    taken = encode(laid(rows).take(np.array(order, np.int64)))
+    assert [b.data for b in taken] == [b.data for b in encode(laid([rows[i] for i in order]))]
