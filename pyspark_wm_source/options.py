@@ -179,7 +179,7 @@ def _stage(given: Mapping[str, str], axes: tuple[str, ...], *, headers: bool) ->
     for name in ("emitControl", "barriers"):
         if not boolean(name, given.get(name.lower(), "true")):
             raise OptionError(
-                f"option {name}: windows follow the control rows, so false contradicts frame: leave it out"
+                f"option {name}: false contradicts frame, since windows follow control rows: leave it out"
             )
     return Stage.parse(given, row_schema(axes, headers=headers, control=False), axes)
 

@@ -1,0 +1,67 @@
+"""The options of stage one inside the source: what they ask to be read, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from keyedwm.core.errors import OptionError
+from pyspark_wm_source.options import SourceOptions
+from pyspark_wm_source.scan import _wanted
+
+FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 1_000, "offset_ms": 0}
+
+
+def staged(frame=FRAME, by=None, aggregates=None, **options: str) -> dict[str, str]:
+    told = {"frame": frame, "by": by or {}, "aggregates": aggregates or {"n": "count()"}}
+    texts = {name: json.dumps(value) for name, value in told.items()}
+    return {"kafka.bootstrap.servers": "host:1", "subscribe": "t", **texts, **options}
+
+
+READ = {
+    "nothing": ({}, {"n": "count()"}, (False, False), []),
+    "the key": ({"k": "key"}, {"n": "count()"}, (True, False), ["key"]),
+    "the value": ({}, {"n": "sum(json:$.v::bigint)"}, (False, True), ["value"]),
+    "both, once": ({"k": "json:$.k", "l": "key:$.l"}, {"n": "count(json:$.v)"}, (True, True), ["key", "value"]),
+    "no bytes": ({"p": "partition"}, {"n": "max(offset)"}, (False, False), ["partition", "offset"]),
+    "what orders": ({}, {"n": "last(offset)"}, (False, False), ["topic", "partition", "offset"]),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_only_what_is_needed_is_decoded(case):
+    by, aggregates, bytes_wanted, columns = READ[case]
+    options = SourceOptions.parse(staged(by=by, aggregates=aggregates))
+    wanted = _wanted(set(options.stage.columns.names), options)
+    assert (wanted.key, wanted.value, wanted.headers) == (*bytes_wanted, False)
+    assert options.stage.columns.names == columns
+
+
+def without(name: str) -> dict[str, str]:
+    return {key: value for key, value in staged().items() if key != name}
+
+
+WRONG = {
+    "option by is missing: frame, by, aggregates go together": without("by"),
+    "option aggregates is missing": without("aggregates"),
+    "option frame is missing": without("frame"),
+    "'[]' is wrong; a JSON object is wanted": {**staged(), "by": "[]"},
+    "a JSON object is wanted|option frame": {**staged(), "frame": "10 seconds"},
+    "'size_ms' is missing or wrong": staged({name: value for name, value in FRAME.items() if name != "size_ms"}),
+    "axis must be one of": staged({**FRAME, "axis": "made"}),
+    "'median(offset)' is no aggregate": staged(aggregates={"n": "median(offset)"}),
+    "'sum()' is no aggregate": staged(aggregates={"n": "sum()"}),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_options_are_refused(words):
+    with pytest.raises(OptionError) as refused:
+        SourceOptions.parse(WRONG[words])
+    assert all(part in str(refused.value) for part in words.split("|"))
+
+
+def test_a_batch_read_has_no_frames():
+    with pytest.raises(OptionError, match="option frame is for streams"):
+        SourceOptions.parse(staged()).for_batch()
