@@ -1,0 +1,105 @@
+"""Fields out of keys and values: the compiled loops against Python's own readers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyedwm.arrow.fields import FieldReader
+from keyedwm.core.errors import OptionError
+from keyedwm.core.field import Field, FieldType
+
+COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64())])
+NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+
+
+def read(text: str, values: list[bytes | None]) -> list:
+    count = len(values)
+    columns = [pa.nulls(count, pa.binary()), pa.array(values, pa.binary()), pa.array(range(count), pa.int64())]
+    # A slice, so that neither offsets nor validity begin at the buffers' first bit.
+    batch = pa.RecordBatch.from_arrays([pa.concat_arrays([c[:1], c]) for c in columns], schema=COLUMNS).slice(1)
+    return FieldReader(Field.parse("by", text, COLUMNS.names), COLUMNS).read(batch).to_pylist()
+
+
+def bits(number: float | None) -> bytes | None:
+    return None if number is None else struct.pack("d", number)
+
+
+texts = st.text(st.sampled_from("0123456789.eE+-"), max_size=24)
+
+
+@given(st.lists(texts | st.integers(-(2**64), 2**64).map(str), max_size=8))
+def test_a_whole_number_is_read_or_null(found: list[str]) -> None:
+    wanted = [int(t) if re.fullmatch(r"-?\d{1,19}", t) and -(2**63) <= int(t) < 2**63 else None for t in found]
+    assert read("value::bigint", [t.encode() for t in found]) == wanted
+    assert read("json:$.a::bigint", [json.dumps({"a": t}).encode() for t in found]) == wanted
+
+
+@given(st.lists(texts | st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.decimals(-9, 9).map(str)))
+def test_a_float_is_the_one_nearest_to_its_text(found: list[str]) -> None:
+    wanted = [bits(float(t)) if NUMBER.fullmatch(t) else None for t in found]
+    assert [bits(n) for n in read("value::double", [t.encode() for t in found])] == wanted
+
+
+@given(st.lists(st.none() | st.text() | st.integers() | st.booleans(), max_size=8), st.booleans())
+def test_a_string_is_what_json_says(found: list, ascii_only: bool) -> None:
+    found = [one for one in found if not (isinstance(one, str) and re.search("[\ud800-\udfff]", one))]
+    values = [json.dumps({"b": [0], "a": one}, ensure_ascii=ascii_only).encode() for one in found]
+    assert read("json:$.a", values) == [
+        one if one is None or isinstance(one, str) else json.dumps(one) for one in found
+    ]
+
+
+@given(st.binary(max_size=30))
+def test_whatever_bytes_come_nothing_breaks(value: bytes) -> None:
+    texts = [value, b'{"a":"' + value + b'"}', b'{"a":' + value + b"}", None]
+    for kind in ("::string", "::bigint", "::double"):
+        assert len(read("json:$.a" + kind, texts)) == len(read("value" + kind, texts)) == len(texts)
+
+
+@pytest.mark.parametrize("escape", ["\\x", "\\u12", "\\u12g4", "\\ud800", "\\udc00", "\\ud800\\u0041", "\\ud800x"])
+def test_a_wrong_escape_is_null_and_its_neighbours_stay(escape: str) -> None:
+    values = [b'{"a":"before"}', b'{"a":"x' + escape.encode() + b'"}', b'{"a":"behind"}']
+    assert read("json:$.a", values) == ["before", None, "behind"]
+
+
+def test_what_is_no_utf8_is_replaced() -> None:
+    assert read("value::string", [b"a\xff", b"b", None]) == ["a\ufffd", "b", None]
+    assert read("json:$.a", [b'{"a":"a\xff"}']) == ["a\ufffd"]
+
+
+def test_a_text_null_is_no_null() -> None:
+    assert read("json:$.a", [b'{"a": null}', b'{"a": "null"}', b"{}", b"null", None]) == [
+        None,
+        "null",
+        None,
+        None,
+        None,
+    ]
+
+
+def test_numbers_beyond_a_double() -> None:
+    assert read("value::double", [b"1e999", b"-1e999", b"1e-999", b"0e99999999999"]) == [math.inf, -math.inf, 0.0, 0.0]
+
+
+def test_a_field_says_where_it_lies() -> None:
+    names = COLUMNS.names
+    assert Field.parse("by", " offset ", names) == Field("offset")
+    assert Field.parse("by", "key :: BIGINT", names) == Field("key", (), FieldType.BIGINT)
+    assert Field.parse("by", "key:$.a[2]", names) == Field("key", ("a", 2), FieldType.STRING)
+    assert Field.parse("by", "json:$['a::b']::double", names) == Field("value", ("a::b",), FieldType.DOUBLE)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "value2", "json:", "json:a", "json:$", "offset::bigint", "key::", "header:x", "value::text"]
+)
+def test_what_is_no_field_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="option by: "):
+        Field.parse("by", text, COLUMNS.names)
