@@ -26,12 +26,16 @@ def test_the_code_of_a_page_runs(page: Path, kafka: Broker, spark: SparkSession,
         assert "```python" not in page.read_text()
         return
     cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-    create_topic(cluster, topic, 2)
+    topics = {"orders": topic, "refunds": f"{topic}-refunds"}
+    for name in topics.values():
+        create_topic(cluster, name, 2)
     cluster.close()
     names = {"spark": spark}
     for block in blocks:
         code = block.replace("localhost:9092", kafka.bootstrap).replace('"/data/', f'"{tmp_path}/')
-        exec(compile(code.replace('"orders"', f'"{topic}"'), str(page), "exec"), names)  # noqa: S102 - our own docs
+        for shown, name in topics.items():
+            code = code.replace(f'"{shown}"', f'"{name}"')
+        exec(compile(code, str(page), "exec"), names)  # noqa: S102 - our own docs
         for query in spark.streams.active:
             query.processAllAvailable()
             query.stop()

@@ -61,6 +61,20 @@ def test_two_sources_together_close_at_the_slower_one(topic_of, load, started):
     assert panes(query.give(slow, [event(3_000, "a"), event(10_000, "a")])) == [(0, 10_000, "a", 3)]
 
 
+def test_two_streams_are_grouped_by_the_union_of_their_rows(topic_of, load, started):
+    sold, returned = topic_of(1), topic_of(1)
+    sales, refunds = (keyed(load(topic, idleTimeout="none")) for topic in (sold, returned))
+    both = sales.unionByName(refunds.withColumnRenamed("v", "refund"), allowMissingColumns=True)
+    wanted = {"n": count(), "paid": sum("v"), "refunds": count("refund"), "refunded": sum("refund")}
+    query = started(aggregate(both, "k", tumbling("10 seconds"), wanted))
+    produce(query.bootstrap, returned, [event(1_000, "a", 3), event(2_000, "b", 4)])
+    query.give(sold, [event(2_000, "a", 5), event(3_000, "a", 7), event(10_000, "a")])
+    made = [row for row in query.give(returned, [event(10_000, "b")]) if row["control"] is None]
+    assert sorted((row["k"], *(row[name] for name in wanted)) for row in made) == [
+        ("a", 3, 12, 1, 3), ("b", 1, None, 1, 4),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("snapshot", ["barrier", "batch"])
 def test_the_sink_publishes_results_behind_whole_snapshots(snapshot, rows, tmp_path, kafka):
     topic, frame = rows
