@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help install java demo test lint unit campaign mutants bench broker lock clean
+.PHONY: help install java demo test lint unit campaign mutants bench profile broker lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ mutants: install  ## break every rule on purpose: the suite must notice each (a 
 bench: java  ## our jobs and Spark's in turn (ONLY=source or sink), and docs/performance.md out of what came out
 	@for one in $(or $(ONLY),source sink); do $(BIN)/python -W ignore -m benchmarks.$$one || exit 1; done
 	@$(BIN)/python -m benchmarks.table
+
+profile: java  ## where the time of a micro-batch goes: a table, and a flame graph of each part in build/profile
+	@$(BIN)/python -W ignore -m benchmarks.profiles
 
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker
