@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 LAG = "1 second"
-OURS, DEFAULT, ROCKS = "keyedwm", "spark, default store", "spark, RocksDB"
+OURS, PUSHED, DEFAULT, ROCKS = (
+    "keyedwm", "keyedwm, stage one in the source", "spark, default store", "spark, RocksDB",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +62,26 @@ CASES = {
 }
 
 
-def read(on: Bench, form: str, topic: str, share: Share) -> DataFrame:
-    """The rows of a topic as text keys, offsets and what carries event time."""
-    reading = {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(share.batch)}
-    if form == "kafka":
-        return on.spark.readStream.format(form).options(**reading).load().selectExpr("cast(key as string) k", "*")
-    ours = {"columns": "key,offset,event_time,watermark,control", "watermarkLag": LAG, "idleTimeout": "none"}
-    rows = on.spark.readStream.format(form).options(**reading, **ours).load()
-    return rows.selectExpr("cast(key as string) k", "offset", "event_time", "watermark", "control")
+def reading(on: Bench, topic: str, share: Share) -> dict[str, str]:
+    """The options of every side."""
+    return {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(share.batch)}
 
 
-def ours(on: Bench, stream: Stream, topic: str, share: Share) -> DataFrame:
-    """Our windows."""
-    from keyedwm.spark import aggregate, count, session, sliding
+def ours(on: Bench, stream: Stream, topic: str, share: Share, *, pushed: bool) -> DataFrame:
+    """Our windows, over loaded rows or with stage one in the tasks that read."""
+    from keyedwm.spark import aggregate, count, session, sliding, source
     from keyedwm.spark import sum as total
 
     size, slide = f"{stream.size_ms} milliseconds", f"{stream.slide_ms} milliseconds"
     window = session(size) if stream.slide_ms == SESSION else sliding(size, slide)
-    made = aggregate(read(on, "keyedwm", topic, share), "k", window, {"n": count(), "total": total("offset")})
+    aggregates = {"n": count(), "total": total("offset")}
+    read = source(on.spark).options(**reading(on, topic, share), watermarkLag=LAG, idleTimeout="none")
+    if pushed:
+        made = aggregate(read, {"k": "key::string"}, window, aggregates)
+    else:
+        rows = read.option("columns", "key,offset,event_time,watermark,control").load()
+        rows = rows.selectExpr("cast(key as string) k", "offset", "event_time", "watermark", "control")
+        made = aggregate(rows, "k", window, aggregates)
     return made.where("control IS NULL")
 
 
@@ -87,14 +91,16 @@ def native(on: Bench, stream: Stream, topic: str, share: Share) -> DataFrame:
 
     size, slide = f"{stream.size_ms} milliseconds", f"{stream.slide_ms} milliseconds"
     window = F.session_window("timestamp", size) if stream.slide_ms == SESSION else F.window("timestamp", size, slide)
-    rows = read(on, "kafka", topic, share).withWatermark("timestamp", LAG)
+    rows = on.spark.readStream.format("kafka").options(**reading(on, topic, share)).load()
+    rows = rows.selectExpr("cast(key as string) k", "offset", "timestamp").withWatermark("timestamp", LAG)
     return rows.groupBy(window.alias("window"), "k").agg(F.count("*").alias("n"), F.sum("offset").alias("total"))
 
 
 def measured(on: Bench, side: str, stream: Stream, share: Share) -> Run:
     """Run a query over all records of a share; raises SystemExit if what came out is not the exact answer."""
     on.spark.conf.set(PROVIDER, HDFS if side == DEFAULT else ROCKSDB)
-    frame = (ours if side == OURS else native)(on, stream, topic_of(stream, share), share)
+    make = {OURS: partial(ours, pushed=False), PUSHED: partial(ours, pushed=True)}.get(side, native)
+    frame = make(on, stream, topic_of(stream, share), share)
     done = finished(frame.observe("check", *check_columns()).writeStream.format("noop"))
     wanted = answer(stream, share.records)
     seen = dict.fromkeys(wanted, 0)
@@ -114,7 +120,7 @@ def topic_of(stream: Stream, share: Share) -> str:
 def compare(on: Bench, name: str) -> None:
     """One case: load what the sides read, and run them in turn."""
     case, stream = CASES[name], CASES[name].stream
-    given = {DEFAULT: case.native, ROCKS: case.native, OURS: case.ours}
+    given = {DEFAULT: case.native, ROCKS: case.native, OURS: case.ours, PUSHED: case.ours}
     shares = {side: share.at_most(on.records) for side, share in given.items()}
     for topic, records in {topic_of(stream, share): share.records for share in shares.values()}.items():
         load(on.cluster, topic, stream, records)
