@@ -1,9 +1,10 @@
 """Memory of a worker over many rows: must not grow, whatever it has read before.
 
-Run: python benchmarks/memory.py [--millions 10] [--spark]
+Run: python -m benchmarks.memory [--millions 10] [--spark]
 Streams a topic batch by batch, one million rows each, in this process (plan, cut, read, rows dropped), or with --spark
-through a query into a no-op sink. Prints the resident memory after every batch and the peak within it, of this process
-or of Spark's Python workers together with the JVM left out. Linux only: /proc says what a process holds.
+through a query into a no-op sink. Shows the resident memory after every batch and the peak within it, of this process
+or of Spark's Python workers together with the JVM left out; the first million, in which code is compiled, is warm-up.
+Linux only: /proc says what a process holds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, session
 from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
@@ -27,20 +28,17 @@ from keyedwm.kafka.produce import send
 from keyedwm.testing.broker import broker
 
 TOPIC = "bench-memory"
-PARTITIONS = 4
 MILLION = 1_000_000
-VALUE_BYTES = 100
 MIB = 1 << 20
 
 
 def load(bootstrap: str, millions: int) -> None:
-    """Produce so many million records of 100 bytes."""
+    """Produce so many million records of 100 bytes, one million at a time: this process is measured afterwards."""
     cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
     create_topic(cluster, TOPIC, PARTITIONS)
-    each = MILLION // PARTITIONS
-    values = pa.array([b"x" * VALUE_BYTES], pa.binary()).take(pa.array(np.zeros(each, np.int64)))
+    values = pa.array([VALUE] * (MILLION // PARTITIONS), pa.binary())
     for number in range(millions):
-        stamps = pa.array(1_700_000_000_000 + np.arange(number * each, (number + 1) * each))
+        stamps = pa.array(FIRST_MS + number * len(values) + np.arange(len(values)))
         send(cluster, TOPIC, dict.fromkeys(range(PARTITIONS), pa.table({"value": values, "timestamp": stamps})))
     cluster.close()
 
@@ -58,15 +56,16 @@ def forget_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def show(number: int, pids: list[int]) -> None:
-    """Print one line for the batch just read."""
+def note(sheet: Sheet, number: int, pids: list[int]) -> None:
+    """Note what the processes held for the batch just read."""
     held, most = (sum(resident_mib(pid, what) for pid in pids) for what in ("VmRSS", "VmHWM"))
-    print(f"after {number:2d} M rows: {held:,.0f} MiB held, {most:,.0f} MiB at most, {len(pids)} processes", flush=True)
+    figures = {"held_mib": held, "peak_mib": most, "processes": len(pids)}
+    sheet.add("a million rows at a time", figures, warming=number == 1)
     for pid in pids:
         forget_peak(pid)
 
 
-def in_process(options: dict[str, str]) -> None:
+def in_process(options: dict[str, str], sheet: Sheet) -> None:
     """Stream as Spark does, in this process."""
     from pyspark_wm_source.reader import row_schema, stream_reader
 
@@ -80,24 +79,18 @@ def in_process(options: dict[str, str]) -> None:
         start = end
         if rows // MILLION > number:
             number = rows // MILLION
-            show(number, [os.getpid()])
+            note(sheet, number, [os.getpid()])
 
 
-def through_spark(options: dict[str, str]) -> None:
+def through_spark(options: dict[str, str], sheet: Sheet) -> None:
     """Stream through a query."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-        .config("spark.driver.memory", "2g").config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
-    )  # fmt: skip
+    spark = session()
     read = 0
 
     def batch(frame: object, _number: int) -> None:
         nonlocal read
         read += frame.where("control IS NULL").selectExpr("count(value)").collect()[0][0]  # type: ignore[attr-defined]
-        show(read // MILLION, workers())
+        note(sheet, read // MILLION, workers())
 
     frame = spark.readStream.format("keyedwm").options(**options).load()
     with tempfile.TemporaryDirectory() as checkpoint:
@@ -141,8 +134,10 @@ def main() -> None:
             "kafka.bootstrap.servers": kafka.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(MILLION),
         }  # fmt: skip
-        run: Callable[[dict[str, str]], None] = through_spark if chosen.spark else in_process
-        run(options)
+        sheet = Sheet("memory-spark" if chosen.spark else "memory", None, {"records": chosen.millions * MILLION})
+        run: Callable[[dict[str, str], Sheet], None] = through_spark if chosen.spark else in_process
+        run(options, sheet)
+        sheet.finish()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Planning one batch over topics with many partitions, on one real broker: offsets asked, states fetched, tasks cut.
 
-Run: python benchmarks/planning.py [--partitions 1000 10000] [--rounds 5] [--profile]
+Run: python -m benchmarks.planning [--partitions 1000 10000] [--rounds 5] [--profile]
 Every partition gets a record before each round, and the round before has been read. Times are those of `latestOffset`
 and `partitions` on a warm reader, as Spark calls them (offsets pass through JSON). Also shown: this process's own CPU
 time, which a busy machine changes less, a call that finds nothing new, the requests that one planning sends, and the
@@ -22,6 +22,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from benchmarks.measure import Sheet
 from keyedwm.kafka.admin import create_partitions, create_topic
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
@@ -81,8 +82,8 @@ def count_requests() -> Counter[str]:
     return sent
 
 
-def measure(cluster: Cluster, topic: str, partitions: int, rounds: int, profile: cProfile.Profile | None) -> None:
-    """Plan, read and plan again; prints the best and the worst round."""
+def measure(sheet: Sheet, cluster: Cluster, topic: str, partitions: int, profile: cProfile.Profile | None) -> None:
+    """Plan, read and plan again; as many rounds as the sheet's setting says, and one to warm up."""
     options = {
         "kafka.bootstrap.servers": cluster.config.addresses, "subscribe": topic, "startingOffsets": "earliest",
         **{f"kafka.{name}": value for name, value in PATIENT.items()},
@@ -91,8 +92,7 @@ def measure(cluster: Cluster, topic: str, partitions: int, rounds: int, profile:
     reader = stream_reader(options, row_schema(options))
     start = through_json(reader.initialOffset())  # comes back once every partition has its leader in place
     sent = count_requests()
-    took, cpu, requests = [], [], {}
-    for number in range(rounds + 1):
+    for number in range(sheet.setting["rounds"] + 1):
         append(cluster, topic, partitions)
         sent.clear()
         if profile and number:
@@ -100,29 +100,25 @@ def measure(cluster: Cluster, topic: str, partitions: int, rounds: int, profile:
         began, cpu_began = time.perf_counter(), time.process_time()
         end = reader.latestOffset(start, NO_LIMIT)
         tasks = reader.partitions(start, end)
-        took.append(time.perf_counter() - began)
-        cpu.append(time.process_time() - cpu_began)
+        took, cpu = time.perf_counter() - began, time.process_time() - cpu_began
         if profile:
             profile.disable()
-        requests = dict(sent)
-        for task in tasks:
-            for _ in reader.read(task):
-                pass
+        requests = sum(sent.values())
+        rows = sum(batch.column("control").null_count for task in tasks for batch in reader.read(task))
+        if rows != partitions:
+            raise SystemExit(f"planning: {rows} rows of {partitions} partitions were read: no figure")
         start = through_json(end)
+        size = len(json.dumps(start, separators=(",", ":")))
+        figures = {
+            "ms": took * 1e3, "cpu_ms": cpu * 1e3, "tasks": len(tasks), "requests": requests,
+            "offset_bytes": size / partitions,
+        }  # fmt: skip
+        sheet.add(f"{partitions:,} partitions", figures, warming=number == 0)
     while (end := through_json(reader.latestOffset(start, NO_LIMIT))) != start:
         start = end
     began = time.perf_counter()
     reader.latestOffset(start, NO_LIMIT)
-    nothing = time.perf_counter() - began
-    size = len(json.dumps(start, separators=(",", ":")))
-    warm = took[1:]
-    print(
-        f"{partitions:,} partitions, all with news: {min(warm) * 1e3:,.0f} to {max(warm) * 1e3:,.0f} ms "
-        f"({min(cpu[1:]) * 1e3:,.0f} ms of this process's CPU), "
-        f"{len(tasks)} tasks, requests {requests}; nothing new: {nothing * 1e3:,.0f} ms; "
-        f"{size / partitions:.1f} bytes of JSON a partition",
-        flush=True,
-    )
+    print(f"{partitions:,} partitions, nothing new: {(time.perf_counter() - began) * 1e3:,.0f} ms", flush=True)
 
 
 def through_json(offset: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +127,7 @@ def through_json(offset: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run all sizes and print a line for each."""
+    """Run all sizes and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000])
     parser.add_argument("--rounds", type=int, default=5)
@@ -142,14 +138,16 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with local_broker(extra=SMALL_LOGS, heap_mb=HEAP_MB) as broker:
         cluster = shared(ClientConfig.from_options({"bootstrap.servers": broker.bootstrap, **PATIENT}))
+        sheet = Sheet("planning", None, {"rounds": chosen.rounds})
         for partitions in chosen.partitions:
             began = time.perf_counter()
             topic = make(cluster, partitions)
             print(f"{partitions:,} partitions were made in {time.perf_counter() - began:.0f} s", flush=True)
             profile = cProfile.Profile() if chosen.profile else None
-            measure(cluster, topic, partitions, chosen.rounds, profile)
+            measure(sheet, cluster, topic, partitions, profile)
             if profile:
                 pstats.Stats(profile).sort_stats("tottime").print_stats(40)
+        sheet.finish()
 
 
 if __name__ == "__main__":

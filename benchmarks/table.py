@@ -1,55 +1,113 @@
-"""Writes docs/performance.md out of the result files, so that the page never says what no run has shown.
+"""Writes docs/performance.md and its plots out of the result files, so that the page never says what no run has shown.
 
 Run: python -m benchmarks.table
+Prints the targets and what became of them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from benchmarks import targets
 from benchmarks.measure import RESULTS, median, thousands
+from benchmarks.plots import plots
 
-PAGE = RESULTS.parents[1] / "docs" / "performance.md"
+DOCS = Path(__file__).parents[1] / "docs"
+RATES = ("rate", "steady", "cpu_s")
 HEAD = """# Performance
 
 Each comparison runs our job and its rival in turn on one machine, one broker and the same rows (`make bench`, or one
-of them with `make bench ONLY=source`); outputs are counted before a figure is shown. Ratios are ours divided by the
+of them with `make bench ONLY=source`); outputs are checked before a figure is shown. Ratios are ours divided by the
 rival's of the same round: median (least to most). *Whole* is from `start()` to the end of the query; *in full batches*
 leaves the start and the first micro-batch out; CPU is seconds per million rows of all processes but the broker, so
 less than 1 is better there. How a figure is taken: `benchmarks/README.md`. Lost comparisons stay in.
 
+## Targets
+
+Ratios are of whole runs where nothing else is said; windows are compared with Spark's default state store, the faster
+of its two.
+
 """
+FIGURES = {
+    "overlap.svg": "Throughput of windows against their overlap",
+    "latency-at-once.svg": "Latency, each micro-batch right after the one before",
+    "latency-2-seconds.svg": "Latency, a micro-batch every two seconds",
+}
 
 
 def main() -> None:
-    """Write the page."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
-    PAGE.write_text(HEAD + "\n".join(_section(one) for one in found), encoding="utf-8")
+    """Write the page and its plots, and print the targets."""
+    write(RESULTS, DOCS)
 
 
-def _section(found: dict[str, Any]) -> str:
-    setting = ", ".join(f"{name} {_number(value)}" for name, value in found["setting"].items() if value is not None)
+def write(results: Path, docs: Path) -> None:
+    """Write the page of some result files into a directory, plots into `figures` below it."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
+    drawn = plots(found)
+    (docs / "figures").mkdir(parents=True, exist_ok=True)
+    for name, svg in drawn.items():
+        (docs / "figures" / name).write_text(svg, encoding="utf-8")
+    shown = "".join(f"![{FIGURES[name]}](figures/{name})\n\n" for name in drawn)
+    asked = targets.table(found)
+    sections = "\n".join(_section(one) for one in found.values())
+    (docs / "performance.md").write_text(f"{HEAD}{asked}\n{shown}{sections}", encoding="utf-8")
+    print(asked)
+
+
+def _section(found: Mapping[str, Any]) -> str:
     machine = found["machine"]
     on = f"{machine['cores']} cores, Python {machine['python']}, PySpark {machine['pyspark']}"
+    rounds = len(next(iter(found["runs"].values())))
+    head = f"## {found['name']}\n\n{_setting(found['setting'])}; {on}; {rounds} rounds.\n"
+    return head + "\n" + (_rates if "rate" in _figures(found) else _others)(found)
+
+
+def _rates(found: Mapping[str, Any]) -> str:
     lines = [
-        f"## {found['name']}\n",
-        f"{setting}; {on}; {len(next(iter(found['runs'].values())))} rounds.\n",
         f"| side | thousand rows/s | CPU s per M | whole, of {found['rival']} | in full batches | CPU |",
         "|---|---|---|---|---|---|",
     ]
     for side, runs in found["runs"].items():
         ratios = found["ratios"].get(side, {})
         rate, cpu_s = (median(run[what] for run in runs) for what in ("rate", "cpu_s"))
-        shown = " | ".join(_ratio(ratios.get(what)) for what in ("rate", "steady", "cpu_s"))
-        lines.append(f"| {side} | {thousands(rate)} | {cpu_s:.2f} | {shown} |")
+        shown = " | ".join(_summary(ratios.get(what)) for what in RATES)
+        lines.append(f"| {side} | {thousands(rate)} | {cpu_s:,.2f} | {shown} |")
     return "\n".join(lines) + "\n"
 
 
-def _ratio(summary: dict[str, float] | None) -> str:
+def _others(found: Mapping[str, Any]) -> str:
+    figures = _figures(found)
+    lines = ["| side | " + " | ".join(figures) + " |", "|---" * (len(figures) + 1) + "|"]
+    for side, runs in found["runs"].items():
+        values = [[run[what] for run in runs] for what in figures]
+        shown = " | ".join(_summary({"median": median(one), "min": min(one), "max": max(one)}) for one in values)
+        lines.append(f"| {side} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def _figures(found: Mapping[str, Any]) -> list[str]:
+    return list(next(iter(found["runs"].values()))[0])
+
+
+def _setting(setting: Mapping[str, Any]) -> str:
+    """Name and value; what each side is given stands behind its name."""
+    common = [f"{name} {_number(value)}" for name, value in setting.items() if name != "sides" and value is not None]
+    own = [f"{side}: {_setting(given)}" for side, given in setting.get("sides", {}).items()]
+    return "; ".join([", ".join(common), *own] if common else own)
+
+
+def _summary(summary: Mapping[str, float] | None) -> str:
     if summary is None:
         return "-"
-    return f"{summary['median']:.2f} ({summary['min']:.2f} to {summary['max']:.2f})"
+    middle, least, most = (f"{summary[what]:,.{_decimals(summary[what])}f}" for what in ("median", "min", "max"))
+    return middle if least == most == middle else f"{middle} ({least} to {most})"
+
+
+def _decimals(value: float) -> int:
+    return 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
 
 
 def _number(value: object) -> str:

@@ -54,8 +54,8 @@ MILLION = 1_000_000
 CASES = {
     "tumbling": Case(Stream(10_000, 10_000), Share(4 * MILLION, MILLION), Share(2 * MILLION, 500_000)),
     "sliding-6": Case(Stream(60_000, 10_000), Share(2 * MILLION, MILLION), Share(500_000, 250_000), pairs=3),
-    "sliding-60": Case(Stream(60_000, 1_000), Share(4 * MILLION, MILLION), Share(200_000, 100_000)),
-    "sliding-600": Case(Stream(600_000, 1_000), Share(4 * MILLION, MILLION), Share(10_000, 10_000), pairs=3),
+    "sliding-60": Case(Stream(60_000, 1_000), Share(2 * MILLION, MILLION), Share(200_000, 100_000)),
+    "sliding-600": Case(Stream(600_000, 1_000), Share(2 * MILLION, MILLION), Share(10_000, 10_000), pairs=3),
     "sessions": Case(
         Stream(2_000, SESSION, keys=100_000, per_ms=4), Share(2 * MILLION, MILLION), Share(MILLION, 500_000)
     ),

@@ -1,0 +1,113 @@
+"""The plots of docs/performance.md, out of the result files alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import median
+from docs.figures.draw import Drawing
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LEGEND = 760, 360, 70, 48, 52, 230
+COLOURS = ("#1f77b4", "#6baed6", "#d62728", "#ff9896", "#444444")
+OVERLAPS = {1: "windows-tumbling", 6: "windows-sliding-6", 60: "windows-sliding-60", 600: "windows-sliding-600"}
+LATENCIES = ("latency-at-once", "latency-2-seconds")
+Points = Sequence[tuple[float, float]]
+
+
+class Axis:
+    """Values on a line of pixels, logarithmic if asked."""
+
+    def __init__(self, low: float, high: float, start: float, end: float, *, log: bool = False) -> None:
+        self._of = math.log10 if log else float
+        self._low, self._high, self._start, self._end = self._of(low), self._of(high), start, end
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        share = (self._of(value) - self._low) / (self._high - self._low)
+        return self._start + share * (self._end - self._start)
+
+
+def overlap_plot(results: Mapping[str, Any]) -> str | None:
+    """Throughput against how many windows a row is part of; None if fewer than two cases were measured."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for overlap, name in OVERLAPS.items():
+        for side, runs in results.get(name, {"runs": {}})["runs"].items():
+            lines.setdefault(side, []).append((overlap, median(run["rate"] for run in runs) / 1e3))
+    if not lines or max(map(len, lines.values())) < 2:
+        return None
+    rates = [rate for points in lines.values() for _, rate in points]
+    low, high = 10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)))
+    across = Axis(1, 600, LEFT, WIDTH - LEGEND, log=True)
+    up = Axis(low, high, HEIGHT - BOTTOM, TOP, log=True)
+    drawing = Drawing(WIDTH, HEIGHT, "Windows: thousand rows/s against the windows that a row is part of")
+    ticks = [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
+    _frame(drawing, {across.at(one): f"{one}" for one in OVERLAPS}, {up.at(one): f"{one:,g}" for one in ticks})
+    drawing.text(LEFT, HEIGHT - 12, "size / slide")
+    _lines(drawing, lines, across, up, dots=True)
+    return drawing.svg()
+
+
+def latency_plot(result: Mapping[str, Any]) -> str:
+    """Which share of the windows was there after how many ms."""
+    samples = result["samples"]
+    most = max(max(values) for values in samples.values())
+    step = 10 ** math.floor(math.log10(most)) / 2
+    high = math.ceil(most / step) * step
+    across, up = Axis(0, high, LEFT, WIDTH - LEGEND), Axis(0, 1, HEIGHT - BOTTOM, TOP)
+    drawing = Drawing(
+        WIDTH, HEIGHT, f"From the closing event to the result, trigger {result['setting']['trigger']}: share of windows"
+    )
+    every = step * max(1, round(high / step / 8))
+    marks = {across.at(one): f"{one:,g}" for one in np.arange(0, high + 1, every)}
+    _frame(drawing, marks, {up.at(one): f"{one:.0%}" for one in (0, 0.25, 0.5, 0.75, 1)})
+    drawing.text(LEFT, HEIGHT - 12, "ms")
+    lines = {side: _stairs(values) for side, values in samples.items()}
+    _lines(drawing, lines, across, up, dots=False)
+    return drawing.svg()
+
+
+def plots(results: Mapping[str, Any]) -> dict[str, str]:
+    """Every plot that there are results for, by file name."""
+    made = {f"{name}.svg": latency_plot(results[name]) for name in LATENCIES if name in results}
+    overlap = overlap_plot(results)
+    return made if overlap is None else {"overlap.svg": overlap, **made}
+
+
+def _stairs(values: Sequence[float]) -> list[tuple[float, float]]:
+    """The corners of a distribution's line."""
+    corners: list[tuple[float, float]] = []
+    for number, value in enumerate(sorted(values)):
+        corners += [(value, number / len(values)), (value, (number + 1) / len(values))]
+    return corners
+
+
+def _frame(drawing: Drawing, across: Mapping[float, str], up: Mapping[float, str]) -> None:
+    """A grid with its numbers."""
+    for y, text in up.items():
+        drawing.line(LEFT, y, WIDTH - LEGEND, y, colour="#e0e0e0")
+        drawing.text(LEFT - 8, y + 4, text, anchor="end")
+    for x, text in across.items():
+        drawing.line(x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 5)
+        drawing.text(x, HEIGHT - BOTTOM + 20, text, anchor="middle")
+    drawing.line(LEFT, HEIGHT - BOTTOM, WIDTH - LEGEND, HEIGHT - BOTTOM)
+
+
+def _lines(drawing: Drawing, lines: Mapping[str, Points], across: Axis, up: Axis, *, dots: bool) -> None:
+    """One line a side, and its name beside the plot."""
+    ours_first = sorted(lines, key=lambda side: not side.startswith("keyedwm"))
+    colours = {True: iter(COLOURS[:2]), False: iter(COLOURS[2:])}
+    for number, side in enumerate(ours_first):
+        colour = next(colours[side.startswith("keyedwm")])
+        pixels = [(across.at(x), up.at(y)) for x, y in lines[side]]
+        for (x, y), (to_x, to_y) in pairwise(pixels):
+            drawing.line(x, y, to_x, to_y, colour=colour, width=2)
+        for x, y in pixels if dots else ():
+            drawing.dot(x, y, colour)
+        beside = TOP + 8 + number * 22
+        drawing.line(WIDTH - LEGEND + 14, beside - 4, WIDTH - LEGEND + 34, beside - 4, colour=colour, width=2)
+        drawing.text(WIDTH - LEGEND + 40, beside, side)

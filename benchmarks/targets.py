@@ -1,0 +1,116 @@
+"""What was asked for, and what the result files show of it.
+
+Rule: a target that was missed stays in the table, and one that was not measured says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.measure import median
+
+Results = Mapping[str, Any]
+OURS, PUSHED, SPARK = "keyedwm", "keyedwm, stage one in the source", "spark, default store"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A bound on a figure; `measured` raises KeyError where a result file, a side or a figure is missing."""
+
+    what: str
+    at_least: bool
+    bound: float
+    measured: Callable[[Results], float]
+    unit: str = "x"
+
+    def line(self, results: Results) -> Sequence[str]:
+        """What, asked, measured, verdict."""
+        sign = "at least" if self.at_least else "at most"
+        asked = f"{sign} {self.bound:g}{_unit(self.unit)}"
+        try:
+            found = self.measured(results)
+        except KeyError:
+            return self.what, asked, "-", "not measured"
+        met = found >= self.bound if self.at_least else found <= self.bound
+        return self.what, asked, f"{found:.{_decimals(found)}f}{_unit(self.unit)}", "met" if met else "missed"
+
+
+def ratio(name: str, side: str, what: str = "rate") -> Callable[[Results], float]:
+    """The median of a side's ratios to its rival."""
+
+    def measured(results: Results) -> float:
+        summary = results[name]["ratios"][side][what]
+        if summary is None:
+            raise KeyError(what)
+        return float(summary["median"])
+
+    return measured
+
+
+def figure(name: str, side: str, what: str) -> Callable[[Results], float]:
+    """The median of a side's own figures."""
+    return lambda results: median(run[what] for run in results[name]["runs"][side])
+
+
+def lost(name: str, side: str) -> Callable[[Results], float]:
+    """By how many percent a side is slower than its rival."""
+    return lambda results: 100 * (1 - ratio(name, side)(results))
+
+
+def _growth(results: Results) -> float:
+    once, ten = (figure(f"windows-sliding-{overlap}", OURS, "rate")(results) for overlap in (60, 600))
+    return once / ten
+
+
+def _earlier(results: Results) -> float:
+    theirs, ours = (figure("latency-2-seconds", side, "batches_after")(results) for side in (SPARK, OURS))
+    return theirs - ours
+
+
+def _memory_growth(results: Results) -> float:
+    held = [run["held_mib"] for run in results["memory"]["runs"]["a million rows at a time"]]
+    return held[-1] / held[0]
+
+
+MOST, LEAST = False, True
+TARGETS = (
+    Target("source, all columns, in full batches", LEAST, 1.4, ratio("source-batches", OURS, "steady")),
+    Target("source, 4 columns, in full batches", LEAST, 2, ratio("source-batches", f"{OURS}, 4 columns", "steady")),
+    Target("source, CPU seconds per row", MOST, 1.2, ratio("source-batches", OURS, "cpu_s")),
+    Target("event time out of JSON costs", MOST, 25, lost("source-json", "json"), "%"),
+    Target(
+        "source, batches of ten rows, trigger time", MOST, 1.5,
+        lambda results: 1 / ratio("source-small", OURS, "steady")(results),
+    ),
+    Target("memory of a worker, last to first million rows", MOST, 1.1, _memory_growth),
+    Target("planning 1,000 partitions", MOST, 150, figure("planning", "1,000 partitions", "ms"), "ms"),
+    Target("planning 10,000 partitions", MOST, 1_000, figure("planning", "10,000 partitions", "ms"), "ms"),
+    Target("exactly-once Kafka to Kafka, of Spark's", LEAST, 1.5, ratio("sink-kafka", f"{OURS} exactly-once")),
+    Target("exactly once costs, batches of 100,000 rows", MOST, 15, lost("sink-guarantees", "exactly-once"), "%"),
+    Target("commit of a batch of 8 tasks", MOST, 150, figure("sink-commit", "8 tasks", "ms"), "ms"),
+    Target("Delta, of Spark's parquet sink", LEAST, 1, ratio("sink-files", f"{OURS} delta")),
+    Target("tumbling 10 s, over loaded rows", LEAST, 1, ratio("windows-tumbling", OURS)),
+    Target("tumbling 10 s, stage one in the source", LEAST, 3, ratio("windows-tumbling", PUSHED)),
+    Target("sliding 60 s / 1 s", LEAST, 6, ratio("windows-sliding-60", OURS)),
+    Target("sliding 600 s / 1 s", LEAST, 50, ratio("windows-sliding-600", OURS)),
+    Target("our cost from 60:1 to 600:1", MOST, 1.3, _growth),
+    Target("sessions, gap 2 s, 100,000 keys", LEAST, 1.5, ratio("windows-sessions", OURS)),
+    Target("a result leaves earlier by", LEAST, 1, _earlier, "triggers"),
+)  # fmt: skip
+
+
+def table(results: Results) -> str:
+    """All targets as a table in Markdown."""
+    lines = ["| target | asked | measured | |", "|---|---|---:|---|"]
+    lines += ["| " + " | ".join(target.line(results)) + " |" for target in TARGETS]
+    return "\n".join(lines) + "\n"
+
+
+def _unit(unit: str) -> str:
+    return unit if unit == "x" else f" {unit}"
+
+
+def _decimals(value: float) -> int:
+    return 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
