@@ -45,8 +45,13 @@ campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7), and c
 mutants: install  ## break every rule on purpose: the suite must notice each (a quarter of an hour)
 	@$(BIN)/python tests/mutants/run.py
 
-bench: java  ## our jobs and Spark's in turn (ONLY=source or sink), and docs/performance.md out of what came out
-	@for one in $(or $(ONLY),source sink); do $(BIN)/python -W ignore -m benchmarks.$$one || exit 1; done
+# What workers and Spark say beside the figures goes into build/bench-NAME.log.
+bench: java  ## our jobs and Spark's in turn, half an hour (ONLY=NAME: one part), and docs/performance.md out of what came out
+	@mkdir -p build
+	@for one in $(or $(ONLY),source sink windows restart latency planning memory); do \
+	  echo "$$one, from $$(date +%H:%M)"; \
+	  $(BIN)/python -W ignore -m benchmarks.$$one 2>build/bench-$$one.log || { tail -n 20 build/bench-$$one.log; exit 1; }; \
+	done
 	@$(BIN)/python -m benchmarks.table
 
 profile: java  ## where the time of a micro-batch goes: a table, and a flame graph of each part in build/profile

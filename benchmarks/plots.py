@@ -62,7 +62,7 @@ def latency_plot(result: Mapping[str, Any]) -> str:
     drawing = Drawing(
         WIDTH, HEIGHT, f"From the closing event to the result, trigger {result['setting']['trigger']}: share of windows"
     )
-    every = step * max(1, round(high / step / 8))
+    every = step * max(1, round(high / step / 5))
     marks = {across.at(one): f"{one:,g}" for one in np.arange(0, high + 1, every)}
     _frame(drawing, marks, {up.at(one): f"{one:.0%}" for one in (0, 0.25, 0.5, 0.75, 1)})
     drawing.text(LEFT, HEIGHT - 12, "ms")

@@ -27,8 +27,8 @@ less than 1 is better there. How a figure is taken: `benchmarks/README.md`. Lost
 
 ## Targets
 
-Ratios are of whole runs where nothing else is said; windows are compared with Spark's default state store, the faster
-of its two.
+Ratios are of whole runs where nothing else is said; windows are compared with Spark's own over its default state store
+(its RocksDB stands beside it below).
 
 """
 FIGURES = {

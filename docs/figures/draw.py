@@ -295,6 +295,23 @@ def restarts() -> str:
 def pictures() -> dict[str, str]:
     """Every picture by file name."""
     return {
+        **coalescings(),
+        "rule07.svg": policy_plot(
+            "7. Policies; a wall clock never makes the observed event late",
+            [("fixed lag 5", FixedLag(5), 0), ("real-time lag 0, capped", RealTimeLag(0), 16)],
+        ),
+        "rule08.svg": throttles(),
+        "rule09.svg": replayed(),
+        "rule10.svg": exact_idleness(),
+        "rule11.svg": windows(),
+        "rule12.svg": barriers(),
+        "rule13.svg": restarts(),
+    }
+
+
+def coalescings() -> dict[str, str]:
+    """The pictures of what a coalescer answers."""
+    return {
         "rule01.svg": coalesced(
             "1. A watermark strictly increases, or is refused",
             "a",
@@ -349,16 +366,6 @@ def pictures() -> dict[str, str]:
             [("a", "wm", 10, 0), ("a", "wm", 20, 50), ("", "clock", 99), ("", "clock", 100), ("", "clock", 150)],
             retention_ms=100,
         ),
-        "rule07.svg": policy_plot(
-            "7. Policies; a wall clock never makes the observed event late",
-            [("fixed lag 5", FixedLag(5), 0), ("real-time lag 0, capped", RealTimeLag(0), 16)],
-        ),
-        "rule08.svg": throttles(),
-        "rule09.svg": replayed(),
-        "rule10.svg": exact_idleness(),
-        "rule11.svg": windows(),
-        "rule12.svg": barriers(),
-        "rule13.svg": restarts(),
     }
 
 

@@ -1,0 +1,100 @@
+"""The performance page: made of result files alone, plots and targets with it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import measure
+from benchmarks.measure import Run, Sheet
+from benchmarks.plots import OVERLAPS
+from benchmarks.table import write
+from benchmarks.targets import OURS, PUSHED, SPARK, TARGETS
+
+MODULES = sorted(path.stem for path in Path(measure.__file__).parent.glob("*.py"))
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(measure, "RESULTS", tmp_path / "results")
+    return tmp_path / "results"
+
+
+def windows(overlap: int, ours: float, spark: float) -> None:
+    """Two rounds of a windows case: rates of our side and of Spark's."""
+    sheet = Sheet(OVERLAPS[overlap], SPARK, {"keys": 10, "slide_ms": None, "sides": {OURS: {"records": 1_000}}})
+    for _ in range(2):
+        sheet.add(SPARK, Run(spark, None, 3.0))
+        sheet.add(OURS, Run(ours, ours, 1.5))
+    sheet.finish()
+
+
+def latency() -> None:
+    sheet = Sheet("latency-2-seconds", SPARK, {"trigger": "2 seconds"})
+    for side, after in ((SPARK, 1.0), (OURS, 0.0)):
+        sheet.add(side, {"p50_ms": 100.0, "batches_after": after})
+        sheet.samples[side] = [90.0, 100.0, 2_300.0]
+    sheet.finish()
+
+
+def page(results: Path) -> str:
+    write(results, results.parent)
+    return (results.parent / "performance.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_benchmark_can_be_imported_without_running(name):
+    importlib.import_module(f"benchmarks.{name}")
+
+
+def test_a_round_of_both_sides_gives_one_ratio_and_what_warms_up_none(results):
+    sheet = Sheet("some", "theirs", {})
+    for number, (theirs, ours) in enumerate([(1.0, 99.0), (10.0, 20.0), (10.0, 5.0), (10.0, 40.0)]):
+        sheet.add("theirs", {"ms": theirs}, warming=number == 0)
+        sheet.add("ours", {"ms": ours}, warming=number == 0)
+    sheet.finish()
+    assert json.loads((results / "some.json").read_text())["ratios"] == {
+        "ours": {"ms": {"median": 2.0, "min": 0.5, "max": 4.0}}
+    }
+
+
+def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
+    windows(60, ours=600_000.0, spark=50_000.0)
+    windows(600, ours=300_000.0, spark=10_000.0)
+    latency()
+    told = dict(re.findall(r"^\| (.+?) \| at .*\| ([a-z ]+) \|$", page(results), re.MULTILINE))
+    assert list(told) == [target.what for target in TARGETS]
+    assert {what: verdict for what, verdict in told.items() if verdict != "not measured"} == {
+        "sliding 60 s / 1 s": "met",
+        "sliding 600 s / 1 s": "missed",
+        "our cost from 60:1 to 600:1": "missed",
+        "a result leaves earlier by": "met",
+    }
+
+
+def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
+    windows(1, ours=600_000.0, spark=300_000.0)
+    assert PUSHED not in json.loads((results / "windows-tumbling.json").read_text())["runs"]
+    assert "| tumbling 10 s, over loaded rows | at least 1x | 2.00x | met |" in page(results)
+    assert "| tumbling 10 s, stage one in the source | at least 3x | - | not measured |" in page(results)
+
+
+def test_the_page_shows_the_plots_that_there_are_results_for(results):
+    assert "](figures/" not in page(results)
+    windows(1, ours=600_000.0, spark=300_000.0)
+    windows(60, ours=600_000.0, spark=50_000.0)
+    latency()
+    shown = re.findall(r"\]\((figures/[^)]+)\)", page(results))
+    assert shown == ["figures/overlap.svg", "figures/latency-2-seconds.svg"]
+    assert all((results.parent / one).read_text().startswith("<svg") for one in shown)
+
+
+def test_what_each_side_was_given_stands_beside_the_figures(results):
+    windows(6, ours=600_000.0, spark=300_000.0)
+    assert f"keys 10; {OURS}: records 1,000; 2 cores" in page(results).replace(
+        f"{measure.machine()['cores']} cores", "2 cores"
+    )
