@@ -49,22 +49,27 @@ def compiled(function: _Function) -> _Function:
     return cast("_Function", _Later(function, _compiled))
 
 
+def bare(function: _Function) -> _Function:
+    """Compile code that makes no arrays, so that those it is given are not counted: a call costs a quarter."""
+    return cast("_Function", _Later(function, functools.partial(_compiled, _nrt=False)))
+
+
 def inlined(function: _Function) -> _Function:
     """Compile into each caller: a call that returns two numbers costs more than reading one. Same file only (cache)."""
     return cast("_Function", _Later(function, _inlined))
 
 
-def _compiled(function: Callable) -> Callable:
+def _compiled(function: Callable, **how: bool) -> Callable:
     import numba
 
     try:
-        return cast("Callable", numba.njit(cache=True, nogil=True)(function))
+        return cast("Callable", numba.njit(cache=True, nogil=True, **how)(function))
     except RuntimeError as error:
         # numba raises this while decorating, when no place for its cache is writable
         if "cannot cache function" not in str(error):
             raise
         _warn_once()
-        return cast("Callable", numba.njit(nogil=True)(function))
+        return cast("Callable", numba.njit(nogil=True, **how)(function))
 
 
 def _inlined(function: Callable) -> Callable:

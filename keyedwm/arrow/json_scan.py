@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.compiled import compiled
+from keyedwm.compiled import bare
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA = 34, 92, 58, 44
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
@@ -79,7 +79,7 @@ def buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8), ends
 
 
-@compiled
+@bare
 def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0917
     for row in range(len(ends) - 1):
         stop = ends[row + 1]
@@ -101,14 +101,14 @@ def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0
         end[row] = past - 1 if quoted else past
 
 
-@compiled
+@bare
 def _blank(data, at, stop):
     while at < stop and (data[at] == 32 or 9 <= data[at] <= 13):
         at += 1
     return at
 
 
-@compiled
+@bare
 def _string_end(data, at, stop):
     """The position behind the string that begins at `at`."""
     at += 1
@@ -122,7 +122,7 @@ def _string_end(data, at, stop):
     return _FAILED
 
 
-@compiled
+@bare
 def _skip(data, at, stop):
     """The position behind the value that begins at `at`."""
     if at >= stop:
@@ -152,7 +152,7 @@ def _skip(data, at, stop):
     return _FAILED
 
 
-@compiled
+@bare
 def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917, PLR0911
     """The position of the value of the member whose name is one of names[first:last]."""
     if at >= stop or data[at] != _OPEN:
@@ -188,7 +188,7 @@ def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917, PL
     return _FAILED
 
 
-@compiled
+@bare
 def _element(data, at, stop, index):
     """The position of element `index` of the array that begins at `at`."""
     if at >= stop or data[at] != _OPEN_LIST:

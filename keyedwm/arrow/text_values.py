@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.compiled import compiled
+from keyedwm.compiled import bare
 
 _Bytes = NDArray[np.uint8]
 _Places = NDArray[np.int64]
@@ -25,13 +25,15 @@ _WRONG, _READ, _LONG = 0, 1, 2
 
 def whole_numbers(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
     """Read each text [start, end) of `data` as int64; start -1: there is none."""
-    values, valid = _whole_numbers(data, start, end)
+    values, valid = np.zeros(len(start), np.int64), np.zeros(len(start), np.bool_)
+    _whole_numbers(data, start, end, values, valid)
     return pa.array(values, mask=None if valid.all() else ~valid)
 
 
 def floats(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
     """Read each text [start, end) of `data` as float64, likewise."""
-    values, found = _floats(data, start, end)
+    values, found = np.zeros(len(start), np.float64), np.zeros(len(start), np.uint8)
+    _floats(data, start, end, values, found)
     (long,) = np.nonzero(found == _LONG)
     if len(long):
         texts = _strings(data, start[long], end[long], unescape=False)
@@ -50,7 +52,9 @@ def text_of(values: pa.Array) -> pa.Array:
 
 def strings(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
     """Take each value that `json_scan.find` found: strings unescaped, a literal null as null, anything else as JSON."""
-    return _strings(data, np.where(_nulls(data, start, end), -1, start), end, unescape=True)
+    nulls = np.zeros(len(start), np.bool_)
+    _nulls(data, start, end, nulls)
+    return _strings(data, np.where(nulls, -1, start), end, unescape=True)
 
 
 def _strings(data: _Bytes, start: _Places, end: _Places, *, unescape: bool) -> pa.Array:
@@ -67,7 +71,7 @@ def _strings(data: _Bytes, start: _Places, end: _Places, *, unescape: bool) -> p
     return text_of(taken)
 
 
-@compiled
+@bare
 def _digits(data, at, stop):
     """The position behind the digits that begin at `at`."""
     while at < stop and _ZERO <= data[at] <= _NINE:
@@ -75,10 +79,8 @@ def _digits(data, at, stop):
     return at
 
 
-@compiled
-def _whole_numbers(data, start, end):
-    values = np.zeros(len(start), np.int64)
-    valid = np.zeros(len(start), np.bool_)
+@bare
+def _whole_numbers(data, start, end, values, valid):
     for row in range(len(start)):
         at, stop = start[row], end[row]
         negative = 0 <= at < stop and data[at] == _MINUS
@@ -92,20 +94,16 @@ def _whole_numbers(data, start, end):
             continue
         values[row] = -np.int64(size) if negative else np.int64(size)
         valid[row] = True
-    return values, valid
 
 
-@compiled
-def _floats(data, start, end):
-    values = np.zeros(len(start), np.float64)
-    found = np.zeros(len(start), np.uint8)
+@bare
+def _floats(data, start, end, values, found):
     for row in range(len(start)):
         if start[row] >= 0:
             found[row], values[row] = _float(data, start[row], end[row])
-    return values, found
 
 
-@compiled
+@bare
 def _float(data, at, stop):
     """Whether it is a number, and the number: exact if both mantissa and power of ten are, else _LONG."""
     negative = at < stop and data[at] == _MINUS
@@ -143,18 +141,16 @@ def _float(data, at, stop):
     return _READ, -value if negative else value
 
 
-@compiled
-def _nulls(data, start, end):
+@bare
+def _nulls(data, start, end, nulls):
     """Which of the values are the literal null; a string is told by the quote before it."""
-    nulls = np.zeros(len(start), np.bool_)
     for row in range(len(start)):
         at = start[row]
         if end[row] - at == 4 and at > 0 and data[at - 1] != _QUOTE:
             nulls[row] = data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108
-    return nulls
 
 
-@compiled
+@bare
 def _copy(data, start, end, unescape, ends, text, found):  # noqa: PLR0917
     """Copy the texts behind one another; `ends` is set anew where escapes made them shorter, `found` where wrong."""
     out = 0
@@ -178,7 +174,7 @@ def _copy(data, start, end, unescape, ends, text, found):  # noqa: PLR0917
         ends[row + 1] = out
 
 
-@compiled
+@bare
 def _unescaped(data, at, stop, text, out):
     """Write the character whose escape begins at `at`; the positions behind both, -1 if it is none."""
     behind, code = _escaped(data, at, stop)
@@ -194,7 +190,7 @@ def _unescaped(data, at, stop, text, out):
     return behind, out + size
 
 
-@compiled
+@bare
 def _escaped(data, at, stop):
     """The position behind the escape that begins at `at`, -1 if it is none, and its character."""
     nothing = (np.int64(-1), np.int64(-1))
@@ -214,7 +210,7 @@ def _escaped(data, at, stop):
     return at + 12, 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
 
 
-@compiled
+@bare
 def _plain(c):
     """The character behind a backslash, -1 if JSON has no such escape."""
     if c in (_QUOTE, _BACKSLASH, 47):
@@ -230,7 +226,7 @@ def _plain(c):
     return np.int64(9 if c == 116 else -1)
 
 
-@compiled
+@bare
 def _hex(data, at, stop):
     """Four hex digits as a number, or -1."""
     if at + 4 > stop:

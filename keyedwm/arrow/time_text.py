@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from keyedwm.compiled import compiled
+from keyedwm.compiled import bare
 from keyedwm.core.event_time import Unit
 
 _PER_SECOND = {Unit.SECONDS: 1, Unit.MILLISECONDS: 10**3, Unit.MICROSECONDS: 10**6, Unit.NANOSECONDS: 10**9}
@@ -31,12 +31,12 @@ def milliseconds(
     return ms, valid
 
 
-@compiled
+@bare
 def _in_range(ms):
     return MIN_EVENT_MS <= ms <= MAX_EVENT_MS
 
 
-@compiled
+@bare
 def _numbers(data, start, end, per_second, ms, valid):  # noqa: PLR0917
     for row in range(len(start)):
         if start[row] < 0:
@@ -47,7 +47,7 @@ def _numbers(data, start, end, per_second, ms, valid):  # noqa: PLR0917
             valid[row] = True
 
 
-@compiled
+@bare
 def _number(data, at, stop, per_second):  # noqa: PLR0911, PLR0912
     """A decimal number (with fraction and exponent) of 1/per_second s, floored to ms: exact, no floating point."""
     negative = at < stop and data[at] == 45
@@ -104,7 +104,7 @@ def _number(data, at, stop, per_second):  # noqa: PLR0911, PLR0912
     return True, mantissa
 
 
-@compiled
+@bare
 def _exponent(data, at, stop):
     negative = at < stop and data[at] == 45
     if at < stop and data[at] in (43, 45):
@@ -117,7 +117,7 @@ def _exponent(data, at, stop):
     return at > begin, (-power if negative else power), at
 
 
-@compiled
+@bare
 def _iso(data, start, end, ms, valid):
     for row in range(len(start)):
         if start[row] < 0:
@@ -128,7 +128,7 @@ def _iso(data, start, end, ms, valid):
             valid[row] = True
 
 
-@compiled
+@bare
 def _two(data, at, stop):
     """Two digits as a number, or -1."""
     if at + 2 > stop or not (48 <= data[at] <= 57 and 48 <= data[at + 1] <= 57):
@@ -136,7 +136,7 @@ def _two(data, at, stop):
     return (data[at] - 48) * 10 + (data[at + 1] - 48)
 
 
-@compiled
+@bare
 def _days(year, month, day):
     """Days since 1970-01-01 of the proleptic Gregorian calendar."""
     y = year - (1 if month <= 2 else 0)
@@ -146,14 +146,14 @@ def _days(year, month, day):
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
-@compiled
+@bare
 def _month_days(year, month):
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31
 
 
-@compiled
+@bare
 def _instant(data, at, stop):  # noqa: PLR0911
     """YYYY-MM-DD[(T| )hh:mm[:ss[.fraction]]][Z|+hh:mm|+hhmm|+hh]; without an offset it is UTC."""
     no = (False, np.int64(0))
@@ -192,7 +192,7 @@ def _instant(data, at, stop):  # noqa: PLR0911
     return True, total - offset_ms
 
 
-@compiled
+@bare
 def _fraction(data, at, stop):
     begin, fraction, weight = at, 0, 100
     while at < stop and 48 <= data[at] <= 57:
@@ -202,7 +202,7 @@ def _fraction(data, at, stop):
     return at > begin, fraction, at
 
 
-@compiled
+@bare
 def _offset(data, at, stop):
     """A UTC offset in ms: nothing, Z, +hh, +hhmm or +hh:mm."""
     if at == stop or (at + 1 == stop and data[at] in (90, 122)):
