@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from keyedwm.compiled import compiled, inlined
+from keyedwm.compiled import bare, inlined
 
 LEAST_RECORD_BYTES = 7
 MOST_HEADERS = 1 << 16  # of one record; each costs far more memory than the two bytes it may have in a batch
@@ -74,7 +74,7 @@ FAULTS = {
 }
 
 
-@compiled
+@bare
 def find_records(data, plan, span, found, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
     """Find the records with span[0] <= offset < span[1]; returns (how many, 0), or (batch, fault).
 
@@ -126,7 +126,7 @@ def begin(plan: np.ndarray) -> np.ndarray:
     return np.array([0, *(plan[0, column] for column in start)], np.int64)
 
 
-@compiled
+@bare
 def whole_records(data, most):  # type: ignore[no-untyped-def]
     """Count the records that stand in `data` whole, `most` at most, by their lengths.
 
@@ -150,7 +150,7 @@ def whole_records(data, most):  # type: ignore[no-untyped-def]
     return most, at, 0, last
 
 
-@compiled
+@bare
 def find_headers(data, headers_at, headers, found):  # type: ignore[no-untyped-def]
     """Find the headers of records that `find_records` has checked; found: see FoundHeader."""
     h = 0
@@ -165,7 +165,7 @@ def find_headers(data, headers_at, headers, found):  # type: ignore[no-untyped-d
             h += 1
 
 
-@compiled
+@bare
 def find_named(data, headers_at, headers, name, named):  # type: ignore[no-untyped-def]
     """Note which records that `find_records` has checked have `name` (uint8[]) as their first header's; how many."""
     count = 0
@@ -183,7 +183,7 @@ def find_named(data, headers_at, headers, name, named):  # type: ignore[no-untyp
     return count
 
 
-@compiled
+@bare
 def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
     """Copy value i, which starts at starts[i] and is ends[i + 1] - ends[i] bytes long, to its place in `out`."""
     for i in range(len(starts)):
@@ -251,7 +251,7 @@ def _number(data, at, end, bits):  # type: ignore[no-untyped-def]
     return _long_number(data, at, end, bits)
 
 
-@compiled
+@bare
 def _long_number(data, at, end, bits):  # type: ignore[no-untyped-def]
     result, shift = np.uint64(0), 0
     while at < end and shift < bits:
