@@ -67,7 +67,7 @@ def main(records: int = 2_000_000, codec: Codec = Codec.NONE) -> None:
             while at < len(raw):
                 size = 12 + int.from_bytes(raw[at + 8 : at + 12], "big")
                 batches = find_batches(TopicPartition("t", 0), raw[at : at + size], 0)
-                verify(batches)
+                batches = verify(batches, 0)
                 rows += sum(found.count for found in read_records(batches, spans, wanted))
                 at += size
         return rows

@@ -22,6 +22,8 @@ from keyedwm.kafka.network import LOGIN_REFUSED, Manager, manager_settings
 from keyedwm.kafka.token import TokenError
 
 Answer = concurrent.futures.Future[Any]
+_LOOK_S = 1.0
+_GRACE_MS = 5_000
 
 
 class TransientError(Exception):
@@ -80,6 +82,7 @@ class Connection:
 
     def result(self, answer: Answer) -> Any:
         """Wait for an answer; raises TransientError, or an error for the user."""
+        self._await(answer)
         try:
             return answer.result()
         except (wire_errors.KafkaError, OSError) as error:
@@ -87,6 +90,19 @@ class Connection:
             if refusal is not None:
                 raise refusal from error
             raise TransientError(f"{type(error).__name__}: {error}") from error
+
+    def _await(self, answer: Answer) -> None:
+        """Wait until an answer is there, but not for one that cannot come: requests that wait for a connection have no
+        time-out of their own, and a loop that has ended answers nobody.
+        """
+        limit_ms = self.config.connect_timeout_ms + self.config.request_timeout_ms + _GRACE_MS
+        over_at = time.monotonic() + limit_ms / 1000
+        while not concurrent.futures.wait([answer], timeout=_LOOK_S).done:
+            if not self.usable:
+                raise TransientError("the connection's thread has ended")
+            if time.monotonic() > over_at:
+                self._net.call_soon_threadsafe(self._manager.drop_connections)
+                raise TransientError(f"no answer came within {limit_ms} ms")
 
     def call(self, node_id: int | None, request: Any) -> Any:
         """Send and wait."""

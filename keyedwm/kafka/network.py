@@ -76,6 +76,11 @@ class Manager(KafkaConnectionManager):
         if isinstance(error, LOGIN_REFUSED):
             self._login_refused = error
 
+    def drop_connections(self) -> None:
+        """Close all connections, in the loop's thread; the next request opens a new one."""
+        for connection in list(self._conns.values()):
+            connection.close(wire_errors.KafkaConnectionError("given up: no answer came"))
+
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:
         dialer = KafkaNetSocket()
         self.last_failure = f"{node.host}: the name does not resolve"

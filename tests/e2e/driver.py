@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.e2e.pipeline import QUERIES, Wanted
+from tests.e2e.pipeline import Wanted
 from tests.tools import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -87,21 +87,14 @@ class Driver:
 
     def want(self, **changes: object) -> None:
         """Change what is wanted."""
-        self.wanted = replace(self.wanted, **changes)
+        self.wanted = replace(self.wanted, number=self.wanted.number + 1, **changes)
         self.wanted.write(self.directory)
 
     def hold(self) -> None:
-        """Stop the queries and wait until they are."""
+        """Stop the queries, or those that are about to start, and wait until they are."""
         self.want(held=True)
-        names = set(QUERIES[self.wanted.target])
-        wait_until(lambda: not names & self._running(), "the queries stop")
-
-    def _running(self) -> set[str]:
-        running = set()
-        for told in self.told():
-            if told.who == str(self.lives - 1):
-                (running.add if told.what == "started" else running.discard)(told.name)
-        return running
+        resting = (str(self.lives - 1), "resting", str(self.wanted.number))
+        wait_until(lambda: resting in {told[:3] for told in self.told()}, "the queries stop")
 
 
 def _processes() -> dict[int, tuple[int, int]]:

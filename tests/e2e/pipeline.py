@@ -31,13 +31,17 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is to run; `held`: nothing for now. `options` are the sink's, taken when a query starts."""
+    """What is to run; `held`: nothing for now. `options` are the sink's, taken when a query starts.
+
+    number: counts the wishes, so that one can be told to be carried out.
+    """
 
     target: str
     bootstrap: str
     topic: str
     disk: str
     held: bool = False
+    number: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
@@ -126,12 +130,13 @@ QUERIES: Mapping[str, Mapping[str, Callable[[SparkSession, Path, Wanted], Stream
 
 
 class Supervisor:
-    """Keeps the wanted queries running, and tells of each that starts, fails or is stopped."""
+    """Keeps the wanted queries running, and tells of each that starts, fails or is stopped, and when all rest."""
 
     def __init__(self, directory: Path, who: str) -> None:
         self.directory, self.who = directory, who
         self.spark = session()
         self.running: dict[str, StreamingQuery] = {}
+        self._resting = 0
 
     def run(self) -> None:
         parent = os.getppid()
@@ -140,6 +145,9 @@ class Supervisor:
             for name, start in QUERIES[wanted.target].items():
                 if not self._tend(name, partial(start, self.spark, self.directory, wanted), wanted.held):
                     return
+            if wanted.held and not self.running and self._resting != wanted.number:
+                self._resting = wanted.number
+                self._tell("resting", str(wanted.number))
             time.sleep(LOOK_S)
 
     def _tend(self, name: str, start: Callable[[], StreamingQuery], held: bool) -> bool:

@@ -30,10 +30,11 @@ BROKER = {
     "transaction.state.log.num.partitions": "3",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-# What a query may fail of when processes and networks die: our own word for it, or a Python process that is gone.
+# What a query may fail of when processes and networks die: our own word for it, or a Python process that is gone. Of a
+# planner that is, Spark has nothing to say at all.
 RECOVERABLE = (
     r"retry: nothing was lost|Python worker (exited unexpectedly|failed to connect back)"
-    r"|worker .{0,40}(died|crashed|terminated)|EOFException|SocketException"
+    r"|terminated with exception:\s+SQLSTATE|worker .{0,40}(died|crashed|terminated)|EOFException|SocketException"
     r"|Connection reset|Broken pipe|ClosedChannelException"
 )
 _STATE = "=== Streaming Query ==="  # what follows it in Spark's errors is plans and offsets

@@ -4,13 +4,14 @@ import multiprocessing
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing.connection import Connection
 
 import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OutOfTurnError, UnavailableError
-from keyedwm.kafka import admin, produce
+from keyedwm.kafka import admin, connection, produce
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import Code, UnknownTopicError
@@ -141,3 +142,21 @@ def test_a_forked_child_gets_its_own_connections(config: ClientConfig, make_topi
     child.join()
     assert parents.latest([(topic, 0)]) == {(topic, 0): 0}, "the parent's connections live on"
     parents.close()
+
+
+def test_an_answer_that_never_comes_is_not_waited_for_without_end(
+    config: ClientConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_GRACE_MS", 0)
+    monkeypatch.setattr(connection, "_LOOK_S", 0.05)
+    short = {
+        "bootstrap.servers": config.addresses,
+        "request.timeout.ms": "150",
+        "socket.connection.setup.timeout.ms": "150",
+    }
+    with closing(Cluster.connect(ClientConfig.from_options(short), timeout_ms=10_000)) as cluster:
+        with pytest.raises(connection.TransientError, match="no answer came within 300 ms"):
+            cluster.connection.result(connection.Answer())
+        cluster.close()
+        with pytest.raises(connection.TransientError, match="thread has ended"):
+            cluster.connection.result(connection.Answer())
