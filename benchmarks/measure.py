@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+KEPT = Path(__file__).parent / "results"
 # A trial run writes somewhere else.
-RESULTS = Path(os.environ.get("BENCH_RESULTS", Path(__file__).parent / "results"))
+RESULTS = Path(os.environ.get("BENCH_RESULTS", KEPT))
 PARTITIONS = 4
 KEYS = 1_000
 VALUE = b"x" * 100
