@@ -93,10 +93,9 @@ class EventTimeRun:
         if self._fail:
             at = int(np.argmin(valid))
             spec = self._axes[name].event_time
-            place = ":".join((spec.place.value, *map(str, spec.path)))
             raise InputError(
                 f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
-                f"{place} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
+                f"{spec.text} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
             )
         return ms, valid
 

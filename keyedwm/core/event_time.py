@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from keyedwm.core.json_path import WANTED, json_steps
+from keyedwm.core.json_path import WANTED, json_path, json_steps
 from keyedwm.core.options import wrong
 
 
@@ -53,6 +53,13 @@ class EventTime:
         if kind.lower() in {"json", "key"} and rest:
             return EventTime(Place(kind.lower()), _steps(text, rest.strip()), unit)
         raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is wanted")
+
+    @property
+    def text(self) -> str:
+        """As the option names it."""
+        if self.place is Place.TIMESTAMP:
+            return self.place.value
+        return f"{self.place.value}:{self.path[0] if self.place is Place.HEADER else json_path(self.path)}"
 
 
 def _steps(text: str, path: str) -> tuple[str | int, ...]:

@@ -19,3 +19,16 @@ def json_steps(path: str) -> tuple[str | int, ...] | None:
         steps.append(name if name is not None else int(step[4]))
         at = step.end()
     return tuple(steps) or None
+
+
+def json_path(steps: tuple[str | int, ...]) -> str:
+    """Write steps as a path, the reverse of `json_steps`."""
+    return "$" + "".join(_written(step) for step in steps)
+
+
+def _written(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    if _STEP.fullmatch(f".{step}"):
+        return f".{step}"
+    return f'["{step}"]' if "'" in step else f"['{step}']"

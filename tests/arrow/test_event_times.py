@@ -139,3 +139,10 @@ def test_a_path_is_read_in_all_its_spellings() -> None:
     assert EventTime.parse("json:$.a['b c'][\"d\"][3]", Unit.ISO) == EventTime(
         Place.VALUE, ("a", "b c", "d", 3), Unit.ISO
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["timestamp", "header:at", "json:$.a", "key:$.a.b[3]", "json:$['a b'].c", 'json:$["it\'s"]']
+)
+def test_an_event_time_is_told_as_the_option_names_it(text):
+    assert EventTime.parse(text, Unit.MILLISECONDS).text == text
