@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.nexmark import GOLDEN, OURS, Reading, collected, golden_trouble, load
+from benchmarks.nexmark import GOLDEN, SPARK, Reading, collected, golden_trouble, load, sides_of
 from benchmarks.nexmark_queries import QUERIES
 from tests.tools import cluster_at
 
@@ -15,7 +15,10 @@ def reading(kafka) -> Reading:
     return Reading(kafka.bootstrap, "nexmark-golden", GOLDEN.count // 2)
 
 
-@pytest.mark.parametrize("name", list(QUERIES))
-def test_the_results_are_the_golden_ones(name, reading, spark, bucket_conf):
-    rows = collected(spark, reading.frame(spark, OURS, name))
+OURS = [(name, side) for name in QUERIES for side in sides_of(name) if side != SPARK]
+
+
+@pytest.mark.parametrize(("name", "side"), OURS)
+def test_the_results_are_the_golden_ones(name, side, reading, spark, bucket_conf):
+    rows = collected(spark, reading.frame(spark, side, name))
     assert golden_trouble(name, rows) is None
