@@ -48,7 +48,7 @@ mutants: install  ## break every rule on purpose: the suite must notice each (a 
 # What workers and Spark say beside the figures goes into build/bench-NAME.log.
 bench: java  ## our jobs and Spark's in turn, half an hour (ONLY=NAME: one part), and docs/performance.md out of what came out
 	@mkdir -p build
-	@for one in $(or $(ONLY),source sink windows restart latency planning memory); do \
+	@for one in $(or $(ONLY),source sink windows nexmark restart latency planning memory); do \
 	  echo "$$one, from $$(date +%H:%M)"; \
 	  $(BIN)/python -W ignore -m benchmarks.$$one 2>build/bench-$$one.log || { tail -n 20 build/bench-$$one.log; exit 1; }; \
 	done

@@ -57,6 +57,7 @@ PARTITIONS = (1, 4, 16)
 START_MS = 1_731_000_000_000
 SECOND_MS = 1_000
 MARK = "0123456789ab"  # of a query
+Cost = tuple[str, str, float]
 SUMS = (("rows", agg.count()), ("total", agg.sum("n")))
 
 
@@ -66,22 +67,19 @@ def main() -> None:
     parser.add_argument("--no-broker", action="store_true", help="leave the requests to Kafka out")
     chosen = parser.parse_args()
     line("", "", *(f"{size:,}" for size in CHANNELS))
-    for channels in (driver, inboxes):
-        table(channels, CHANNELS)
+    for measure in (driver, inboxes):
+        table(measure, CHANNELS)
     line("of one partition's committed state", "bytes", f"{committed_bytes()} of {METADATA_BYTES:,}")
-    print("\n", end="")
+    print()
     line("", "", *(f"{size:,} keys" for size in KEYS))
     for measure in (partials, held):
         table(measure, KEYS)
-    print("\n", end="")
-    line("", "", *(f"{overlap} windows" for overlap in OVERLAPS))
+    print()
+    line("", "", *(f"{overlap} frames" for overlap in OVERLAPS))
     table(closing, OVERLAPS)
     if not chosen.no_broker:
-        print("\n", end="")
+        print()
         requests()
-
-
-Cost = tuple[str, str, float]
 
 
 def table(measure: Callable[[int], Iterator[Cost]], sizes: tuple[int, ...]) -> None:
