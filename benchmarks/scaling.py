@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-broker", action="store_true", help="leave the requests to Kafka out")
     chosen = parser.parse_args()
-    line("", "", *(f"{size:,}" for size in CHANNELS))
+    line("", "", *(f"{size:,} parts" for size in CHANNELS))
     for measure in (driver, inboxes):
         table(measure, CHANNELS)
     line("of one partition's committed state", "bytes", f"{committed_bytes()} of {METADATA_BYTES:,}")
