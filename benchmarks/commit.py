@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, VALUE, Sheet, committed
+from benchmarks.measure import VALUE, Sheet, committed, new_topic
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.admin import create_topic
 from pyspark_wm_sink.kafka_publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka_stage import KafkaPlan, Written, write
 from pyspark_wm_sink.options import SnapshotMode
@@ -31,7 +30,7 @@ TIMEOUT_MS = 60_000
 
 def measure(on: Bench) -> None:
     """Publish some batches; raises SystemExit if a record is missing afterwards."""
-    create_topic(on.cluster, TOPIC, PARTITIONS)
+    new_topic(on.cluster, TOPIC)
     plan = KafkaPlan(
         client=on.cluster.config, topic=TOPIC, stem=None, timeout_ms=TIMEOUT_MS, transactional=True, columns=("value",),
         has_control=False, has_offsets=False,

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.feed import RATE
-from benchmarks.measure import KEYS, PARTITIONS, Sheet, session
+from benchmarks.measure import KEYS, Sheet, new_topic, session
 from benchmarks.windows import DEFAULT, HDFS, OURS
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
@@ -81,7 +80,7 @@ def results(spark: SparkSession, side: str, bootstrap: str, topic: str) -> DataF
 def one_run(spark: SparkSession, cluster: Cluster, side: str, trigger: str, seconds: int) -> dict[str, Any]:
     """Feed for so many seconds; returns the latencies by window, micro-batches after, and how the feed kept up."""
     topic = f"bench-latency-{time.time_ns()}"
-    create_topic(cluster, topic, PARTITIONS)
+    new_topic(cluster, topic)
     spark.conf.set(PROVIDER, ROCKSDB if side == OURS else HDFS)
     arrivals = Arrivals()
     with tempfile.TemporaryDirectory() as checkpoint:

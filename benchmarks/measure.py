@@ -143,9 +143,15 @@ def _summary(ratios: list[float]) -> dict[str, float] | None:
     return {"median": round(median(ratios), 3), "min": round(min(ratios), 3), "max": round(max(ratios), 3)}
 
 
+def new_topic(cluster: Cluster, topic: str) -> None:
+    """Create a topic that keeps old records; comes back once every partition has its leader in place."""
+    create_topic(cluster, topic, PARTITIONS, {"retention.ms": "-1"})
+    cluster.latest([(topic, partition) for partition in range(PARTITIONS)])
+
+
 def load_hundred_bytes(cluster: Cluster, topic: str, records: int, codec: Codec = Codec.NONE) -> None:
     """Produce `records` records of 100 bytes with 1,000 keys, one per ms of event time and partition."""
-    create_topic(cluster, topic, PARTITIONS)
+    new_topic(cluster, topic)
     each = records // PARTITIONS
     numbers = np.arange(each)
     keys = pa.array([b"k%03d" % i for i in range(KEYS)], pa.binary()).take(pa.array(numbers % KEYS))

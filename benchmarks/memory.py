@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, session
-from keyedwm.kafka.admin import create_topic
+from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, new_topic, session
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.produce import send
@@ -35,7 +34,7 @@ MIB = 1 << 20
 def load(bootstrap: str, millions: int) -> None:
     """Produce so many million records of 100 bytes, one million at a time: this process is measured afterwards."""
     cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
-    create_topic(cluster, TOPIC, PARTITIONS)
+    new_topic(cluster, TOPIC)
     values = pa.array([VALUE] * (MILLION // PARTITIONS), pa.binary())
     for number in range(millions):
         stamps = pa.array(FIRST_MS + number * len(values) + np.arange(len(values)))

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import FIRST_MS, KEYS, PARTITIONS, Sheet
+from benchmarks.measure import FIRST_MS, KEYS, PARTITIONS, Sheet, new_topic
 from benchmarks.turns import Bench, bench
 from benchmarks.windows import DEFAULT, HDFS, OURS, ROCKS
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.produce import send
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FRAMES = 1_000_000
-KEPT = {"retention.ms": "-1"}
 FRAME, LAG, BATCH = "1 second", "1 hour", "250000"
 
 
@@ -89,12 +87,12 @@ def on_disk(checkpoint: str) -> int:
 def measure(on: Bench, side: str, frames: int, place: str) -> list[dict[str, float]]:
     """Build the state, and restart from it again and again; raises SystemExit if it is not all there."""
     topic = f"bench-restart-{time.time_ns()}"
-    create_topic(on.cluster, topic, PARTITIONS, KEPT)
+    new_topic(on.cluster, topic)
     produce(on, topic, 0, frames)
     progress, _ = drained(on, side, topic, f"{place}/held")
     each = {"state_bytes": held(progress, side)[1] / frames, "disk_bytes": on_disk(f"{place}/held") / frames}
     rounds, few = [], f"{topic}-few"
-    create_topic(on.cluster, few, PARTITIONS, KEPT)
+    new_topic(on.cluster, few)
     produce(on, few, 0, PARTITIONS)
     for number in range(on.pairs):
         fresh_ms = drained(on, side, few, f"{place}/fresh-{number}")[1]

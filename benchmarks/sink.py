@@ -18,9 +18,9 @@ import pyarrow.dataset
 from deltalake import DeltaTable
 
 from benchmarks import commit
-from benchmarks.measure import PARTITIONS, Run, Sheet, committed, finished, load_hundred_bytes
+from benchmarks.measure import Run, Sheet, committed, finished, load_hundred_bytes, new_topic
 from benchmarks.turns import Bench, bench, in_turn
-from keyedwm.kafka.admin import create_topic, delete_topic
+from keyedwm.kafka.admin import delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,7 +87,7 @@ def copy(on: Bench, side: Side, batch: int) -> Run:
     with tempfile.TemporaryDirectory() as place:
         target = {"path": str(Path(place, "out"))} if side.files else {"topic": OUT, **on.where}
         if not side.files:
-            create_topic(on.cluster, OUT, PARTITIONS)
+            new_topic(on.cluster, OUT)
         writer = rows(on, side, batch).writeStream.format(side.sink).options(**target, **side.options)
         done = finished(writer)
         found = written(target["path"], side) if side.files else committed(on.cluster, OUT)

@@ -13,9 +13,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, Run, Sheet, drained, load_hundred_bytes
+from benchmarks.measure import PARTITIONS, Run, Sheet, drained, load_hundred_bytes, new_topic
 from benchmarks.turns import Bench, bench, in_turn
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.produce import send
 from keyedwm.kafka.values import Codec
@@ -51,7 +50,7 @@ def load(cluster: Cluster, topic: str, case: str, records: int) -> None:
     if case != "json":
         load_hundred_bytes(cluster, topic, records, CASES[case].codec)
         return
-    create_topic(cluster, topic, PARTITIONS)
+    new_topic(cluster, topic)
     each = records // PARTITIONS
     filling = "x" * 60
     values = [b'{"id":%d,"note":"%s","at":%d}' % (i, filling.encode(), 1_700_000_000_000 + i) for i in range(each)]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE
-from keyedwm.kafka.admin import create_topic
+from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, new_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.produce import send
 
@@ -52,7 +51,7 @@ class Stream:
 
 def load(cluster: Cluster, topic: str, stream: Stream, records: int) -> None:
     """Produce the records over the partitions in turn, and at last one in each that closes all windows."""
-    create_topic(cluster, topic, PARTITIONS, {"retention.ms": "-1"})
+    new_topic(cluster, topic)
     names = pa.array([b"%06d" % number for number in range(stream.keys)], pa.binary())
     keys, times = stream.numbers(records), FIRST_MS + stream.after_ms(records)
     tables = {}
