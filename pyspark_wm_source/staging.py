@@ -23,10 +23,12 @@ from keyedwm.core.options import wrong
 from keyedwm.core.sessions import Touching
 from keyedwm.windows.aggregates import AggregateSpec, aggregate_of
 from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.plan import Plan, Session, Sliding
-from keyedwm.windows.shipping import GROUP_BYTES, GROUP_ROWS, ORDER, TIME, shipped
+from keyedwm.windows.plan import HIDDEN, Plan, Session, Sliding
+from keyedwm.windows.shipping import CONTROL_TOLD, GROUP_BYTES, GROUP_ROWS, ORDER, TIME, shipped
 
 STAGE_OPTIONS = ("frame", "by", "aggregates")
+# Under names of their own: a result column may well be called `topic`.
+HIDDEN_ORDER = tuple(HIDDEN + name for name in ORDER)
 _TIME_FIELD = pa.field(TIME, pa.int64())
 
 
@@ -34,10 +36,10 @@ def read_fields(
     by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema
 ) -> dict[str, FieldReader]:
     """Return the readers of a plan's input columns. by: result column → field; columns: those of the source."""
-    fields = {name: Field.parse("by", text, columns.names) for name, text in by.items()}
-    named = [spec.column for spec in aggregates if spec.column is not None]
-    for text, option in [*((text, "aggregates") for text in named), *((text, "by") for text in ORDER)]:
-        field = Field.parse(option, text, columns.names)
+    fields = {name: Field(name.removeprefix(HIDDEN)) for name in HIDDEN_ORDER}
+    fields |= {name: Field.parse("by", text, columns.names) for name, text in by.items()}
+    for text in [spec.column for spec in aggregates if spec.column is not None]:
+        field = Field.parse("aggregates", text, columns.names)
         if fields.setdefault(text, field) != field:
             raise OptionError(
                 f"option by: a result column cannot be called {text!r}, which is a column of the source that the "
@@ -91,7 +93,7 @@ class Stage:
                 if "gap_ms" in frame
                 else Sliding(frame["size_ms"], frame["size_ms"], frame["offset_ms"])
             )
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise wrong("frame", given["frame"], f"{error} is missing or wrong") from error
         if axis not in axes:
             raise wrong("frame", given["frame"], f"axis must be one of {', '.join(axes)}")
@@ -99,7 +101,7 @@ class Stage:
         readers = read_fields(by, specs.values(), columns)
         plan = Plan(
             schema=plan_schema(readers), by=tuple(by), window=window, aggregates=tuple(specs.items()), time=TIME,
-            order=ORDER, late_rule=late_rule,
+            order=HIDDEN_ORDER, late_rule=late_rule,
         ).trimmed()  # fmt: skip
         used = {name: readers[name] for name in plan.columns if name != TIME}
         names = {reader.field.column for reader in used.values()}
@@ -142,7 +144,7 @@ class StagedRows(RowBuilder):
 
     def control(self, control_rows: Sequence[ControlRow]) -> pa.RecordBatch:
         """Keep control rows."""
-        self._told += [json.dumps(_told(row)) for row in control_rows]
+        self._told += [json.dumps({name: getattr(row, name) for name in CONTROL_TOLD}) for row in control_rows]
         return self._nothing
 
     def interleave(
@@ -154,11 +156,6 @@ class StagedRows(RowBuilder):
         """Keep control rows."""
         self.control(control_rows)
         return events
-
-
-def _told(row: ControlRow) -> dict[str, Any]:
-    names = ("kind", "key", "watermark_ms", "channel", "snapshot", "channels", "offset")
-    return {name: getattr(row, name) for name in names}
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

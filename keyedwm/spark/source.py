@@ -12,7 +12,6 @@ from keyedwm.core.field import Field
 from keyedwm.plugin import FORMAT
 from keyedwm.windows.aggregates import Aggregate
 from keyedwm.windows.plan import Plan
-from keyedwm.windows.shipping import ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +56,7 @@ def ship_source(
 ) -> tuple[DataFrame, Plan, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
     from pyspark_wm_source.options import SourceOptions
-    from pyspark_wm_source.staging import plan_schema, read_fields, stage_options
+    from pyspark_wm_source.staging import HIDDEN_ORDER, plan_schema, read_fields, stage_options
 
     for name, spec in asked["aggregates"]:
         if isinstance(spec, Aggregate):
@@ -70,7 +69,7 @@ def ship_source(
     columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
     fields = by if isinstance(by, Mapping) else {_name_of(text, columns.names): text for text in by}
     readers = read_fields(fields, [spec for _, spec in asked["aggregates"]], columns)
-    plan = Plan(schema=plan_schema(readers), by=tuple(fields), order=ORDER, **asked).trimmed()
+    plan = Plan(schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, **asked).trimmed()
     staged = read.options(**stage_options(plan, fields, axis, buckets))
     SourceOptions.parse(staged.given).for_stream()  # here, where a refusal is one sentence
     return staged.load(), plan, options.axes[axis].config.key

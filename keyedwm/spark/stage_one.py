@@ -16,12 +16,11 @@ from keyedwm.arrow.rows import grouped
 from keyedwm.core.rows import Kind
 from keyedwm.spark.inbox import Control
 from keyedwm.windows.plan import Plan
-from keyedwm.windows.shipping import GROUP_BYTES, GROUP_ROWS, shipped
+from keyedwm.windows.shipping import CONTROL_TOLD, GROUP_BYTES, GROUP_ROWS, shipped
 from keyedwm.worker import settle_worker, task_number
 
 # What is staged beside the columns of the plan: the control row as JSON, null for an event row.
 CONTROL_TEXT = "__control"
-_FIELDS = ("kind", "key", "watermark_ms", "channel", "snapshot", "channels", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,5 +51,6 @@ class StageOne:
 def control_rows(text: str) -> list[Control]:
     """Read the control rows that were shipped together."""
     return [
-        Control(**{**{name: row.get(name) for name in _FIELDS}, "kind": Kind(row["kind"])}) for row in json.loads(text)
+        Control(**{**{name: row.get(name) for name in CONTROL_TOLD}, "kind": Kind(row["kind"])})
+        for row in json.loads(text)
     ]

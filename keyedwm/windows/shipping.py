@@ -19,6 +19,8 @@ from keyedwm.windows.state import packed
 # Columns of a plan that no user named: event time in ms, and what orders rows of the same time.
 TIME = "__time"
 ORDER = ("topic", "partition", "offset")
+# What the text of a control row tells.
+CONTROL_TOLD = ("kind", "key", "watermark_ms", "channel", "snapshot", "channels", "offset")
 SHIPPED = pa.schema(
     [
         pa.field("bucket", pa.int32()),

@@ -38,6 +38,12 @@ def test_only_what_is_needed_is_decoded(case):
     assert options.stage.columns.names == columns
 
 
+def test_a_result_may_be_called_as_what_orders_the_rows():
+    options = SourceOptions.parse(staged(by={"topic": "key::string"}, aggregates={"n": "last(value)"}))
+    assert options.stage.plan.result_schema.field("topic").type == "string"
+    assert options.stage.columns.names == ["key", "value", "topic", "partition", "offset"]
+
+
 def without(name: str) -> dict[str, str]:
     return {key: value for key, value in staged().items() if key != name}
 
@@ -49,6 +55,7 @@ WRONG = {
     "'[]' is wrong; a JSON object is wanted": {**staged(), "by": "[]"},
     "a JSON object is wanted|option frame": {**staged(), "frame": "10 seconds"},
     "'size_ms' is missing or wrong": staged({name: value for name, value in FRAME.items() if name != "size_ms"}),
+    'option frame: \'{"axis"': staged({**FRAME, "size_ms": None}),
     "axis must be one of": staged({**FRAME, "axis": "made"}),
     "'median(offset)' is no aggregate": staged(aggregates={"n": "median(offset)"}),
     "'sum()' is no aggregate": staged(aggregates={"n": "sum()"}),
