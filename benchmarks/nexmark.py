@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, session, steady_rate
+from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, new_topic, session, steady_rate
 from benchmarks.nexmark_events import Stream, records
 from benchmarks.nexmark_queries import END, LAG, QUERIES, Events, checksum, observed
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.produce import Sender, new_producer
@@ -79,7 +78,7 @@ def sides_of(name: str) -> tuple[str, ...]:
 
 def load(cluster: Cluster, topic: str, events: Events) -> None:
     """Produce the events, one after the other over the partitions, and at last what closes every window."""
-    create_topic(cluster, topic, PARTITIONS, {"retention.ms": "-1"})
+    new_topic(cluster, topic)
     sender = Sender(cluster, new_producer(cluster))
     end_ms = int(events.stream.times(events.count)) + HOUR_MS
     end = pa.table({"key": pa.array([END]), "value": pa.nulls(1, pa.binary()), "timestamp": [end_ms]})

@@ -22,9 +22,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from benchmarks.flame import Stack, by_part, draw, sampled
-from benchmarks.measure import PARTITIONS, load_hundred_bytes, median, session
+from benchmarks.measure import load_hundred_bytes, median, new_topic, session
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.testing.broker import broker
@@ -200,7 +199,7 @@ def main() -> None:
         print(f"loading {chosen.records:,} records of 100 bytes", flush=True)
         load_hundred_bytes(cluster, TOPIC, chosen.records)
         for topic in (OUT, OUT_OF_SPARK):
-            create_topic(cluster, topic, PARTITIONS)
+            new_topic(cluster, topic)
         options = where | {"subscribe": TOPIC, "startingOffsets": "earliest"}
         with tempfile.TemporaryDirectory() as place:
             _, crossed = read(options | {"columns": ",".join(COLUMNS)}, batch, Path(place))
