@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 import struct
 
@@ -46,6 +47,12 @@ def test_a_whole_number_is_read_or_null(found: list[str]) -> None:
 def test_a_float_is_the_one_nearest_to_its_text(found: list[str]) -> None:
     wanted = [bits(float(t)) if NUMBER.fullmatch(t) else None for t in found]
     assert [bits(n) for n in read("value::double", [t.encode() for t in found])] == wanted
+
+
+def test_floats_of_seventeen_digits_are_rounded_once(seed: int) -> None:
+    chance = random.Random(f"{seed} floats")
+    numbers = [chance.uniform(-1, 1) * 10 ** chance.randrange(-12, 12) for _ in range(2_000)]
+    assert read("value::double", [repr(number).encode() for number in numbers]) == numbers
 
 
 @given(st.lists(st.none() | st.text() | st.integers() | st.booleans(), max_size=8), st.booleans())
