@@ -90,12 +90,12 @@ def from_jvm(path: Path) -> Iterable[pa.RecordBatch]:
         yield from pa.ipc.open_stream(crossed)
 
 
-def read(options: Mapping[str, str], batch: int, into: Path) -> tuple[dict[str, Counter[Stack]], list[Path]]:
-    """Read the topic batch by batch; returns the stacks by part, and what crossed to the JVM, a file for each task."""
+def read(options: Mapping[str, str], batch: int, into: Path) -> tuple[dict[str, Counter[Stack]], list[list[Path]]]:
+    """Read the topic; returns the stacks by part, and what crossed to the JVM: a list a batch of a file a task."""
     reader = stream_reader(options, row_schema(options))
     planning: Counter[Stack] = Counter()
     reading: Counter[Stack] = Counter()
-    crossed: list[Path] = []
+    crossed: list[list[Path]] = []
     start = through_json(reader.initialOffset())
     while True:
         with sampled(planning):
@@ -104,8 +104,8 @@ def read(options: Mapping[str, str], batch: int, into: Path) -> tuple[dict[str, 
         if end == start:
             return {PLANNING: planning, **by_part(reading, READING, REST)}, crossed
         with sampled(reading):
-            for task in tasks:
-                crossed.append(to_jvm(reader.read(task), into / f"{len(crossed)}.arrow"))
+            places = [into / f"{len(crossed)}-{number}.arrow" for number in range(len(tasks))]
+            crossed.append([to_jvm(reader.read(task), path) for task, path in zip(tasks, places, strict=True)])
         start = end
 
 
@@ -114,21 +114,20 @@ def through_json(offset: dict) -> dict:
     return json.loads(json.dumps(offset))
 
 
-def sink(cluster: Cluster, crossed: list[Path], run: str) -> dict[str, Counter[Stack]]:
-    """Write what crossed, a batch and a transaction for each BATCHES-th of it; returns the stacks by part."""
+def sink(cluster: Cluster, crossed: list[list[Path]], run: str) -> dict[str, Counter[Stack]]:
+    """Write what crossed, a transaction for each task and a commit for each batch; returns the stacks by part."""
     plan = KafkaPlan(
         client=cluster.config, topic=OUT, stem=None, timeout_ms=TIMEOUT_MS, transactional=True, columns=COLUMNS,
         has_control=False, has_offsets=False,
     )  # fmt: skip
     writing: Counter[Stack] = Counter()
     committing: Counter[Stack] = Counter()
-    each = -(-len(crossed) // BATCHES)
     with tempfile.TemporaryDirectory() as place:
         how = KafkaPublication(plan=plan, ledger=Path(place), mode=SnapshotMode.BATCH, guarantee=Guarantee.EXACTLY_ONCE)
-        for batch in range(BATCHES):
+        for batch, tasks in enumerate(filter(None, crossed)):  # the last one tells of watermarks only
             reports: list[Written] = []
-            for number, path in enumerate(crossed[batch * each : (batch + 1) * each]):
-                who = Task(query=run, run=run, batch=batch, partition=number, attempt=0, number=batch * each + number)
+            for number, path in enumerate(tasks):
+                who = Task(query=run, run=run, batch=batch, partition=number, attempt=0, number=1_000 * batch + number)
                 with sampled(writing):
                     reports.append(write(plan, who, from_jvm(path)))
             with sampled(committing):
