@@ -46,7 +46,7 @@ mutants: install  ## break every rule on purpose: the suite must notice each (a 
 	@$(BIN)/python tests/mutants/run.py
 
 # What workers and Spark say beside the figures goes into build/bench-NAME.log.
-bench: java  ## our jobs and Spark's in turn, half an hour (ONLY=NAME: one part), and docs/performance.md out of what came out
+bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part), and docs/performance.md out of what came out
 	@mkdir -p build
 	@for one in $(or $(ONLY),source sink windows nexmark restart latency planning memory); do \
 	  echo "$$one, from $$(date +%H:%M)"; \

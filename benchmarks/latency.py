@@ -105,9 +105,9 @@ def one_run(spark: SparkSession, cluster: Cluster, side: str, trigger: str, seco
 
 
 def wait_for(query: StreamingQuery, arrivals: Arrivals, end_ms: int) -> None:
-    """Until the window that ends then is there; raises SystemExit if it does not come."""
+    """Until the micro-batch has ended that brought the window of that end; raises SystemExit if it does not come."""
     until = time.monotonic() + PATIENCE_S
-    while end_ms not in arrivals.at_ms:
+    while (query.lastProgress or {"batchId": -1})["batchId"] < arrivals.batch.get(end_ms, math.inf):
         if time.monotonic() > until or not query.isActive:
             raise SystemExit(f"latency: the window that ends at {end_ms} did not come: {query.exception()}")
         time.sleep(0.1)
