@@ -76,6 +76,7 @@ class Sender:
         self.sequences: dict[TopicPartition, int] = {}
         self._flying: deque[_Flying] = deque()
         self._ends: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()  # the partitions that have taken a batch
 
     def send(self, topic: str, tables: Mapping[int, pa.Table]) -> dict[TopicPartition, int]:
         """Write tables to the partitions of a topic and wait for all acknowledgements; see `send` above."""
@@ -87,12 +88,18 @@ class Sender:
         retry = Retry(self._cluster.config, f"writing to topic {topic!r}")
         self._ends = {}
         for where, batch in _interleaved({where: self._batches(where, part) for where, part in rows.items()}):
-            if len(self._flying) == IN_FLIGHT:
+            while len(self._flying) == IN_FLIGHT or self._must_wait(where):
                 self._settle(retry)
             self._flying.append(_Flying(where, batch, self._submit(where, batch, retry)))
         while self._flying:
             self._settle(retry)
         return self._ends
+
+    def _must_wait(self, where: TopicPartition) -> bool:
+        """Whether the first batch to a partition is still under way: a leader that refused it, because it is not the
+        leader yet, would take the second from a producer it has never seen, and then never the first.
+        """
+        return where not in self._known and any(flying.where == where for flying in self._flying)
 
     def _batches(self, where: TopicPartition, rows: Layout) -> Iterator[Batch]:
         sequence = self.sequences.get(where, 0)
@@ -143,6 +150,7 @@ class Sender:
         part = answer.responses[0].partition_responses[0]
         code = Code.of(part.error_code)
         if code in {Code.NONE, Code.DUPLICATE_SEQUENCE}:
+            self._known.add(flying.where)
             if part.base_offset >= 0:
                 self._ends[flying.where] = part.base_offset + flying.batch.count
             return None

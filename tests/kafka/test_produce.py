@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import FencedError, InputError
+from keyedwm.kafka.admin import create_topic, delete_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.encode import Producer
 from keyedwm.kafka.errors import UnknownTopicError
@@ -31,6 +32,16 @@ def test_several_tables_by_one_sender_follow_each_other(cluster: Cluster, make_t
         table = pa.table({"value": [b"%d" % i for i in range(first, first + 3)]})
         assert sender.send(topic, {0: table, 1: table.slice(0, 0)}) == {(topic, 0): first + 3}
     assert read(cluster, topic, 9) == [b"%d" % i for i in range(9)]
+
+
+def test_a_topic_takes_many_batches_in_the_moment_it_is_created(cluster: Cluster, new_topic: Callable[[], str]) -> None:
+    table = pa.table({"value": [b"x" * 100_000] * 40})  # five batches
+    for _ in range(20):
+        topic = new_topic()
+        create_topic(cluster, topic, 3)
+        ends = send(cluster, topic, dict.fromkeys(range(3), table))
+        delete_topic(cluster, topic)
+        assert list(ends.values()) == [40] * 3
 
 
 def test_a_repeated_batch_is_written_once(cluster: Cluster, make_topic: MakeTopic) -> None:
