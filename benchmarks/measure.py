@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 KEPT = Path(__file__).parent / "results"
 # A trial run writes somewhere else.
 RESULTS = Path(os.environ.get("BENCH_RESULTS", KEPT))
+NO_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 PARTITIONS = 4
 KEYS = 1_000
 VALUE = b"x" * 100
@@ -169,8 +170,10 @@ def committed(cluster: Cluster, topic: str) -> int:
 
 
 def session(jars: Iterable[object] = (), memory: str = "4g", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark as every side uses it: two cores, no UI, worker sockets in the file system."""
+    """Start Spark as every side uses it: two cores, no UI, worker sockets in the file system, no limit to measure."""
     from pyspark.sql import SparkSession
+
+    from keyedwm.spark import recommended_conf
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
@@ -182,6 +185,7 @@ def session(jars: Iterable[object] = (), memory: str = "4g", conf: Mapping[str, 
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "ERROR",
         "spark.python.unix.domain.socket.enabled": "true",
+        NO_LIMIT: recommended_conf()[NO_LIMIT],
         **(conf or {}),
     }
     for name, value in settings.items():

@@ -53,7 +53,7 @@ class Case:
 MILLION = 1_000_000
 # A batch of all rows suits Spark's sliding windows best: within it, copies of a key's rows are combined early.
 CASES = {
-    "tumbling": Case(Stream(10_000, 10_000), Share(4 * MILLION, MILLION), Share(1_500_000, 500_000)),
+    "tumbling": Case(Stream(10_000, 10_000), Share(4 * MILLION, 2 * MILLION), Share(4 * MILLION, 2 * MILLION)),
     "sliding-6": Case(Stream(60_000, 10_000), Share(2 * MILLION, MILLION), Share(500_000, 500_000), pairs=2),
     "sliding-60": Case(Stream(60_000, 1_000), Share(2 * MILLION, MILLION), Share(200_000, 200_000)),
     "sliding-600": Case(Stream(600_000, 1_000), Share(2 * MILLION, MILLION), Share(20_000, 20_000), pairs=2),
