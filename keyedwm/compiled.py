@@ -1,8 +1,7 @@
 """One decorator for compiled functions: cached on disk where a cache directory is writable, else compiled per process.
 
 Rule: what it decorates checks its own bounds, as numba does not, and runs without the interpreter lock. The compiler is
-loaded with the first call: planning and committing import the same modules, call none of these, and start in half the
-time.
+loaded with the first call: planning and committing import the same modules, call none of these, and start without it.
 """
 
 from __future__ import annotations
