@@ -22,6 +22,8 @@ from keyedwm.kafka.errors import Code
 from keyedwm.kafka.values import Codec, TopicPartition
 
 NO_TIMESTAMP = -1
+# Spark's two ways to say that another query has written to the same log.
+SPARK_SAW_TWO = r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently"
 MANY = 1_000
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 

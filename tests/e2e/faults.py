@@ -16,7 +16,7 @@ from keyedwm.kafka.transactions import Transaction, lingering
 from keyedwm.testing.proxy import Link
 from tests.e2e.driver import sleep_until
 from tests.e2e.world import LIMIT_S, CampaignError, World
-from tests.tools import cluster_at, wait_until
+from tests.tools import SPARK_SAW_TWO, cluster_at, wait_until
 
 SHORT = "4 seconds"
 
@@ -163,7 +163,7 @@ def duplicate(world: World) -> None:
 
 _FULL = r"No space left|File too large"
 _DAMAGED = r"is damaged"
-_TWICE = r"CONCURRENT_STREAM_LOG_UPDATE|has taken over the ledger|copies of one checkpoint"
+_TWICE = rf"{SPARK_SAW_TWO}|has taken over the ledger|copies of one checkpoint"
 _LOST = r"were not committed before the broker ended them"
 
 FAULTS: Mapping[str, Fault] = {
