@@ -4,6 +4,7 @@
 from keyedwm.spark.aggregate import aggregate
 from keyedwm.spark.conf import recommended_conf
 from keyedwm.spark.source import source
+from keyedwm.spark.start import start_in_turn
 from keyedwm.spark.watermark import with_watermark
 from keyedwm.spark.window_specs import early, session, sliding, tumbling
 from keyedwm.windows.aggregates import (
@@ -35,6 +36,7 @@ __all__ = [
     "session",
     "sliding",
     "source",
+    "start_in_turn",
     "sum",
     "tumbling",
     "with_watermark",

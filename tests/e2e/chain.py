@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyedwm.spark import start_in_turn
 from tests.e2e.pipeline import session
 
 if TYPE_CHECKING:
@@ -45,14 +46,12 @@ def downstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path)
 
 def main(bootstrap: str, topic: str, directory: str, mode: str) -> None:
     spark = session()
-    queries = []
-    for make in (upstream, downstream):
-        writer = make(spark, bootstrap, topic, Path(directory))
-        if mode == "to-the-end":
+    writers = [make(spark, bootstrap, topic, Path(directory)) for make in (upstream, downstream)]
+    if mode == "to-the-end":
+        for writer in writers:
             writer.trigger(availableNow=True).start().awaitTermination()
-        else:
-            queries.append(writer.start())
-    if queries:
+    else:
+        start_in_turn(*writers)
         (Path(directory) / "running").touch()
         spark.streams.awaitAnyTermination()
 

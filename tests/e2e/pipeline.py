@@ -120,7 +120,9 @@ def _copy(spark: SparkSession, directory: Path, wanted: Wanted) -> StreamingQuer
 def _started(rows: DataFrame, directory: Path, wanted: Wanted, name: str, options: Mapping[str, str]) -> StreamingQuery:
     place = {} if wanted.target == "kafka" else {"path": f"{wanted.disk}/{name}"}
     writer = rows.writeStream.format("keyedwm").queryName(name).options(**place, **options, **wanted.options)
-    return writer.option("checkpointLocation", str(directory / f"{name}.checkpoint")).start()
+    from keyedwm.spark import start_in_turn
+
+    return start_in_turn(writer.option("checkpointLocation", str(directory / f"{name}.checkpoint")))[0]
 
 
 QUERIES: Mapping[str, Mapping[str, Callable[[SparkSession, Path, Wanted], StreamingQuery]]] = {

@@ -17,9 +17,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from keyedwm.cli.demo.exact import COUNTS
-from keyedwm.spark import with_watermark
+from keyedwm.spark import start_in_turn, with_watermark
 
 LAG = "3 hours"
 LAG_MS = 10_800_000
@@ -42,11 +43,12 @@ class Queries:
     def running(self) -> Iterator[Mapping[str, StreamingQuery]]:
         """All three, for the time of the `with`."""
         try:
-            yield {
+            writers = {
                 NATIVE: self._write(NATIVE, hourly(self._native_rows(), "timestamp")),
                 KEYEDWM: self._write(KEYEDWM, hourly(with_watermark(self._rows()), "event_time")),
                 EVENTS: self._write(EVENTS, self._rows(), snapshot="barrier"),
             }
+            yield dict(zip(writers, start_in_turn(*writers.values()), strict=True))
         finally:
             for query in self.spark.streams.active:
                 query.stop()
@@ -73,7 +75,7 @@ class Queries:
             .load()
         )
 
-    def _write(self, name: str, rows: DataFrame, snapshot: str = "batch") -> StreamingQuery:
+    def _write(self, name: str, rows: DataFrame, snapshot: str = "batch") -> DataStreamWriter:
         return (
             rows.writeStream.format("keyedwm")
             .option("path", str(self.table(name)))
@@ -81,7 +83,6 @@ class Queries:
             .option("checkpointLocation", str(self.home / "checkpoints" / name))
             .queryName(name)
             .trigger(processingTime=f"{TICK_MS} milliseconds")
-            .start()
         )
 
     def table(self, name: str) -> Path:
