@@ -92,7 +92,7 @@ def highest_by_group(values: Ints, ids: Ints, count: int) -> Ints:
 
 @compiled
 def add_by_span(values: Ints, first: Ints, behind: Ints) -> tuple[Ints, np.bool_]:
-    """The sum of each run: rows enter and leave, each once; and whether a sum left 64 bits."""
+    """The sum of each run: rows leave and enter, each once; and whether a sum left 64 bits."""
     sums = np.empty(first.shape[0], np.int64)
     total, overflow = np.int64(0), np.int64(0)
     low = high = np.int64(0)
@@ -100,14 +100,14 @@ def add_by_span(values: Ints, first: Ints, behind: Ints) -> tuple[Ints, np.bool_
         if first[at] >= high:
             low = high = first[at]
             total = np.int64(0)
+        while low < first[at]:  # before any row enters: both together may leave 64 bits though neither run does
+            total -= values[low]
+            low += 1
         while high < behind[at]:
             entered = total + values[high]
             overflow |= (total ^ entered) & (values[high] ^ entered)
             total = entered
             high += 1
-        while low < first[at]:
-            total -= values[low]
-            low += 1
         sums[at] = total
     return sums, overflow < 0
 
