@@ -27,11 +27,11 @@ _ORDER, _MISSING = number("order"), number("missing")
 def extreme(name: str, found: pa.DataType, *, highest: bool) -> Kind:
     """min or max over a column of this type; OptionError if the type has no order."""
     types = pa.types
+    if not is_sortable(found):
+        raise OptionError(f"{'max' if highest else 'min'}({name}): values of type {found} have no order")
     is_small = types.is_integer(found) and not types.is_uint64(found)
     if is_small or types.is_temporal(found) or types.is_float32(found) or types.is_float64(found):
         return NumberExtreme(found, highest)
-    if not is_sortable(found):
-        raise OptionError(f"{'max' if highest else 'min'}({name}): values of type {found} have no order")
     return RankedExtreme(found, highest)
 
 

@@ -6,6 +6,8 @@ stand in order of frame (or start).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +40,7 @@ def combine_rows(plan: Plan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
             f"an event time in {plan.time!r} lies between {times.min()} and {times.max()} ms, farther from 1970 than "
             f"{_FARTHEST_MS} ms; is its unit right?"
         )
-    keys = [contiguous(batch[name]) for name in plan.by]
+    keys = [_as_key(contiguous(batch[name])) for name in plan.by]
     numbers = row_groups(keys, len(times))
     if isinstance(plan.window, Session):
         groups, first, interval = _session_groups(plan.window, numbers, times)
@@ -64,6 +66,14 @@ def millis(times: pa.Array) -> Ints:
     if unit == "s":
         return ticks * _UNITS[unit]
     return ticks if unit == "ms" else ticks // _UNITS[unit]
+
+
+def _as_key(values: pa.Array) -> pa.Array:
+    """Floats as Spark groups them: -0.0 is 0.0, and all NaN are one."""
+    if not pa.types.is_floating(values.type):
+        return values
+    plain = pc.add(values, pa.scalar(0.0, values.type))
+    return pc.if_else(pc.is_nan(plain), pa.scalar(math.nan, values.type), plain)
 
 
 def _frame_groups(window: Sliding, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:

@@ -217,6 +217,12 @@ class Plan:
             raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")
         for name in (*self.by, self.time, *self.order):
             column_type(self.schema, name)
+        for name in self.by:
+            if pa.types.is_nested(self.type_of(name)):
+                raise OptionError(
+                    f"the key column {name!r} is of type {self.type_of(name)}, which cannot be a key: take its parts, "
+                    f"or a text of it"
+                )
 
     def _check_time(self) -> None:
         found = column_type(self.schema, self.time)
