@@ -55,7 +55,9 @@ def wrong(name: str, value: str, right: str) -> OptionError:
 
 def duration_ms(name: str, value: str) -> int:
     """Parse a Spark interval string (`10 seconds`, `1 hour 30 minutes`, `500ms`) into whole milliseconds."""
-    text = value.strip().lower().removeprefix("interval ")
+    text = str(
+        value
+    ).strip()  # a number in a call from Python is refused as one in an option is.lower().removeprefix("interval ")
     at, total = 0, 0.0
     while at < len(text):
         part = _PART.match(text, at)
@@ -71,10 +73,10 @@ def duration_ms(name: str, value: str) -> int:
 def choice(name: str, value: str, kind: type[E]) -> E:
     """Return the member of `kind` whose value equals `value`, ignoring case."""
     for member in kind:
-        if str(member.value).lower() == value.strip().lower():
+        if str(member.value).lower() == str(value).strip().lower():
             return member
     allowed = ", ".join(str(m.value) for m in kind)
-    hint = nearest(value, [str(m.value) for m in kind])
+    hint = nearest(str(value), [str(m.value) for m in kind])
     raise wrong(name, value, f"one of {allowed} is wanted" + (f"; did you mean {hint}?" if hint else ""))
 
 

@@ -18,7 +18,7 @@ from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.round import EMITTED, Placing
 from keyedwm.spark.source import Source, ship_source
 from keyedwm.spark.staged_rows import ship_rows
-from keyedwm.windows.aggregates import AggregateSpec
+from keyedwm.windows.aggregates import AggregateSpec, check_aggregate
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import Early, LatePolicy, Plan, Session, Sliding
 from keyedwm.windows.shipping import TIME
@@ -59,6 +59,9 @@ def aggregate(
     millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.
     Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    _check_kinds(keys, window, aggs, early)
+    _check_names((*keys, *aggs))
     asked = {
         "window": window,
         "aggregates": tuple(aggs.items()),
@@ -69,8 +72,6 @@ def aggregate(
         "early": early,
         "accumulating": accumulating,
     }
-    keys = (by,) if isinstance(by, str) else tuple(by)
-    _check_names((*keys, *aggs))
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")
     ids = bucket_ids(_bucket_count(spark, keys, buckets))
@@ -98,6 +99,19 @@ def _wired(shipped: DataFrame, plan: Plan, placing: Placing) -> DataFrame:
     )
     told = [F.sum(metric).alias(metric) for metric in ("late_rows", "timeless_rows", "frames", "state_bytes")]
     return emitted.observe(placing.name, *told).mapInArrow(Unpack(output), from_arrow_schema(output))
+
+
+def _check_kinds(keys: Sequence[object], window: object, aggs: Mapping[str, object], early: object) -> None:
+    """Refuse what is Spark's: its functions of the same names make columns, not windows and aggregates of ours."""
+    for key in keys:
+        if not isinstance(key, str):
+            raise OptionError(f"aggregate: by={key!r}: the names of columns are wanted; compute others before")
+    if not isinstance(window, (Sliding, Session)):
+        raise OptionError(f"aggregate: window={window!r}: keyedwm.spark's tumbling, sliding or session is wanted")
+    for name, spec in aggs.items():
+        check_aggregate(name, spec)
+    if early is not None and not isinstance(early, Early):
+        raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is wanted")
 
 
 def _check_names(names: Sequence[str]) -> None:

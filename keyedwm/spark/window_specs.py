@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keyedwm.core.options import choice, duration_ms
+from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.sessions import Touching
 from keyedwm.windows.plan import Early, Session, Sliding
 
@@ -32,5 +32,11 @@ def session(gap: str, touching: str = "merge") -> Session:
 
 
 def early(rows: int | None = None, every: str | None = None) -> Early:
-    """Panes before the watermark: after `rows` new rows of a window, after `every` of wall-clock time, or both."""
-    return Early(rows=rows, every_ms=None if every is None else duration_ms("every", every))
+    """Panes before the watermark: after `rows` new rows of a window, after `every` of wall-clock time, or both.
+
+    Raises OptionError without either, and unless both are above 0.
+    """
+    return Early(
+        rows=None if rows is None else whole("rows", str(rows)),
+        every_ms=None if every is None else duration_ms("every", every),
+    )

@@ -50,6 +50,10 @@ class _Spec:
     function: str
     column: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.function != "count" or self.column is not None:
+            _check_column(self.function, self.column)
+
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> Kind:
         """See AggregateSpec."""
         if self.column is None:
@@ -140,6 +144,9 @@ class Aggregate:
     finish: Callable[[object], object] = _same
     single_stage: bool = False
 
+    def __post_init__(self) -> None:
+        _check_column("Aggregate", self.column)
+
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> Kind:
         """See AggregateSpec."""
         found = column_type(schema, self.column)
@@ -162,8 +169,29 @@ class Aggregate:
         return f"Aggregate({self.column}: {names}; {self.single_stage})"
 
 
+def check_aggregate(name: str, spec: object) -> None:
+    """Raise OptionError unless the result column `name` is given an aggregate of this module."""
+    if not isinstance(spec, (_Spec, Aggregate)):
+        raise OptionError(
+            f"the result column {name!r} is given {spec!r}: an aggregate of keyedwm.spark is wanted, such as count()"
+        )
+
+
+def _check_column(function: str, column: object) -> None:
+    if not isinstance(column, str):
+        raise OptionError(f"{function}({column!r}): the name of a column is wanted, as text")
+
+
 def _cannot(_one: object, _other: object) -> object:
     raise OptionError("a single-stage aggregate combines nothing")
+
+
+def _approx_count_distinct(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> Kind:
+    if not is_sortable(found):
+        raise OptionError(
+            f"approx_count_distinct({name}) needs plain values, not {found}; take its parts, or a text of it"
+        )
+    return ApproximateDistinct()
 
 
 def _sum(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> Kind:
@@ -211,5 +239,5 @@ _BINDERS: dict[str, Callable[[str, pa.DataType, tuple[pa.DataType, ...]], Kind]]
     "first": lambda name, found, order: _edge(name, found, order, is_last=False),
     "last": lambda name, found, order: _edge(name, found, order, is_last=True),
     "collect": _collect,
-    "approx_count_distinct": lambda *_: ApproximateDistinct(),
+    "approx_count_distinct": _approx_count_distinct,
 }

@@ -44,6 +44,15 @@ CALLS = {
     "option gap: '-5 seconds' is wrong": lambda _: session("-5 seconds"),
     "option touching: 'merged' is wrong": lambda _: session("5 seconds", touching="merged"),
     "a number of rows, an interval, or both": lambda _: early(),
+    "option size: 10 is wrong": lambda _: tumbling(10),
+    "option rows: 'many' is wrong": lambda _: early(rows="many"),
+    "option late: None is wrong": lambda df: aggregate(df, "k", TEN, N, late=None),
+    "by=Column<'k'>: the names of columns": lambda df: aggregate(df, [F.col("k")], TEN, N),
+    "tumbling, sliding or session is wanted": lambda df: aggregate(df, "k", F.window("event_time", "1 second"), N),
+    "column 'n' is given Column<'count(": lambda df: aggregate(df, "k", TEN, {"n": F.count("*")}),
+    "sum(Column<'n'>): the name of a column": lambda df: aggregate(df, "k", TEN, {"n": sum(F.col("n"))}),
+    "early='10 seconds': keyedwm.spark.early": lambda df: aggregate(df, "k", TEN, N, early="10 seconds"),
+    "which cannot be a key": lambda df: aggregate(df.withColumn("k", F.array("k")), "k", TEN, N),
     "recommended_conf(cores=0)": lambda _: recommended_conf(cores=0),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from keyedwm.windows import aggregates as agg
 from keyedwm.windows.operator import operator_of
 from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import Early, Plan, Session, Sliding, tumbling
-from tests.windows.streams import SCHEMA, plan_of
+from tests.windows.streams import PRODUCT, SCHEMA, plan_of
 
 WINDOW = tumbling(10)
 
@@ -54,6 +56,8 @@ def summed(column, values, kind, aggregate=agg.sum):
         (lambda: plan_of(Session(5), late_rule=LateRule.FRAME), "sessions have no frames"),
         (lambda: plan_of(WINDOW, aggregates=(("a", agg.sum("s")),)), r"sum\(s\) needs numbers .*, not string; cast"),
         (lambda: plan_of(WINDOW, aggregates=(("a", agg.avg("s")),)), r"avg\(s\) needs whole numbers or floats"),
+        (lambda: agg.sum(None), r"sum\(None\): the name of a column is wanted"),
+        (lambda: replace(PRODUCT, column=7), r"Aggregate\(7\): the name of a column is wanted"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_with_the_fix(build, sentence):
@@ -95,6 +99,25 @@ def test_an_event_time_in_the_wrong_unit_is_refused():
         combine_rows(plan, pa.table([[1, 1_700_000_000_000_000_000]], schema=schema))
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_float_keys_are_grouped_as_spark_groups_them(kind):
+    schema = pa.schema({"t": pa.int64(), "k": kind})
+    plan = Plan(schema=schema, by=("k",), window=WINDOW, aggregates=(("rows", agg.count()),), time="t")
+    keys = pa.array([0.0, -0.0, math.nan, -math.nan, None], kind)
+    made = combine_rows(plan, pa.table([[0] * 5, keys], schema=schema))
+    assert str(made["k"].to_pylist()) == "[0.0, nan, None]"
+    assert made["__rows"].to_pylist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct({"a": pa.int64()}), pa.map_(pa.string(), pa.int8())])
+def test_nested_values_are_no_keys_and_are_not_told_apart(kind):
+    schema = pa.schema({"time": pa.int64(), "v": kind})
+    with pytest.raises(OptionError, match=r"the key column 'v' is of type .*, which cannot be a key"):
+        Plan(schema=schema, by=("v",), window=WINDOW, aggregates=(("n", agg.count()),), time="time")
+    with pytest.raises(OptionError, match=r"approx_count_distinct\(v\) needs plain values, not"):
+        summed("v", [], kind, agg.approx_count_distinct)
+
+
 def test_nested_values_have_no_order():
     nested = pa.list_(pa.int64())
     with pytest.raises(OptionError, match=r"min\(v\): values of type list<.*> have no order"):
@@ -125,6 +148,14 @@ def test_a_sum_that_leaves_64_bits_is_refused():
     assert summed("n", [2**62, 2**62 - 1], pa.int64()) == [2**63 - 1]
     with pytest.raises(InputError, match="the sum of 'n' leaves 64 bits in one window; cast the column to double"):
         summed("n", [2**62, 2**62], pa.int64())
+
+
+def test_overlapping_windows_that_close_together_are_not_added_up():
+    schema = pa.schema({"t": pa.int64(), "n": pa.int64()})
+    plan = Plan(schema=schema, by=(), window=Sliding(20, 10), aggregates=(("sum", agg.sum("n")),), time="t")
+    operator = operator_of(plan)
+    operator.take(combine_rows(plan, pa.table([[0, 10, 20], [2**61 + 2**60] * 3], schema=schema)))
+    assert operator.advance(100)["sum"].to_pylist() == [3 * 2**60, 6 * 2**60, 6 * 2**60, 3 * 2**60]
 
 
 def test_decimals_add_up_exactly():
