@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -58,10 +57,12 @@ def bucket_of(columns: Sequence[pa.ChunkedArray], rows: int, count: int) -> NDAr
 
 def _hashes(column: pa.ChunkedArray) -> NDArray[np.uint64]:
     """Hash one column; equal values hash alike, and every distinct value is hashed once."""
+    from pandas.util import hash_array  # a fifth of a second that a planner, which hashes nothing, need not spend
+
     values = column.combine_chunks()
     if pa.types.is_integer(values.type) or pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type):
         plain = _integers(values)
-        hashes = pd.util.hash_array(plain)
+        hashes = hash_array(plain)
     else:
         if pa.types.is_decimal(values.type):
             values = values.cast(pa.string())
@@ -69,7 +70,7 @@ def _hashes(column: pa.ChunkedArray) -> NDArray[np.uint64]:
         words = coded.dictionary.to_numpy(zero_copy_only=False)
         if words.dtype.kind == "f":
             words = words + 0.0  # -0.0 is the same key as 0.0
-        of_word = np.append(pd.util.hash_array(words, categorize=False), _NULL_HASH)
+        of_word = np.append(hash_array(words, categorize=False), _NULL_HASH)
         hashes = of_word[pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False)]
     if values.null_count:
         hashes = np.where(values.is_valid().to_numpy(zero_copy_only=False), hashes, _NULL_HASH)
