@@ -12,6 +12,7 @@ from pathlib import Path
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import duration_ms, wrong
 from keyedwm.kafka.config import ClientConfig
+from pyspark_wm_sink.places import local_directory
 
 EXACTLY_ONCE_NAMES = ("ledger", "transactionalIdPrefix", "transactionTimeout")
 KAFKA_NAMES = ("topic", *EXACTLY_ONCE_NAMES)
@@ -78,16 +79,13 @@ def _timeout_ms(value: str) -> int:
 
 
 def _ledger(given: Mapping[str, str]) -> Path | None:
-    """Return the ledger's directory: as given, or under the checkpoint."""
-    for name, shown, below in (("ledger", "ledger", ""), ("checkpointlocation", "checkpointLocation", "keyedwm")):
-        if name not in given:
-            continue
-        place = given[name].strip()
-        if place.startswith("file:"):
-            place = "/" + place.removeprefix("file:").lstrip("/")
-        if not place or "://" in place:
-            raise wrong(
-                shown, given[name], "the sink needs a directory that the driver can write durably: give one as ledger"
-            )
-        return Path(place).absolute() / below
-    return None
+    """Return the ledger's directory: as given, or under the checkpoint where that is a directory of this machine."""
+    if "ledger" in given:
+        place = given["ledger"].strip()
+        directory = local_directory(place) if place else None
+        if directory is None:
+            raise wrong("ledger", given["ledger"], "a directory is wanted that the driver can write durably")
+        return directory
+    checkpoint = given.get("checkpointlocation", "").strip()
+    directory = local_directory(checkpoint) if checkpoint else None
+    return None if directory is None else directory / "keyedwm"

@@ -101,8 +101,8 @@ def kafka_publication(
     if keeps_ledger and target.ledger is None:
         what = "exactly-once to Kafka writes its decisions" if exactly_once else "controlRows=inline writes its state"
         raise OptionError(
-            f"option ledger is missing: {what} into a directory; set ledger, or checkpointLocation as an option of "
-            f"this write"
+            f"option ledger is missing: {what} into a directory of the driver; set ledger, or a local "
+            f"checkpointLocation as an option of this write"
         )
     cluster = shared(target.client)
     if target.topic is not None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.kafka_options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
+from pyspark_wm_sink.places import local_directory
 
 STORAGE = "storage."
 _SPARK = ("checkpointLocation", "queryName")
@@ -109,13 +109,14 @@ def _columns(value: str) -> tuple[str, ...]:
 
 
 def _location(path: str) -> str:
-    """Return an address as it stands, and a local directory as an absolute path: workers may run elsewhere."""
+    """Return an address as it stands, and a local directory as an absolute path."""
     path = path.strip()
     if not path:
         raise OptionError(
             "option path is missing: the directory or address of the Delta table is wanted "
             "(or kafka.bootstrap.servers and topic, to write to Kafka)"
         )
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
-    return path if "://" in path else str(Path(path).absolute())
+    local = local_directory(path)
+    if local is None and "://" not in path:
+        raise wrong("path", path, "a directory of this machine is wanted, or an address such as s3://bucket/table")
+    return path if local is None else str(local)

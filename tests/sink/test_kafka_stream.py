@@ -200,7 +200,7 @@ def test_without_a_checkpoint_option_the_ledger_is_asked_for(spark, kafka, topic
 
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}
     schema = StructType().add("value", StringType())
-    with pytest.raises(OptionError, match=r"option ledger is missing: .* or checkpointLocation as an option"):
+    with pytest.raises(OptionError, match=r"option ledger is missing: .* or a local checkpointLocation as an option"):
         stream_writer(options, schema, overwrite=False)
     with pytest.raises(OptionError, match="save mode overwrite"):
         batch_writer(options, schema, overwrite=True)

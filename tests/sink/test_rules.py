@@ -51,8 +51,10 @@ KAFKA = {"kafka.bootstrap.servers": "h:1"}
         ({**KAFKA, "topic": " "}, "option topic: ' ' is wrong; the name of a topic is wanted"),
         ({**KAFKA, "transactionTimeout": "soon"}, "option transactionTimeout: 'soon' is wrong; a duration such as"),
         ({**KAFKA, "transactionTimeout": "60 days"}, "more than 0 and at most 2147483647 ms is wanted"),
-        ({**KAFKA, "ledger": "s3://b/l"}, "option ledger: 's3://b/l' is wrong; the sink needs a directory that the"),
-        ({**KAFKA, "checkpointLocation": "s3://b/l"}, "option checkpointLocation: 's3://b/l' is wrong"),
+        ({**KAFKA, "ledger": "s3://b/l"}, "option ledger: 's3://b/l' is wrong; a directory is wanted that the driver"),
+        ({**KAFKA, "ledger": "hdfs:/l"}, "option ledger: 'hdfs:/l' is wrong"),
+        ({**KAFKA, "ledger": " "}, "option ledger: ' ' is wrong"),
+        ({"path": "dbfs:/t"}, "option path: 'dbfs:/t' is wrong; a directory of this machine is wanted, or an address"),
         (
             {**KAFKA, "guarantee": "at-least-once", "Ledger": "l"},
             "option ledger has no effect with guarantee=",
@@ -84,6 +86,15 @@ def test_option_names_are_case_insensitive_and_storage_settings_pass_through(tmp
 )
 def test_an_address_stays_and_a_local_path_becomes_absolute(given, location):
     assert SinkOptions.parse({"path": given}).target.path == location
+
+
+@pytest.mark.parametrize("checkpoint", ["s3://b/c", "hdfs:/c", "abfss://b@h/c"])
+def test_a_checkpoint_elsewhere_is_no_place_for_a_ledger_and_hinders_nobody_who_keeps_none(checkpoint):
+    given = {**KAFKA, "topic": "t", "checkpointLocation": checkpoint}
+    assert SinkOptions.parse({**given, "guarantee": "at-least-once"}).target.ledger is None
+    assert str(SinkOptions.parse({**given, "ledger": "file:/l"}).target.ledger) == "/l"
+    with pytest.raises(OptionError, match=r"option ledger is missing: .* a local checkpointLocation"):
+        stream_writer(given, StructType().add("value", StringType()), overwrite=False)
 
 
 def test_barrier_snapshots_need_the_control_column(tmp_path):
