@@ -59,11 +59,12 @@ def check_columns(by: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
                 f"column {name} has type {kind}, which cannot partition a table: text, whole numbers, "
                 f"booleans, dates and timestamps can"
             )
-    if len(set(by)) < len(by) or len(by) == len(schema):
+    columns = tuple(spelled[name.lower()] for name in by)
+    if len(set(columns)) < len(columns) or len(columns) == len(schema):
         raise OptionError(
             f"option partitionBy: {', '.join(by)} must be different columns, and one column at least must be left"
         )
-    return tuple(spelled[name.lower()] for name in by)
+    return columns
 
 
 def _has_words(kind: pa.DataType) -> bool:
@@ -81,5 +82,6 @@ def _worded(value: pa.Scalar) -> str | None:
     if isinstance(found, bool):
         return str(found).lower()
     if pa.types.is_timestamp(value.type):
-        return found.strftime("%Y-%m-%d %H:%M:%S.%f")
+        # Not strftime: it may write the year 1 as "1", which Spark does not read.
+        return found.replace(tzinfo=None).isoformat(" ", "microseconds")
     return str(found)

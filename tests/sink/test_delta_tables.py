@@ -79,6 +79,11 @@ def test_rows_of_a_partition_stay_in_order_and_none_gets_lost():
     assert directory_of({"a": "x/../y", "b": None}) == "a=x_.._y/b=__HIVE_DEFAULT_PARTITION__/"
 
 
+def test_a_timestamp_is_worded_with_all_digits_of_its_year():
+    rows = pa.table({"at": pa.array([at(1, 1)], pa.timestamp("us", "UTC")), "n": [1]})
+    assert [values for values, _ in partitions_of(rows, ["at"])] == [("0001-01-01 12:00:00.000001",)]
+
+
 def test_more_partitions_than_open_files_lose_nothing(spark, table):
     frame = spark.range(0, 300, 1, 1).selectExpr("id", "id % 150 as part")
     frame.write.format("keyedwm").mode("append").options(path=str(table), partitionBy="part").save()
@@ -95,6 +100,7 @@ def test_more_partitions_than_open_files_lose_nothing(spark, table):
         ("price", "column price has type decimal128(5, 2), which cannot partition a table"),
         ("topic,", "option partitionBy: 'topic,' is wrong"),
         ("topic,topic", "must be different columns"),
+        ("topic,TOPIC", "must be different columns"),
     ],
 )
 def test_what_cannot_partition_a_table_is_refused(spark, feed, drain, table, partition_by, said):
