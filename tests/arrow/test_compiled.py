@@ -22,7 +22,7 @@ def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says
 
 
 def test_a_process_that_plans_or_commits_loads_neither_the_compiler_nor_pandas():
-    modules = "pyspark_wm_source.planner, pyspark_wm_source.staging, pyspark_wm_sink.kafka_writer, pyspark_wm_sink.writer"
-    source = f"import sys, keyedwm.spark.bucket, {modules}; print([m for m in ('numba', 'pandas') if m in sys.modules])"
+    modules = "keyedwm.spark.bucket, pyspark_wm_source.staging, pyspark_wm_sink.kafka_writer, pyspark_wm_sink.writer"
+    source = f"import sys, {modules}; print([heavy for heavy in ('numba', 'pandas') if heavy in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
