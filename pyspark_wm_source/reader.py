@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import AXIS_KEY, WATERMARK
-from keyedwm.worker import settle_worker
+from keyedwm.worker import settle_planner, settle_worker
 from pyspark_wm_source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         """Plan the next batch, or return `start` itself when nothing is new."""
-        return self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
+        end = self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
+        settle_planner()
+        return end
 
     def reportLatestOffset(self) -> dict | None:
         """Return what Spark's progress shows as `latestOffset`: log ends (`offsets`) and who holds the watermark."""
