@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -89,13 +89,17 @@ def axes_of(given: Mapping[str, str]) -> dict[str, Axis]:
     """Read the axes (options in lower case): one without a name, or those of `watermarks` by name, in key order."""
     text = given.get("watermarks")
     if text is None:
-        return {"": _axis(0, given, given)}
+        _refuse_needless(given, [given])
+        return {"": _axis(0, given)}
     axes: dict[str, Axis] = {}
+    settings_of_all = []
     for name, settings in _named(text).items():
         refuse_unknown(settings, ("key", *AXIS_OPTIONS), side=f"source's option watermarks, axis {name}")
         own = {option.lower(): str(value) for option, value in settings.items()}
-        beside = {option: value for option, value in given.items() if option not in own}
-        axes[name] = _axis(_key(name, settings), {**beside, **own}, own)
+        settings_of_all.append({**given, **own})
+        _refuse_needless(own, settings_of_all[-1:])
+        axes[name] = _axis(_key(name, settings), settings_of_all[-1])
+    _refuse_needless(given, settings_of_all)
     keys = [axis.config.key for axis in axes.values()]
     if len(set(keys)) < len(keys):
         raise OptionError(f"option watermarks: two axes have the same key ({sorted(keys)}); give each its own")
@@ -125,14 +129,10 @@ def _key(name: str, settings: Mapping[str, Any]) -> int:
     return key
 
 
-def _axis(key: int, given: Mapping[str, str], own: Mapping[str, str]) -> Axis:
-    """Build one axis; `own`: the settings in which a needless one is a mistake rather than another axis's business."""
-    policy = choice("watermarkPolicy", given.get("watermarkpolicy", _PolicyName.FIXED_LAG.value), _PolicyName)
-    throttle = choice("watermarkThrottle", given.get("watermarkthrottle", _ThrottleName.BATCH.value), _ThrottleName)
+def _axis(key: int, given: Mapping[str, str]) -> Axis:
+    policy, throttle = _policy(given), _throttle(given)
     build_policy, policy_takes = _POLICIES[policy]
     build_throttle, throttle_takes = _THROTTLES[throttle]
-    _refuse_needless(own, "watermarkPolicy", policy, {n: takes for n, (_, takes) in _POLICIES.items()})
-    _refuse_needless(own, "watermarkThrottle", throttle, {n: takes for n, (_, takes) in _THROTTLES.items()})
     unit = choice("eventTimeUnit", given.get("eventtimeunit", Unit.MILLISECONDS.value), Unit)
     return Axis(
         config=AxisConfig(
@@ -142,6 +142,14 @@ def _axis(key: int, given: Mapping[str, str], own: Mapping[str, str]) -> Axis:
         ),
         event_time=EventTime.parse(given.get("eventtime", "timestamp"), unit),
     )
+
+
+def _policy(given: Mapping[str, str]) -> _PolicyName:
+    return choice("watermarkPolicy", given.get("watermarkpolicy", _PolicyName.FIXED_LAG.value), _PolicyName)
+
+
+def _throttle(given: Mapping[str, str]) -> _ThrottleName:
+    return choice("watermarkThrottle", given.get("watermarkthrottle", _ThrottleName.BATCH.value), _ThrottleName)
 
 
 def _durations(given: Mapping[str, str], by: str, chosen: Enum, takes: Mapping[str, str | None]) -> list[int]:
@@ -156,8 +164,18 @@ def _durations(given: Mapping[str, str], by: str, chosen: Enum, takes: Mapping[s
     return found
 
 
-def _refuse_needless(own: Mapping[str, str], by: str, chosen: Enum, all_take: Mapping[Any, Mapping[str, Any]]) -> None:
-    for name in sorted({option for takes in all_take.values() for option in takes} - set(all_take[chosen])):
+def _refuse_needless(own: Mapping[str, str], axes: Sequence[Mapping[str, str]]) -> None:
+    """Refuse an option of `own` that no axis has a use for; axes: the settings of each."""
+    _refuse_needless_by("watermarkPolicy", own, [_policy(axis) for axis in axes], _POLICIES)
+    _refuse_needless_by("watermarkThrottle", own, [_throttle(axis) for axis in axes], _THROTTLES)
+
+
+def _refuse_needless_by(
+    by: str, own: Mapping[str, str], chosen: Sequence[Enum], all_take: Mapping[Any, tuple[Any, Mapping[str, Any]]]
+) -> None:
+    of_use = {option for one in chosen for option in all_take[one][1]}
+    for name in sorted({option for _, takes in all_take.values() for option in takes} - of_use):
         if name.lower() in own:
-            users = " or ".join(str(other.value) for other, takes in all_take.items() if name in takes)
-            raise OptionError(f"option {name} has no effect with {by}={chosen.value}: leave it out, or choose {users}")
+            found = " and ".join(sorted({str(one.value) for one in chosen}))
+            users = " or ".join(str(other.value) for other, (_, takes) in all_take.items() if name in takes)
+            raise OptionError(f"option {name} has no effect with {by}={found}: leave it out, or choose {users}")

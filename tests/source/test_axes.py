@@ -77,11 +77,22 @@ def test_a_throttle_takes_its_own_options(options: dict[str, str], throttle: obj
         ({"watermarks": '{"a": {}}'}, "axis a has key None"),
         ({"watermarks": '{"a": {"key": 1}, "b": {"key": 1}}'}, "two axes have the same key"),
         ({"watermarks": '{"a": {"key": 1, "lag": "1s"}}'}, "option lag is unknown .* axis a"),
+        ({"watermarks": '{"a": {"key": 1, "frameSize": "1s"}}'}, "option frameSize has no effect with .*=batch"),
+        (
+            {"watermarks": '{"a": {"key": 1}, "b": {"key": 2, "watermarkPolicy": "none"}}', "watermarkDelay": "1s"},
+            "option watermarkDelay has no effect with watermarkPolicy=fixedLag and none: .* choose lagAndDelay",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         read(**options)
+
+
+def test_an_option_beside_the_axes_need_be_of_use_to_one_of_them_only() -> None:
+    watermarks = {"a": {"key": 0}, "b": {"key": 1, "watermarkPolicy": "lagAndDelay"}}
+    axes = read(watermarks=json.dumps(watermarks), watermarkDelay="1s")
+    assert [axis.config.policy for axis in axes.values()] == [FixedLag(0), LagAndDelay(0, 1_000)]
 
 
 def test_axes_come_in_key_order_and_take_what_they_lack_from_beside() -> None:
