@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole
+from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole, wrong
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.values import Isolation
@@ -190,6 +190,8 @@ def _refuse_kafka(kafka: Mapping[str, str]) -> None:
             raise OptionError(f"option kafka.{name} is set by the source itself: leave it out (Spark refuses it too)")
     if not kafka.get("bootstrap.servers", "").strip():
         raise OptionError("option kafka.bootstrap.servers is missing: a comma list of host:port is wanted")
+    if not kafka.get("group.id", "-").strip():
+        raise wrong("kafka.group.id", kafka["group.id"], "the name of a consumer group is wanted")
 
 
 def _count(given: Mapping[str, str], name: str) -> int | None:

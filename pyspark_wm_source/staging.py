@@ -19,7 +19,7 @@ from keyedwm.arrow.rows import ControlRow, Events, RowBuilder, grouped
 from keyedwm.core.errors import OptionError
 from keyedwm.core.field import Field
 from keyedwm.core.late import LateRule
-from keyedwm.core.options import wrong
+from keyedwm.core.options import choice, wrong
 from keyedwm.core.sessions import Touching
 from keyedwm.windows.aggregates import AggregateSpec, aggregate_of
 from keyedwm.windows.buckets import bucket_ids
@@ -85,23 +85,17 @@ class Stage:
                     f"option {name} is missing: {', '.join(STAGE_OPTIONS)} go together, as keyedwm.spark.aggregate "
                     f"over keyedwm.spark.source writes them"
                 )
-        frame, by, texts = (_object(name, given[name]) for name in STAGE_OPTIONS)
-        try:
-            axis, buckets, late_rule = frame["axis"], frame["buckets"], LateRule(frame["late_rule"])
-            window = (
-                Session(frame["gap_ms"], Touching(frame["touching"]))
-                if "gap_ms" in frame
-                else Sliding(frame["size_ms"], frame["size_ms"], frame["offset_ms"])
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise wrong("frame", given["frame"], f"{error} is missing or wrong") from error
-        if axis not in axes:
-            raise wrong("frame", given["frame"], f"axis must be one of {', '.join(axes)}")
+        frame = _frame(given["frame"], axes)
+        by, texts = (_texts(name, given[name]) for name in STAGE_OPTIONS[1:])
+        if "gap_ms" in frame:
+            window: Sliding | Session = Session(frame["gap_ms"], choice("frame", frame["touching"], Touching))
+        else:
+            window = Sliding(frame["size_ms"], frame["size_ms"], frame["offset_ms"])
         specs = {name: aggregate_of(text) for name, text in texts.items()}
         readers = read_fields(by, specs.values(), columns)
         plan = Plan(
             schema=plan_schema(readers), by=tuple(by), window=window, aggregates=tuple(specs.items()), time=TIME,
-            order=HIDDEN_ORDER, late_rule=late_rule,
+            order=HIDDEN_ORDER, late_rule=choice("frame", frame["late_rule"], LateRule),
         ).trimmed()  # fmt: skip
         used = {name: readers[name] for name in plan.columns if name != TIME}
         names = {reader.field.column for reader in used.values()}
@@ -109,8 +103,8 @@ class Stage:
             plan=replace(plan, schema=plan_schema(used)),
             readers=used,
             columns=pa.schema([field for field in columns if field.name in names]),
-            axis=axis,
-            buckets=buckets,
+            axis=frame["axis"],
+            buckets=frame["buckets"],
         )
 
     @cached_property
@@ -156,6 +150,27 @@ class StagedRows(RowBuilder):
         """Keep control rows."""
         self.control(control_rows)
         return events
+
+
+def _frame(text: str, axes: Sequence[str]) -> dict[str, Any]:
+    frame = _object("frame", text)
+    window = ("gap_ms", "touching") if "gap_ms" in frame else ("size_ms", "offset_ms")
+    names = ("axis", "buckets", "late_rule", *window)
+    if set(frame) != set(names):
+        raise wrong("frame", text, f"it must have {', '.join(names)} and nothing else")
+    numbers = [frame[name] for name in names if name == "buckets" or name.endswith("_ms")]
+    if not all(type(number) is int for number in numbers) or frame["buckets"] < 1:
+        raise wrong("frame", text, "a whole number of buckets from 1 up is wanted, and whole milliseconds")
+    if frame["axis"] not in axes:
+        raise wrong("frame", text, f"axis must be one of {', '.join(map(repr, axes))}")
+    return frame
+
+
+def _texts(name: str, text: str) -> dict[str, str]:
+    parsed = _object(name, text)
+    if not all(isinstance(value, str) for value in parsed.values()):
+        raise wrong(name, text, "a JSON object of texts is wanted")
+    return parsed
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def topics_of(options: Mapping[str, str]) -> Topics:
             raise wrong("subscribePattern", value, f"it is no regular expression: {e}") from None
         return Topics(pattern=value)
     parsed = _json("assign", value)
-    if not parsed or not all(isinstance(ps, list) and all(isinstance(p, int) for p in ps) for ps in parsed.values()):
+    if not parsed or not all(isinstance(ps, list) and ps and all(map(_is_whole, ps)) for ps in parsed.values()):
         raise wrong("assign", value, 'JSON such as {"topic": [0, 1]} is wanted')
     return Topics(assigned={t: tuple(sorted(set(ps))) for t, ps in sorted(parsed.items())})
 
@@ -113,14 +113,14 @@ def bound_of(options: Mapping[str, str], side: str) -> Bound:
     if (stamp := options.get(f"{side}timestamp")) is not None:
         return Bound(side=side, timestamp_ms=whole(f"{side}Timestamp", stamp, at_least=0), no_match=no_match)
     if (stamps := options.get(f"{side}offsetsbytimestamp")) is not None:
-        listed = _partition_map(f"{side}OffsetsByTimestamp", stamps)
+        listed = _partition_map(f"{side}OffsetsByTimestamp", stamps, least=0)
         return Bound(side=side, timestamps_ms=listed, no_match=no_match)
     value = options.get(f"{side}offsets")
     if value is None:
         return Bound(side=side)
     if value.strip().lower() in {"earliest", "latest"}:
         return Bound(side=side, word=EARLIEST if value.strip().lower() == "earliest" else LATEST)
-    return Bound(side=side, offsets=_partition_map(f"{side}Offsets", value))
+    return Bound(side=side, offsets=_partition_map(f"{side}Offsets", value, least=EARLIEST))
 
 
 def refuse_word(bound: Bound, refused: int) -> None:
@@ -135,17 +135,22 @@ def refuse_word(bound: Bound, refused: int) -> None:
                 raise OptionError(f"option {name}: {topic}-{partition} has {refused} ({word}), not for a batch read")
 
 
-def _partition_map(name: str, value: str) -> dict[str, dict[int, int]]:
+def _partition_map(name: str, value: str, *, least: int) -> dict[str, dict[int, int]]:
     parsed = _json(name, value)
-    right = 'JSON such as {"topic": {"0": 23, "1": -2}} is wanted'
+    right = f'JSON such as {{"topic": {{"0": 23, "1": {least}}}}} is wanted, no number below {least}'
     out: dict[str, dict[int, int]] = {}
     for topic, per_partition in sorted(parsed.items()):
         if not isinstance(per_partition, dict):
             raise wrong(name, value, right)
-        if not all(re.fullmatch(r"\d+", p) and isinstance(o, int) and o >= EARLIEST for p, o in per_partition.items()):
+        if not all(re.fullmatch(r"\d+", p) and _is_whole(o) and o >= least for p, o in per_partition.items()):
             raise wrong(name, value, right)
         out[topic] = {int(p): o for p, o in sorted(per_partition.items(), key=lambda item: int(item[0]))}
     return out
+
+
+def _is_whole(value: object) -> bool:
+    """JSON's true is a whole number to Python, and to nobody else."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _json(name: str, value: str) -> dict[str, Any]:

@@ -27,7 +27,12 @@ WRONG = [
     ({"startingOffsets": "[1]"}, r"option startingOffsets: '\[1\]' is wrong; a JSON object keyed by topic"),
     (
         {"startingOffsets": '{"t": {"0": -3}}'},
-        r'option startingOffsets: .* is wrong; JSON such as \{"topic": \{"0": 23',
+        r'option startingOffsets: .* is wrong; JSON such as \{"topic": \{"0": 23, "1": -2\}\} is wanted, no number',
+    ),
+    ({"startingOffsets": '{"t": {"0": true}}'}, r"option startingOffsets: .* is wrong; JSON such as"),
+    (
+        {"startingOffsetsByTimestamp": '{"t": {"0": -1}}'},
+        r"option startingOffsetsByTimestamp: .* is wrong; JSON .* no number below 0",
     ),
     ({"startingOffsets": '{"t": 5}'}, r"option startingOffsets: .* is wrong; JSON such as"),
     (
@@ -66,6 +71,7 @@ WRONG = [
         r"option kafka.auto.offset.reset is set by the source itself: leave it out",
     ),
     ({"kafka.enable.auto.commit": "true"}, r"option kafka.enable.auto.commit is set by the source itself"),
+    ({"kafka.group.id": " "}, r"option kafka.group.id: ' ' is wrong; the name of a consumer group is wanted"),
     ({"kafka.key.deserializer": "x"}, r"option kafka.key.deserializer is set by the source itself"),
     ({"kafka.value.deserializer": "x"}, r"option kafka.value.deserializer is set by the source itself"),
     ({"kafka.interceptor.classes": "x"}, r"option kafka.interceptor.classes is set by the source itself"),
@@ -96,6 +102,12 @@ def test_no_topics_at_all_names_the_three_ways():
         OptionError, match="exactly one of the options subscribe, subscribePattern and assign is wanted; none"
     ):
         SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092"})
+
+
+@pytest.mark.parametrize("given", ["{}", '{"t": []}', '{"t": [true]}', '{"t": "0"}', '{"t": [0], "u": []}'])
+def test_partitions_assigned_must_be_some(given):
+    with pytest.raises(OptionError, match=r'option assign: .* is wrong; JSON such as \{"topic": \[0, 1\]\} is wanted'):
+        SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "assign": given})
 
 
 def test_a_wrong_pattern_is_refused():

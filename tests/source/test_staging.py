@@ -54,9 +54,18 @@ WRONG = {
     "option frame is missing": without("frame"),
     "'[]' is wrong; a JSON object is wanted": {**staged(), "by": "[]"},
     "a JSON object is wanted|option frame": {**staged(), "frame": "10 seconds"},
-    "'size_ms' is missing or wrong": staged({name: value for name, value in FRAME.items() if name != "size_ms"}),
+    "it must have axis, buckets, late_rule, size_ms, offset_ms and nothing else": staged(
+        {name: value for name, value in FRAME.items() if name != "size_ms"}
+    ),
     'option frame: \'{"axis"': staged({**FRAME, "size_ms": None}),
-    "axis must be one of": staged({**FRAME, "axis": "made"}),
+    "axis must be one of ''": staged({**FRAME, "axis": "made"}),
+    "nothing else": staged({**FRAME, "slide_ms": 10}),
+    'a whole number of buckets from 1 up|"buckets": 0': staged({**FRAME, "buckets": 0}),
+    'a whole number of buckets from 1 up|"2"': staged({**FRAME, "buckets": "2"}),
+    "and whole milliseconds|10.5": staged({**FRAME, "size_ms": 10.5}),
+    "'windows' is wrong; one of window": staged({**FRAME, "late_rule": "windows"}),
+    "option by: |a JSON object of texts is wanted": staged(by={"k": 3}),
+    "option aggregates: |a JSON object of texts is wanted": staged(aggregates={"n": 3}),
     "'median(offset)' is no aggregate": staged(aggregates={"n": "median(offset)"}),
     "'sum()' is no aggregate": staged(aggregates={"n": "sum()"}),
 }
