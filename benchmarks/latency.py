@@ -22,13 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.feed import RATE
-from benchmarks.measure import KEYS, Sheet, new_topic, session
-from benchmarks.windows import DEFAULT, HDFS, OURS
+from benchmarks.measure import HDFS, KEYS, Sheet, new_topic
+from benchmarks.turns import running
+from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
-from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -141,14 +139,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1)
     chosen = parser.parse_args()
     conf = {**recommended_conf(cores=2), "spark.sql.streaming.numRecentProgressUpdates": "100000"}
-    with broker() as kafka:
-        print(kafka.describe(), file=sys.stderr)
-        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-        spark = session(spark_kafka_connector_jars(), conf=conf)
+    with running(conf) as (cluster, spark):
         for name in chosen.case or CASES:
             compare(spark, cluster, name, chosen.pairs, chosen.seconds)
-        spark.stop()
-        cluster.close()
 
 
 if __name__ == "__main__":

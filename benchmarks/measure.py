@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,8 @@ KEPT = Path(__file__).parent / "results"
 # A trial run writes somewhere else.
 RESULTS = Path(os.environ.get("BENCH_RESULTS", KEPT))
 NO_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
+# Spark's default state store: the one that its own operators are fastest with.
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 PARTITIONS = 4
 KEYS = 1_000
 VALUE = b"x" * 100
@@ -225,6 +227,11 @@ def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
     return done.run(records)
 
 
+def through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    """Give an offset of the source back as Spark does."""
+    return json.loads(json.dumps(offset))
+
+
 def steady_rate(progress: list, records: int) -> float | None:
     """Records/s inside the full micro-batches but the first: what a query does once it runs. Control rows are none."""
     share = records / sum(one.numInputRows for one in progress)
@@ -247,10 +254,11 @@ def cpu_seconds() -> float:
         if b"kafka.Kafka" not in command:
             parents[int(place.name)] = int(fields[1])
             spent[int(place.name)] = sum(map(int, fields[11:15])) / _TICKS_PER_S
-    return sum(seconds for pid, seconds in spent.items() if _is_below(pid, parents))
+    return sum(seconds for pid, seconds in spent.items() if is_below(pid, parents))
 
 
-def _is_below(pid: int, parents: Mapping[int, int]) -> bool:
+def is_below(pid: int, parents: Mapping[int, int]) -> bool:
+    """Whether a process is this one or comes from it; parents: of every process."""
     while pid in parents and pid != os.getpid():
         pid = parents[pid]
     return pid == os.getpid()

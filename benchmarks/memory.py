@@ -10,7 +10,6 @@ Linux only: /proc says what a process holds.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, new_topic, session
+from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, is_below, new_topic, session, through_json
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.produce import send
@@ -69,10 +68,10 @@ def in_process(options: dict[str, str], sheet: Sheet) -> None:
     from pyspark_wm_source.reader import row_schema, stream_reader
 
     reader = stream_reader(options, row_schema(options))
-    start = json.loads(json.dumps(reader.initialOffset()))
+    start = through_json(reader.initialOffset())
     rows, number = 0, 0
     forget_peak(os.getpid())
-    while (end := json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(MILLION))))) != start:
+    while (end := through_json(reader.latestOffset(start, ReadMaxRows(MILLION)))) != start:
         for task in reader.partitions(start, end):
             rows += sum(batch.num_rows for batch in reader.read(task))
         start = end
@@ -108,17 +107,8 @@ def workers() -> list[int]:
         except OSError:
             continue  # it ended meanwhile
         parents[int(place.name)] = int(fields["PPid"])
-
-    def ours(pid: int) -> bool:
-        while pid > 1 and pid != os.getpid():
-            pid = parents.get(pid, 0)
-        return pid == os.getpid()
-
-    return sorted(
-        pid
-        for pid in parents
-        if pid != os.getpid() and "pyspark" in names[pid] and "java" not in names[pid] and ours(pid)
-    )
+    python = [pid for pid in parents if "pyspark" in names[pid] and "java" not in names[pid]]
+    return sorted(pid for pid in python if pid != os.getpid() and is_below(pid, parents))
 
 
 def main() -> None:

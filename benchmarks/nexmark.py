@@ -11,30 +11,27 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, new_topic, session, steady_rate
+from benchmarks.measure import HDFS, PARTITIONS, Run, Sheet, finished, new_topic
 from benchmarks.nexmark_events import Stream, records
 from benchmarks.nexmark_queries import END, LAG, QUERIES, Events, checksum, observed
+from benchmarks.turns import in_turn, running
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.produce import Sender, new_producer
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
-from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
 GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
 SPARK, OURS, STAGED = "spark", "keyedwm", "keyedwm, stage one in the source"
@@ -124,17 +121,12 @@ def collected(spark: SparkSession, frame: DataFrame) -> list[tuple]:
 
 def measured(frame: DataFrame, events: int, expected: tuple[int, int]) -> Run:
     """Run a query to its end; raises SystemExit unless results and checksum are the expected ones."""
-    with tempfile.TemporaryDirectory() as checkpoint:
-        before, began = cpu_seconds(), time.perf_counter()
-        writer = observed(frame).writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        took, used = time.perf_counter() - began, cpu_seconds() - before
-    told = [progress.observedMetrics["check"] for progress in query.recentProgress]
+    done = finished(observed(frame).writeStream.format("noop"))
+    told = [progress.observedMetrics["check"] for progress in done.progress]
     found = sum(one.results for one in told), sum(one.checksum or 0 for one in told)
     if found != expected:
         raise SystemExit(f"{found[0]} results with the checksum {found[1]}, expected {expected}: no figure")
-    return Run(events / took, steady_rate(query.recentProgress, events), used / events * 1e6)
+    return done.run(events)
 
 
 def compare(name: str, reading: Reading, events: Events, pairs: int, spark: SparkSession) -> None:
@@ -143,10 +135,11 @@ def compare(name: str, reading: Reading, events: Events, pairs: int, spark: Spar
     expected = len(rows), checksum(rows)
     setting = {"events": events.count, "results": expected[0], "batch": reading.batch, "lag": LAG}
     sheet = Sheet(f"nexmark-{name}", SPARK, setting | {"rate": events.stream.rate, "group": events.stream.group})
-    for number in range(pairs + 1):
-        for side in sides_of(name):
-            sheet.add(side, measured(reading.frame(spark, side, name), events.count, expected), warming=number == 0)
-    sheet.finish()
+
+    def run(side: str) -> Run:
+        return measured(reading.frame(spark, side, name), events.count, expected)
+
+    in_turn(sheet, {side: partial(run, side) for side in sides_of(name)}, pairs)
 
 
 def main() -> None:
@@ -157,13 +150,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--group", type=int, default=1, help="events are mixed in groups of so many")
     chosen = parser.parse_args()
-    with broker() as kafka:
-        print(kafka.describe(), file=sys.stderr)
-        spark = session(spark_kafka_connector_jars(), conf=recommended_conf(cores=2))
-        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+    with running(recommended_conf(cores=2)) as (cluster, spark):
         events = Events(Stream(group=chosen.group), chosen.events)
-        golden = Reading(kafka.bootstrap, "nexmark-golden", GOLDEN.count // 3)
-        timed = Reading(kafka.bootstrap, "nexmark", max(1, events.count // 4))
+        golden = Reading(cluster.config.addresses, "nexmark-golden", GOLDEN.count // 3)
+        timed = Reading(cluster.config.addresses, "nexmark", max(1, events.count // 4))
         load(cluster, golden.topic, GOLDEN)
         load(cluster, timed.topic, events)
         for name in chosen.query or QUERIES:
@@ -173,8 +163,6 @@ def main() -> None:
                     raise SystemExit(f"{side} {trouble}: no figure")
             print(f"nexmark-{name}: all sides gave the golden results", flush=True)
             compare(name, timed, events, chosen.pairs, spark)
-        cluster.close()
-        spark.stop()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from benchmarks.measure import Sheet
+from benchmarks.measure import Sheet, through_json
 from keyedwm.kafka.admin import create_partitions, create_topic
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
@@ -119,11 +119,6 @@ def measure(sheet: Sheet, cluster: Cluster, topic: str, partitions: int, profile
     began = time.perf_counter()
     reader.latestOffset(start, NO_LIMIT)
     print(f"{partitions:,} partitions, nothing new: {(time.perf_counter() - began) * 1e3:,.0f} ms", flush=True)
-
-
-def through_json(offset: dict[str, Any]) -> dict[str, Any]:
-    """Give an offset as Spark hands it back."""
-    return json.loads(json.dumps(offset))
 
 
 def main() -> None:

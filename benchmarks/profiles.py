@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from benchmarks.flame import Stack, by_part, draw, sampled
-from benchmarks.measure import load_hundred_bytes, median, new_topic, session
+from benchmarks.measure import load_hundred_bytes, median, new_topic, session, through_json
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
@@ -107,11 +107,6 @@ def read(options: Mapping[str, str], batch: int, into: Path) -> tuple[dict[str, 
             places = [into / f"{len(crossed)}-{number}.arrow" for number in range(len(tasks))]
             crossed.append([to_jvm(reader.read(task), path) for task, path in zip(tasks, places, strict=True)])
         start = end
-
-
-def through_json(offset: dict) -> dict:
-    """What Spark hands back."""
-    return json.loads(json.dumps(offset))
 
 
 def sink(cluster: Cluster, crossed: list[list[Path]], run: str) -> dict[str, Counter[Stack]]:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import FIRST_MS, KEYS, PARTITIONS, Sheet, new_topic
+from benchmarks.measure import FIRST_MS, HDFS, KEYS, PARTITIONS, Sheet, new_topic
 from benchmarks.turns import Bench, bench
-from benchmarks.windows import DEFAULT, HDFS, OURS, ROCKS
+from benchmarks.windows import DEFAULT, OURS, ROCKS
 from keyedwm.kafka.produce import send
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
 

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from benchmarks.measure import through_json
 from benchmarks.planning import append, count_requests
 from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
@@ -286,11 +287,6 @@ def batch_requests(cluster: Cluster, partitions: int, sent: Counter[str]) -> dic
             step("commit of them", lambda all_=reports, batch=batch: publish_to_kafka(how, all_, batch=2 * batch + 1))
             start = end
     return counted
-
-
-def through_json(offset: dict) -> dict:
-    """What Spark hands back."""
-    return json.loads(json.dumps(offset))
 
 
 if __name__ == "__main__":

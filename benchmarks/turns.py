@@ -43,20 +43,27 @@ class Bench:
 
 
 @contextmanager
+def running(conf: Mapping[str, str] | None = None) -> Iterator[tuple[Cluster, SparkSession]]:
+    """Start a broker, and a Spark that has its own Kafka connector."""
+    with broker() as kafka:
+        print(kafka.describe(), file=sys.stderr)
+        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+        spark = session(spark_kafka_connector_jars(), conf=conf)
+        yield cluster, spark
+        spark.stop()
+        cluster.close()
+
+
+@contextmanager
 def bench(doc: str | None, cases: Iterable[str], conf: Mapping[str, str] | None = None) -> Iterator[Bench]:
-    """Read the command line, start a broker and a Spark that has its own Kafka connector."""
+    """Read the command line, and start what the cases run on."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(cases))
     parser.add_argument("--records", type=int, default=RECORDS, help="at most so many for a case")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="at most so many rounds, and one to warm up")
     chosen = parser.parse_args()
-    with broker() as kafka:
-        print(kafka.describe(), file=sys.stderr)
-        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-        spark = session(spark_kafka_connector_jars(), conf=conf)
+    with running(conf) as (cluster, spark):
         yield Bench(cluster, spark, tuple(chosen.case or cases), chosen.records, chosen.pairs)
-        spark.stop()
-        cluster.close()
 
 
 def in_turn(sheet: Sheet, sides: Mapping[str, Callable[[], Run | Mapping[str, float | None]]], pairs: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Run, Sheet, finished
+from benchmarks.measure import HDFS, Run, Sheet, finished
 from benchmarks.turns import Bench, bench, in_turn
 from benchmarks.windows_answer import SESSION, Stream, answer, check_columns, load
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
@@ -21,7 +21,6 @@ from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 LAG = "1 second"
 OURS, PUSHED, DEFAULT, ROCKS = (
     "keyedwm", "keyedwm, stage one in the source", "spark, default store", "spark, RocksDB",
