@@ -39,6 +39,7 @@ class Spent:
 
 
 def stream(rows: int, keys: int, *, text: bool) -> pa.Table:
+    """Rows of random keys (`text`: as strings) over SPAN_MS of event time, out of order by up to JITTER_MS."""
     rng = np.random.default_rng(7)
     numbers = rng.integers(0, keys, rows)
     names = pa.array([f"key-{number:06d}" for number in range(keys)])
@@ -83,6 +84,7 @@ def run(plan: Plan, table: pa.Table) -> Spent:
 
 
 def measured(title: str, plan: Plan, table: pa.Table, overlap: int) -> None:
+    """Run a plan over the rows and print its rates; raises SystemExit unless each row counted in `overlap` windows."""
     run(plan, table.slice(0, 2 * BATCH_ROWS))  # compiled
     spent = run(plan, table)
     if spent.counted != overlap * len(table):
@@ -112,10 +114,12 @@ def restart(table: pa.Table, window: Sliding) -> None:
 
 
 def plan_of(table: pa.Table, window: Sliding | Session, aggregates: tuple) -> Plan:
+    """A plan over rows of `stream`, by key."""
     return Plan(schema=table.schema, by=("k",), window=window, aggregates=aggregates)
 
 
 def main() -> None:
+    """Measure every case and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=4_000_000)
     rows = parser.parse_args().rows

@@ -88,6 +88,7 @@ class _Output:
         self.transaction: Transaction | None = None
 
     def write(self, rows: pa.Table) -> None:
+        """Send rows and wait for their acknowledgements; the first ones begin the transaction."""
         if not rows.num_rows:
             return
         cluster, sender = self._begun()

@@ -102,6 +102,7 @@ class _Files:
         self._closed: list[StagedFile] = []
 
     def write(self, rows: pa.Table) -> None:
+        """Append rows, each to the file of its partition."""
         if not rows.num_rows:
             return
         for values, of_partition in partitions_of(rows, self._plan.partition_by):
@@ -114,6 +115,7 @@ class _Files:
                 self._close([values])
 
     def close(self) -> tuple[StagedFile, ...]:
+        """Finish all files; returns every one that was staged."""
         self._close(list(self._open))
         return tuple(self._closed)
 
@@ -149,10 +151,12 @@ class _Output:
         return self._stream.tell()
 
     def write(self, rows: pa.Table) -> None:
+        """Append rows of this file's partition."""
         schema = self._plan.file_schema
         self._writer.write_table(rows.select(schema.names).cast(schema), row_group_size=_GROUP_ROWS)
 
     def close(self) -> StagedFile:
+        """Finish the file; returns what the table's log has to know of it."""
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from keyedwm.cli.conformance.aggregates import AGGREGATES
-from keyedwm.cli.conformance.engine import BothSessions, BothSliding
+from keyedwm.cli.conformance.engine import BothSessions, BothSliding, Results
 from keyedwm.cli.conformance.jet_coalescing import guarantee_of
 from keyedwm.cli.conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.aggregate import Aggregate, WindowResult
@@ -14,8 +14,6 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import Late, LateRule
 from keyedwm.core.sessions import Session, SessionConfig, Sessions, SessionState, Touching
 from keyedwm.core.sliding import SlidingConfig, SlidingState, common_window_end, watermark_before
-
-Results = list[WindowResult | Late]
 
 
 def _shown(results: Results) -> list[dict]:

@@ -6,16 +6,16 @@ Rule: a normative line must be answered alike. For any other line the line itsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from keyedwm.cli.conformance.oracle_coalescing import COALESCING
 from keyedwm.cli.conformance.oracle_sources import SOURCES
 from keyedwm.cli.conformance.oracle_windows import WINDOWS
+from keyedwm.cli.conformance.players import Maker, Player
 from keyedwm.cli.conformance.verdict import MATCH, Verdict, compare, fail, first_difference, otherwise
 from keyedwm.core.errors import KeyedwmError
 
-Player = Callable[[str, list], list]
-PLAYERS: Mapping[str, Callable[[dict], Player]] = {**COALESCING, **SOURCES, **WINDOWS}
+PLAYERS: Mapping[str, Maker] = {**COALESCING, **SOURCES, **WINDOWS}
 UNCOMPARED = ("active", "removed")
 LATE_RULES = {"ts": "event", "frame": "frame", "window": "window"}
 

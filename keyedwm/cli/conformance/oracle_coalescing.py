@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from keyedwm.cli.conformance.players import Maker, Player
 from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, Output, Removed, WentIdle, Woken
 from keyedwm.core.inbound import End, Event, Inbound, Item, Terminal
 from keyedwm.core.sessions import Touching, merge
 from keyedwm.core.watermark import Barrier, Guarantee, IdleMarker, Watermark
-
-Player = Callable[[str, list], list]
 
 
 def channels(count: int) -> list[str]:
@@ -169,7 +168,7 @@ def _merging_set(_config: Mapping) -> Player:
     return play
 
 
-COALESCING: Mapping[str, Callable[[dict], Player]] = {
+COALESCING: Mapping[str, Maker] = {
     "jet-coalescer": _queues,
     "jet-keyed-coalescer": _keyed_queues,
     "jet-legacy-retention": _retention,

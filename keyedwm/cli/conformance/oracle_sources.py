@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from keyedwm.cli.conformance.oracle_coalescing import shown
+from keyedwm.cli.conformance.players import Maker, Player
 from keyedwm.core.coalescer import CoalescerState, CommonState
 from keyedwm.core.frames import floor_frame, higher_frame
 from keyedwm.core.idleness import Idleness
@@ -13,8 +14,6 @@ from keyedwm.core.mapper import Mapper, MapperConfig
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, Policy, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByFrame, ThrottleByStep
 from keyedwm.core.watermark import Status
-
-Player = Callable[[str, list], list]
 
 
 def _policy_of(config: Mapping) -> Policy:
@@ -142,7 +141,7 @@ def _mapper(config: Mapping) -> Player:
     return MapperPlayer(settings, own_clock=config["policy"] == "lag_lull")
 
 
-SOURCES: Mapping[str, Callable[[dict], Player]] = {
+SOURCES: Mapping[str, Maker] = {
     "jet-frames": _frames,
     "jet-lag-policy": _policy,
     "jet-legacy-policy": _policy,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from keyedwm.cli.conformance.aggregates import AGGREGATES
-from keyedwm.cli.conformance.engine import BothSessions, BothSliding
+from keyedwm.cli.conformance.engine import BothSessions, BothSliding, Results
+from keyedwm.cli.conformance.players import Maker, Player
 from keyedwm.core.aggregate import Aggregate, WindowResult
 from keyedwm.core.late import Late, LateRule
 from keyedwm.core.sessions import SessionConfig, Touching
 from keyedwm.core.sliding import Sliding, SlidingConfig
-
-Player = Callable[[str, list], list]
-Results = list[WindowResult | Late]
 
 
 class _Windows(Protocol):
@@ -71,7 +69,7 @@ def _player(windows: _Windows) -> Player:
     return play
 
 
-def _sliding(default_rule: LateRule) -> Callable[[dict], Player]:
+def _sliding(default_rule: LateRule) -> Maker:
     def make(config: Mapping) -> Player:
         settings = SlidingConfig(
             size_ms=config["size"],
@@ -88,7 +86,7 @@ def _sliding(default_rule: LateRule) -> Callable[[dict], Player]:
     return make
 
 
-def _sessions(late_rule: LateRule) -> Callable[[dict], Player]:
+def _sessions(late_rule: LateRule) -> Maker:
     def make(config: Mapping) -> Player:
         settings = SessionConfig(
             gap_ms=config["gap"],
@@ -101,7 +99,7 @@ def _sessions(late_rule: LateRule) -> Callable[[dict], Player]:
     return make
 
 
-WINDOWS: Mapping[str, Callable[[dict], Player]] = {
+WINDOWS: Mapping[str, Maker] = {
     "jet-sliding": _sliding(LateRule.FRAME),
     "flink-windows": _sliding(LateRule.WINDOW),
     "jet-session": _sessions(LateRule.EVENT),

@@ -167,6 +167,7 @@ def _progress(plan: list[Step], console: Console) -> Iterator[Callable[[Step], N
     done, records, began_s = 0, 0, time.monotonic()
 
     def tell(step: Step) -> None:
+        """A step is done."""
         nonlocal done, records
         done, records = done + 1, records + len(step.flights)
         at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.end_ms / 1000))
