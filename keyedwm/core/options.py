@@ -55,9 +55,8 @@ def wrong(name: str, value: str, right: str) -> OptionError:
 
 def duration_ms(name: str, value: str) -> int:
     """Parse a Spark interval string (`10 seconds`, `1 hour 30 minutes`, `500ms`) into whole milliseconds."""
-    text = str(
-        value
-    ).strip()  # a number in a call from Python is refused as one in an option is.lower().removeprefix("interval ")
+    # str: a number in a call from Python is refused as one in an option is.
+    text = str(value).strip().lower().removeprefix("interval ")
     at, total = 0, 0.0
     while at < len(text):
         part = _PART.match(text, at)

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.options import duration_ms
 from pyspark_wm_source.options import SourceOptions
 from pyspark_wm_source.start import EARLIEST, LATEST, NoMatch
 
@@ -95,6 +96,17 @@ def test_a_wrong_option_is_refused_in_one_sentence(options, sentence):
         parse(**options).for_stream()
     assert "\n" not in str(refused.value)
     assert pickle.loads(pickle.dumps(refused.value)).message == refused.value.message  # noqa: S301 - its own
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("90 seconds", 90_000), ("INTERVAL 1 Minute 30 SECONDS", 90_000), ("interval 1 minute", 60_000),
+        ("1.5s", 1_500), (" 2 h ", 7_200_000), ("500ms", 500), ("0 seconds", 0),
+    ],
+)  # fmt: skip
+def test_a_duration_is_sparks_interval_string_in_any_case(text, ms):
+    assert duration_ms("x", text) == ms
 
 
 def test_no_topics_at_all_names_the_three_ways():
