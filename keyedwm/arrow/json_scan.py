@@ -153,7 +153,19 @@ def _skip(data, at, stop):
 
 
 @bare
-def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917, PLR0911
+def _following(data, at, stop):
+    """The position of what follows the value that begins at `at`, behind a comma."""
+    at = _skip(data, at, stop)
+    if at == _FAILED:
+        return _FAILED
+    at = _blank(data, at, stop)
+    if at >= stop or data[at] != _COMMA:
+        return _FAILED
+    return _blank(data, at + 1, stop)
+
+
+@bare
+def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917
     """The position of the value of the member whose name is one of names[first:last]."""
     if at >= stop or data[at] != _OPEN:
         return _FAILED
@@ -178,13 +190,9 @@ def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917, PL
         at = _blank(data, at + 1, stop)
         if found:
             return at
-        at = _skip(data, at, stop)
+        at = _following(data, at, stop)
         if at == _FAILED:
             return _FAILED
-        at = _blank(data, at, stop)
-        if at >= stop or data[at] != _COMMA:
-            return _FAILED
-        at = _blank(data, at + 1, stop)
     return _FAILED
 
 
@@ -195,13 +203,9 @@ def _element(data, at, stop, index):
         return _FAILED
     at = _blank(data, at + 1, stop)
     for _ in range(index):
-        at = _skip(data, at, stop)
+        at = _following(data, at, stop)
         if at == _FAILED:
             return _FAILED
-        at = _blank(data, at, stop)
-        if at >= stop or data[at] != _COMMA:
-            return _FAILED
-        at = _blank(data, at + 1, stop)
     if at >= stop or data[at] == _CLOSE_LIST:
         return _FAILED
     return at

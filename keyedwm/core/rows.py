@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-ROW_FORMAT_VERSION = 1
-
 
 class Kind(str, Enum):
     """What a control row says."""
@@ -21,10 +19,8 @@ class Kind(str, Enum):
 
 # Where a row stands among rows of its channel with the same offset: active, watermark before the event, the event,
 # then the watermark that ends the batch, idle, barrier (these three carry the next offset, so no event shares it).
-EVENT_ORDER = 2
 ORDER = {Kind.ACTIVE: 0, Kind.WATERMARK: 1, Kind.IDLE: 4, Kind.BARRIER: 5}
 
-KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 KEY, VALUE, HEADERS = "key", "value", "headers"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"

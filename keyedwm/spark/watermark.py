@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 
@@ -23,7 +24,7 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
     `watermark` becomes Spark's own. axis: the time axis to follow, when several are configured.
     Raises InputError if `df` lacks the source's columns.
     """
-    event_time, watermark = (f"{base}_{axis}" if axis else base for base in (EVENT_TIME, WATERMARK))
+    event_time, watermark = axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)
     for column in (event_time, watermark):
         if column not in df.columns:
             raise InputError(

@@ -48,27 +48,13 @@ def as_json(sides: Mapping[str, Figures], broker: str) -> str:
     return json.dumps({**{side: asdict(sides[side]) for side in SIDES}, "broker": broker}, indent=2) + "\n"
 
 
-def as_cells(sides: Mapping[str, Figures]) -> list[list[str]]:
-    """The table as text: a head row, then one row per figure."""
-    head = ["", *(_HEADS[side] for side in SIDES)]
-    return [head, *([label, *(_written(getattr(sides[s], name)) for s in SIDES)] for name, label in _ROWS.items())]
-
-
-def as_markdown(sides: Mapping[str, Figures]) -> str:
-    """The table for documents."""
-    head, *rows = as_cells(sides)
-    rule = ["---", *("---:" for _ in SIDES)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
-
-
 def as_table(sides: Mapping[str, Figures]) -> Table:
-    """The table for the terminal."""
-    head, *rows = as_cells(sides)
-    table = Table(head[0])
-    for name in head[1:]:
-        table.add_column(name, justify="right")
-    for cells in rows:
-        table.add_row(*cells)
+    """The table for the terminal: a row per figure, a column per side."""
+    table = Table("")
+    for side in SIDES:
+        table.add_column(_HEADS[side], justify="right")
+    for name, label in _ROWS.items():
+        table.add_row(label, *(_written(getattr(sides[side], name)) for side in SIDES))
     return table
 
 
