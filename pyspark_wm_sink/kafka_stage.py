@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +85,7 @@ class _Output:
         self._sender: Sender | None = None
         self._partitions: dict[str, int] = {}
         self._added: set[TopicPartition] = set()
-        self._bare = task.partition * STICKY_RUN
+        self._bare = _sticky_from(plan, task)
         self.transaction: Transaction | None = None
 
     def write(self, rows: pa.Table) -> None:
@@ -176,6 +177,15 @@ def _checked(topic: str, count: int, wanted: NDArray[np.int32]) -> NDArray[np.in
             f'as many partitions as the source has, or let keys decide with .drop("partition")'
         )
     return wanted
+
+
+def _sticky_from(plan: KafkaPlan, task: Task) -> int:
+    """Begin on another partition in each task and batch, or small batches would all go to the first ones.
+
+    A batch write has no number: its stem, which is its own, takes that place.
+    """
+    turn = crc32((plan.stem or "").encode()) if task.batch is None else task.batch
+    return (turn + task.partition) * STICKY_RUN
 
 
 def _transactional_id(plan: KafkaPlan, task: Task) -> str:

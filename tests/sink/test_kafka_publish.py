@@ -12,6 +12,7 @@ from keyedwm.arrow.rows import ControlRow
 from keyedwm.core.errors import FencedError, InputError, RegressionError, UnavailableError
 from keyedwm.core.rows import Kind
 from pyspark_wm_sink.options import SnapshotMode
+from tests.sink.conftest import records_of
 from tests.sink.kafka_sink import Sink
 from tests.tools import wait_until
 
@@ -54,6 +55,17 @@ def test_a_batch_is_invisible_until_it_is_published_and_then_there_once(sink, co
     sink.publish(0, *reports)  # the same commit asked for twice
     assert committed(sink.topic) == ["a", "b", "c"]
     assert sink.open() == 0
+
+
+def test_small_batches_and_writes_without_keys_reach_every_partition(sink, kafka, topic_of):
+    sink.write_and_publish(0, "a")
+    sink.write_and_publish(1, "b")
+    assert [(place, value) for place, _, value, _ in records_of(kafka.bootstrap, sink.topic)] == [(0, b"a"), (1, b"b")]
+    topic = topic_of(2)
+    for n in range(8):
+        alone = Sink(kafka.bootstrap, topic, None, f"write-{n}")
+        alone.publish(None, alone.written(None, "c"))
+    assert {place for place, *_ in records_of(kafka.bootstrap, topic)} == {0, 1}
 
 
 def test_a_batch_that_comes_again_after_its_publication_adds_nothing(sink, committed):
