@@ -28,6 +28,7 @@ from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import METADATA_BYTES, encode_committed
+from keyedwm.core.idleness import Idleness
 from keyedwm.core.rows import Kind
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.admin import create_topic
@@ -124,7 +125,7 @@ def driver(channels: int) -> Iterator[Cost]:
     axes = {0: AxisState((START_MS + 8 * SECOND_MS,), START_MS + 8 * SECOND_MS)}
     after = dict.fromkeys(places, After(next_offset=1_000_007, counts=Counts(), axes=axes))
     seen = Seen(ends=dict.fromkeys(places, 1_000_008), begins={}, asked_ms=START_MS, now_ms=START_MS)
-    rules = Rules(guarantee=Guarantee.EXACTLY_ONCE, idle_timeout_ms=60_000, max_offsets=None)
+    rules = Rules(guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(60_000), max_offsets=None)
     planned = plan(start, after, seen, rules)
     text = json.dumps(planned.to_json())
     yield "planning and coalescing, a partition", "us", best(lambda: plan(start, after, seen, rules)) / channels * 1e6

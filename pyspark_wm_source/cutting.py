@@ -27,6 +27,8 @@ def parts_of(sizes: Sequence[int], *, least_tasks: int | None, most_records: int
 
 def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:
     """Cut [start, end) into `parts` nearly equal ranges; the last ones take what does not divide."""
+    if parts == 1:
+        return [(start, end)]
     bounds = [start]
     for left in range(parts, 0, -1):
         bounds.append(bounds[-1] + (end - bounds[-1]) // left)

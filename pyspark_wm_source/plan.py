@@ -42,7 +42,7 @@ class Rules:
     """
 
     guarantee: Guarantee
-    idle_timeout_ms: int | None
+    idleness: Idleness
     max_offsets: int | None
     retention_ms: int | None = None
     axes: tuple[AxisConfig, ...] = ()
@@ -61,18 +61,18 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
     changes: list[Change] = [Removed(str(tp)) for tp in sorted(start.channels) if tp not in seen.ends]
     channels: dict[TopicPartition, Channel] = {}
     for tp, position in positions.items():
-        before = start.channels.get(tp)
+        name, before = str(tp), start.channels.get(tp)
         if before is None:
-            changes.append(Added(str(tp)))
+            changes.append(Added(name))
         behind = seen.ends[tp] > position
         counts, axes, cut = _state(before, after.get(tp))
         status = _judged(before, axes, rules, behind=behind, asked_ms=seen.asked_ms)
         announced: tuple[int, ...] = ()
         if cut or (rules.clocked and not behind and status is Status.ACTIVE):
             axes, announced = _told(axes, rules.axes if cut else rules.clocked, now_ms)
-        changes += _advances(tp, before, axes)
+        changes += _advances(name, before, axes)
         if before is not None and status is not before.status:
-            changes.append(Woken(str(tp)) if status is Status.ACTIVE else WentIdle(str(tp)))
+            changes.append(Woken(name) if status is Status.ACTIVE else WentIdle(name))
         channels[tp] = Channel(
             next_offset=position + shares[tp],
             read=shares[tp],
@@ -84,8 +84,8 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, After], seen: Seen, 
         )
     coalescer = Coalescer.restore(_coalescer_state(start), guarantee=rules.guarantee, retention_ms=rules.retention_ms)
     coalescer.step(changes, now_ms)
-    common = coalescer.snapshot().common
-    return replace(start, batch=start.batch + 1, now_ms=now_ms, coalesced=common, channels=channels, begins={})
+    coalesced = coalescer.common()
+    return replace(start, batch=start.batch + 1, now_ms=now_ms, coalesced=coalesced, channels=channels, begins={})
 
 
 def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
@@ -142,12 +142,13 @@ def _told(
     return states, tuple(announced)
 
 
-def _advances(tp: TopicPartition, before: Channel | None, axes: Mapping[int, AxisState]) -> Iterator[Change]:
+def _advances(name: str, before: Channel | None, axes: Mapping[int, AxisState]) -> Iterator[Change]:
     """The watermarks that became known since the batch before."""
-    for key, axis in sorted(axes.items()):
+    for key in sorted(axes):
+        emitted_ms = axes[key].emitted_ms
         known = before.axes.get(key) if before is not None else None
-        if axis.emitted_ms is not None and (known is None or axis.emitted_ms != known.emitted_ms):
-            yield Advanced(str(tp), key, axis.emitted_ms)
+        if emitted_ms is not None and (known is None or emitted_ms != known.emitted_ms):
+            yield Advanced(name, key, emitted_ms)
 
 
 def _judged(
@@ -159,7 +160,7 @@ def _judged(
     if rules.propagate:
         reached = reached_by(axes)
         return Status.IDLE if reached is not None and reached.idle else Status.ACTIVE
-    silent = Idleness(rules.idle_timeout_ms).is_idle(quiet_since_ms=before.since_ms, now_ms=asked_ms, caught_up=True)
+    silent = rules.idleness.is_idle(quiet_since_ms=before.since_ms, now_ms=asked_ms, caught_up=True)
     return Status.IDLE if silent else before.status
 
 

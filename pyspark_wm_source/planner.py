@@ -15,6 +15,7 @@ from typing import Any
 
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.errors import DataLossError
+from keyedwm.core.idleness import Idleness
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import UnknownTopicError
 from keyedwm.kafka.values import TopicPartition
@@ -95,7 +96,7 @@ class Planner:
             seen, limit = replace(seen, ends=self._aligned(start, after, seen, limit)), None
         rules = Rules(
             guarantee=options.guarantee,
-            idle_timeout_ms=options.idle_timeout_ms,
+            idleness=Idleness(options.idle_timeout_ms),
             max_offsets=limit,
             retention_ms=options.retention_ms,
             axes=tuple(axis.config for axis in options.axes.values()),
@@ -212,7 +213,7 @@ class Planner:
         """Refuse (or, with failOnDataLoss=false, note) log ends that lie before where the query stands."""
         checked = dict(ends)
         for attempt in range(_END_ATTEMPTS):
-            behind = [tp for tp in sorted(checked) if checked[tp] < _stands_at(start, tp)]
+            behind = sorted(tp for tp, end in checked.items() if end < _stands_at(start, tp))
             if not behind:
                 return checked
             # A leader that just took over can answer with an older end for a moment (KAFKA-7703).

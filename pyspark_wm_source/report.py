@@ -46,7 +46,7 @@ def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
 
 
 def _counted(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:
-    return as_spark_offsets({tp: count(c.counts) for tp, c in planned.channels.items() if count(c.counts)})
+    return as_spark_offsets({tp: n for tp, c in planned.channels.items() if (n := count(c.counts))})
 
 
 def shown(time_ms: int | None) -> str | None:

@@ -60,16 +60,21 @@ class Settler:
     def _committed(
         self, cluster: Cluster, end: QueryOffset, moved: Mapping[TopicPartition, Channel], parts: Mapping
     ) -> dict[TopicPartition, After]:
-        """States by channel where every part of it left one."""
+        """States by channel where every part of it left one; what was read whole, as nearly all is, is one part."""
+        whole = {tp: channel.next_offset for tp, channel in moved.items() if parts[tp] == 1}
+        states = {
+            tp: After(next_offset=whole[tp], counts=state.counts, axes=state.axes)
+            for tp, state in self._ask(cluster, end, end.group, whole).items()
+        }
         expected: dict[str, dict[TopicPartition, int]] = {}
-        for tp, channel in moved.items():
-            for part, (_, last) in enumerate(cut(channel.start, channel.next_offset, parts[tp])):
+        found: dict[TopicPartition, list[CommittedState]] = {tp: [] for tp in moved if tp not in whole}
+        for tp in found:
+            for part, (_, last) in enumerate(cut(moved[tp].start, moved[tp].next_offset, parts[tp])):
                 expected.setdefault(part_group(end.group, part, parts[tp]), {})[tp] = last
-        found: dict[TopicPartition, list[CommittedState]] = {tp: [] for tp in moved}
         for group, positions in expected.items():
             for tp, state in self._ask(cluster, end, group, positions).items():
                 found[tp].append(state)
-        return {tp: self._joined(moved[tp], own) for tp, own in found.items() if len(own) == parts[tp]}
+        return states | {tp: self._joined(moved[tp], own) for tp, own in found.items() if len(own) == parts[tp]}
 
     def _ask(
         self, cluster: Cluster, end: QueryOffset, group: str, expected: Mapping[TopicPartition, int]
@@ -83,17 +88,13 @@ class Settler:
             return {}
         states = {}
         for tp, position in committed.items():
-            state = try_decode(position.metadata)
-            if state is None or position.next_offset != expected[tp]:
-                continue
-            if (state.token, state.snapshot_id) == (end.token, end.batch):
+            state = try_decode(position.metadata) if position.next_offset == expected[tp] else None
+            if state is not None and state.token == end.token and state.snapshot_id == end.batch:
                 states[tp] = state
         return states
 
     def _joined(self, channel: Channel, parts: Sequence[CommittedState]) -> After:
-        """Join the states of consecutive parts; of a whole range there is one, which is the result."""
-        if len(parts) == 1:
-            return After(next_offset=channel.next_offset, counts=parts[0].counts, axes=parts[0].axes)
+        """Join the states of consecutive parts."""
         axes = dict(channel.axes)
         for part in parts:
             for axis in self._options.axes.values():

@@ -96,9 +96,9 @@ def _ranges(start: QueryOffset, end: QueryOffset, how: Cutting) -> Iterator[Rang
     """Channels with news, in order, whole or in parts."""
     parts = how.parts(end)
     for tp, channel in end.moved():
-        opening = tuple((key, channel.axes[key].emitted_ms) for key in channel.announced)
+        opening = _opening(channel) if channel.announced else ()
+        whole = parts[tp] == 1
         for part, (first, last) in enumerate(cut(channel.start, channel.next_offset, parts[tp])):
-            whole = parts[tp] == 1
             yield Range(
                 channel=tp,
                 start=first,
@@ -106,7 +106,7 @@ def _ranges(start: QueryOffset, end: QueryOffset, how: Cutting) -> Iterator[Rang
                 counts=channel.counts if whole else Counts(),
                 axes=channel.axes if whole else {},
                 woken=part == 0 and _woken(start, tp, channel),
-                opening=tuple((key, ms) for key, ms in opening if ms is not None) if part == 0 else (),
+                opening=opening if part == 0 else (),
                 part=part,
                 parts=parts[tp],
             )
@@ -125,6 +125,12 @@ def groups_of(ranges: list[Range], how: Cutting) -> list[tuple[Range, ...]]:
         groups[-1].append(one)
         offsets += one.end - one.start
     return [tuple(group) for group in groups]
+
+
+def _opening(channel: Channel) -> tuple[tuple[int, int], ...]:
+    """Watermarks that the planner itself moved: they stand before the first event."""
+    told = ((key, channel.axes[key].emitted_ms) for key in channel.announced)
+    return tuple((key, ms) for key, ms in told if ms is not None)
 
 
 def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:

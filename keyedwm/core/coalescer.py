@@ -337,13 +337,17 @@ class Coalescer:
                 of_channel[channel][key] = time_ms
         return CoalescerState(
             channels={channel: (status, of_channel[channel]) for channel, status in self._status.items()},
-            common=CommonState(
-                emitted=dict(self._emitted),
-                top=dict(self._top),
-                idle_spell=self._idle_spell,
-                history={key: self._history[key].points() for key in sorted(self._history)},
-                swallowed=self._swallowed,
-            ),
+            common=self.common(),
+        )
+
+    def common(self) -> CommonState:
+        """The part of a snapshot that is not about single channels."""
+        return CommonState(
+            emitted=dict(self._emitted),
+            top=dict(self._top),
+            idle_spell=self._idle_spell,
+            history={key: self._history[key].points() for key in sorted(self._history)},
+            swallowed=self._swallowed,
         )
 
     @classmethod

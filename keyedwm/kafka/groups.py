@@ -105,16 +105,17 @@ def fetch(cluster: Cluster, group: str, partitions: Iterable[tuple[str, int]]) -
     places = [TopicPartition(*where) for where in partitions]
     while places:
         answer = _to_coordinator(cluster, group, _fetch_request(group, places), retry).groups[0]
-        parts = [(TopicPartition(t.name, p.partition_index), p) for t in answer.topics for p in t.partitions]
-        codes = {Code.of(answer.error_code), *(Code.of(p.error_code) for _, p in parts)} - {Code.NONE}
+        found = {answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)}
+        codes = set(map(Code.of, found)) - {Code.NONE}
         if Code.GROUP_AUTHORIZATION_FAILED in codes:
             raise GroupAccessError(f"not allowed to read the committed offsets of group {group!r}")
         if not codes & _WAIT:
             if answer.error_code != Code.NONE:
                 raise InputError(f"group {group!r} has no committed offsets to read: {described(answer.error_code)}")
             return {
-                where: Committed(p.committed_offset, p.metadata or "")
-                for where, p in parts
+                TopicPartition(t.name, p.partition_index): Committed(p.committed_offset, p.metadata or "")
+                for t in answer.topics
+                for p in t.partitions
                 if p.error_code == Code.NONE and p.committed_offset != _NO_OFFSET
             }
         _wait(cluster, group, codes & _WAIT, retry)

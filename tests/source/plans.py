@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from keyedwm.core.axis import Axis, AxisConfig
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
+from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee, Status
@@ -57,7 +58,7 @@ class Simulation:
             now_ms=self.now_ms + took_ms,
         )  # fmt: skip
         rules = Rules(
-            guarantee=Guarantee.EXACTLY_ONCE, idle_timeout_ms=self.idle_timeout_ms, max_offsets=self.max_offsets
+            guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(self.idle_timeout_ms), max_offsets=self.max_offsets
         )
         planned = plan(self.offset, self.after(), seen, rules)
         self.now_ms += took_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -48,6 +49,25 @@ def test_a_batch_costs_one_request_of_each_kind_whatever_the_number_of_partition
             # The list of partitions is looked at once a second, the group's coordinator once.
             assert sent.total() <= 4, sent
             stream.read()
+
+
+def test_a_planning_is_not_walked_for_garbage(
+    kafka, topic_of: Callable[..., str], open_stream: Callable[..., Stream]
+) -> None:
+    topic = topic_of(MANY)
+    stream = open_stream(topic)
+    passes: list[str] = []
+    for _ in range(2):  # the first one settles the process
+        send(cluster_at(kafka.bootstrap), topic, dict.fromkeys(range(MANY), pa.table({"value": ["x"]})))
+        gc.collect()
+        gc.callbacks.append(noted := lambda phase, _info: passes.append(phase))
+        try:
+            passes.clear()
+            assert stream.plan()
+        finally:
+            gc.callbacks.remove(noted)
+        stream.read()
+    assert not passes
 
 
 def test_more_states_than_a_coordinator_takes_at_once_are_all_committed(

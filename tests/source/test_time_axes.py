@@ -10,6 +10,7 @@ import pytest
 from keyedwm.core.axis import AxisConfig
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.errors import InputError
+from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import LagAndLull, RealTimeLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee
@@ -98,7 +99,7 @@ def test_in_band_watermarks_stand_before_the_event_that_made_them_true(
 def rules(config: AxisConfig, retention_ms: int | None = None) -> Rules:
     return Rules(
         guarantee=Guarantee.EXACTLY_ONCE,
-        idle_timeout_ms=None,
+        idleness=Idleness(None),
         max_offsets=None,
         retention_ms=retention_ms,
         axes=(config,),
