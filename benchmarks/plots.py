@@ -14,7 +14,7 @@ from docs.figures.draw import Drawing
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LEGEND = 760, 360, 70, 48, 52, 230
 COLOURS = ("#1f77b4", "#6baed6", "#d62728", "#ff9896", "#444444")
-OVERLAPS = {1: "windows-tumbling", 6: "windows-sliding-6", 60: "windows-sliding-60", 600: "windows-sliding-600"}
+OVERLAPS = {1: "windows-tumbling", 60: "windows-sliding-60", 600: "windows-sliding-600"}
 LATENCIES = ("latency-at-once", "latency-2-seconds")
 Points = Sequence[tuple[float, float]]
 

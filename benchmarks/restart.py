@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from benchmarks.measure import FIRST_MS, HDFS, KEYS, PARTITIONS, Sheet, new_topic
 from benchmarks.turns import Bench, bench
-from benchmarks.windows import DEFAULT, OURS, ROCKS
+from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.produce import send
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
 
@@ -112,7 +112,7 @@ def main() -> None:
         sheet = Sheet("windows-restart", DEFAULT, {"open_frames": frames, "keys": KEYS})
         with tempfile.TemporaryDirectory() as place:
             run = partial(measure, on, frames=frames)
-            found = {side: run(side, place=f"{place}/{number}") for number, side in enumerate((DEFAULT, ROCKS, OURS))}
+            found = {side: run(side, place=f"{place}/{number}") for number, side in enumerate((DEFAULT, OURS))}
         for side, rounds in found.items():
             for one in rounds:
                 sheet.add(side, one)

@@ -21,7 +21,7 @@ from keyedwm.kafka.values import Codec
 
 FOUR = "key,value,event_time,watermark"
 SPARK = "spark"
-SMALL_ROWS, SMALL_BATCHES = 10, 60
+SMALL_ROWS, SMALL_BATCHES = 10, 30
 # Control rows are rows too: a few for each channel and batch.
 SPARE = 10_000
 

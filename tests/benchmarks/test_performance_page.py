@@ -96,7 +96,7 @@ def test_the_page_shows_the_plots_that_there_are_results_for(results):
 
 
 def test_what_each_side_was_given_stands_beside_the_figures(results):
-    windows(6, ours=600_000.0, spark=300_000.0)
+    windows(60, ours=600_000.0, spark=300_000.0)
     assert f"keys 10; {OURS}: records 1,000; 2 cores" in page(results).replace(
         f"{measure.machine()['cores']} cores", "2 cores"
     )
