@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
-from keyedwm.core.errors import InputError, OptionError, OutOfTurnError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.cluster import shared
 from keyedwm.kafka.transactions import longest_timeout_ms
@@ -24,7 +24,7 @@ from pyspark_wm_sink.kafka_publish import KafkaPublication, abort, publish_to_ka
 from pyspark_wm_sink.kafka_stage import KafkaPlan, Written, partition_count, write
 from pyspark_wm_sink.ledger import Ledger
 from pyspark_wm_sink.options import ControlRows, SinkOptions, SnapshotMode
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.task import Task, all_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -58,7 +58,7 @@ class _Writer:
         """
         written = [message for message in messages if message is not None]
         if len(written) < len(messages):
-            open_ones = [w.transaction for w in _ours(written) if w.transaction is not None]
+            open_ones = [w.transaction for w in all_of(written, Written) if w.transaction is not None]
             abort(shared(self._how.plan.client), open_ones)
 
 
@@ -67,7 +67,7 @@ class KafkaStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the batch, or refuse it as a whole (driver)."""
-        publish_to_kafka(self._how, _ours(messages), batch=batchId)
+        publish_to_kafka(self._how, all_of(messages, Written), batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Abort what the batch's successful tasks wrote (driver)."""
@@ -79,7 +79,7 @@ class KafkaBatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the write, or refuse it as a whole (driver)."""
-        publish_to_kafka(self._how, _ours(messages), batch=None)
+        publish_to_kafka(self._how, all_of(messages, Written), batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort what the tasks wrote (driver), failed ones included."""
@@ -174,10 +174,3 @@ def _check_timeout(timeout_ms: int, longest_ms: int | None) -> None:
             f"option transactionTimeout: {timeout_ms} ms is more than the brokers' transaction.max.timeout.ms allows, "
             f"which is {longest_ms} ms: lower it, or raise theirs"
         )
-
-
-def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    ours = [message for message in messages if isinstance(message, Written)]
-    if len(ours) != len(messages):
-        raise OutOfTurnError("a commit was asked for with messages missing, each task must have sent one")
-    return ours

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, Kind, channel_name
 from pyspark_wm_sink.seal import Brought
 
 _GROUP_ROWS = 1 << 20
+R = TypeVar("R", bound="Report")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +87,14 @@ class Intake:
             if self._has_offsets:
                 _raise_tops(self.event_tops, events)
             yield rows, events
+
+
+def all_of(messages: Sequence[WriterCommitMessage | None], kind: type[R]) -> list[R]:
+    """Return what all tasks reported; raises OutOfTurnError if a message is missing."""
+    reports = [message for message in messages if isinstance(message, kind)]
+    if len(reports) != len(messages):
+        raise OutOfTurnError("a commit was asked for with messages missing, each task must have sent one")
+    return reports
 
 
 def gather(reports: Sequence[Report], batch: int | None) -> Brought:

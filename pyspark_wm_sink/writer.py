@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from keyedwm.core.errors import InputError, OptionError, OutOfTurnError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import CONTROL
 from keyedwm.worker import settle_worker
 from pyspark_wm_sink.columns import has_control, has_offsets
@@ -26,7 +26,7 @@ from pyspark_wm_sink.publish import Publication, publish
 from pyspark_wm_sink.stage import Staged, StagePlan, stage
 from pyspark_wm_sink.storage import discard
 from pyspark_wm_sink.table import check_table, delta_schema, open_table
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.task import Task, all_of
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -83,7 +83,7 @@ class _Writer:
         if len(staged) == len(messages):
             return
         how = self._how.stage
-        discard(how.path, how.storage, [file.name for message in _ours(staged) for file in message.files])
+        discard(how.path, how.storage, [file.name for message in all_of(staged, Staged) for file in message.files])
 
 
 class DeltaStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -91,7 +91,7 @@ class DeltaStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the batch, or refuse it as a whole (driver)."""
-        publish(self._how, _ours(messages), batch=batchId)
+        publish(self._how, all_of(messages, Staged), batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Remove what the batch's successful tasks staged (driver)."""
@@ -103,7 +103,7 @@ class DeltaBatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the write, or refuse it as a whole (driver)."""
-        publish(self._how, _ours(messages), batch=None)
+        publish(self._how, all_of(messages, Staged), batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the successful tasks staged (driver)."""
@@ -150,10 +150,3 @@ def _table_columns(schema: StructType, *, drop_control: bool) -> pa.Schema:
         raise InputError("the rows have no column besides control, a table needs at least one")
     arrow = to_arrow_schema(StructType(fields), timezone="UTC")
     return pa.schema([field.with_nullable(nullable=True).remove_metadata() for field in arrow])
-
-
-def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    ours = [message for message in messages if isinstance(message, Staged)]
-    if len(ours) != len(messages):
-        raise OutOfTurnError("a commit was asked for with messages missing, each task must have sent one")
-    return ours
