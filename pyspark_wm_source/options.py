@@ -14,6 +14,7 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole, wrong
+from keyedwm.core.rows import CONTROL, HEADERS
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.values import Isolation
@@ -42,6 +43,8 @@ _NOT_PROPAGATED = (
     "maxRecordsPerPartition",
 )  # fmt: skip
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+# Columns that another option leaves out.
+_SWITCHES = {HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false"}
 _FORBIDDEN_KAFKA = (
     "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
 )  # fmt: skip
@@ -115,7 +118,6 @@ class SourceOptions:
         if smallest is not None and largest is not None and smallest > largest:
             raise OptionError(f"option minOffsetsPerTrigger: {smallest} is above maxOffsetsPerTrigger ({largest})")
         axes = axes_of(given)
-        columns = _columns(given, tuple(axes))
         propagate = boolean("propagate", given.get("propagate", "false"))
         guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
         client = ClientConfig.from_options(kafka)
@@ -123,6 +125,7 @@ class SourceOptions:
             client = _propagated(given, client, guarantee)
         emit_control = boolean("emitControl", given.get("emitcontrol", "true"))
         headers = boolean("includeHeaders", given.get("includeheaders", "false"))
+        columns = _columns(given, tuple(axes), headers=headers, control=emit_control)
         return SourceOptions(
             client=client,
             topics=topics,
@@ -141,7 +144,7 @@ class SourceOptions:
             include_headers=headers,
             group_prefix=given.get("groupidprefix", DEFAULT_GROUP_PREFIX),
             group_id=kafka.get("group.id"),
-            emit_control=emit_control and (columns is None or "control" in columns),
+            emit_control=emit_control and (columns is None or CONTROL in columns),
             barriers=boolean("barriers", given.get("barriers", "true")),
             columns=columns,
             guarantee=guarantee,
@@ -214,13 +217,17 @@ def _optional_ms(given: Mapping[str, str], name: str, default: str) -> int | Non
     return None if value.strip().lower() == "none" else duration_ms(name, value)
 
 
-def _columns(given: Mapping[str, str], axes: tuple[str, ...]) -> tuple[str, ...] | None:
+def _columns(
+    given: Mapping[str, str], axes: tuple[str, ...], *, headers: bool, control: bool
+) -> tuple[str, ...] | None:
     value = given.get("columns")
     if value is None:
         return None
     wanted = tuple(sorted({c.strip().lower() for c in value.split(",")} - {""}))
-    known = row_schema(axes, headers=True, control=True).names
+    known = row_schema(axes, headers=headers, control=control).names
     for column in wanted:
+        if column in _SWITCHES and column not in known:
+            raise OptionError(f"option columns: {column!r} is left out by {_SWITCHES[column]}: decide for one of them")
         if column not in {k.lower() for k in known}:
             hint = nearest(column, known)
             found = f"option columns: {column!r} is not a column of the source ({', '.join(known)})"

@@ -61,6 +61,8 @@ WRONG = [
     ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; null or fail is wanted"),
     ({"guarantee": "at-most-once"}, r"option guarantee: 'at-most-once' is wrong; one of exactly-once, at-least-once"),
     ({"columns": "value,valeu"}, r"option columns: 'valeu' is not a column of the source .*; did you mean value\?"),
+    ({"columns": "key,headers"}, r"option columns: 'headers' is left out by includeHeaders=false"),
+    ({"columns": "Control", "emitControl": "false"}, r"option columns: 'control' is left out by emitControl=false"),
     ({"columns": " "}, r"option columns: it is empty; name at least one column"),
     (
         {"watermarkLags": "3 seconds"},
