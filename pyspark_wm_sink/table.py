@@ -83,7 +83,7 @@ def check_table(table: DeltaTable, wanted: Schema, partition_by: Sequence[str], 
         for name in here
         if name in there and here[name] != there[name]
     ]
-    differs += [f"{field.name}: not null in the table" for field in table.schema().fields if not field.nullable]
+    differs += [f"{name}: not null in the table" for name in _never_null("", json.loads(table.schema().to_json()))]
     if differs:
         fix = "" if merge else "; mergeSchema=true adds columns that are missing"
         raise InputError(f"{where} has another schema than the rows ({'; '.join(differs)}); nothing was written{fix}")
@@ -116,6 +116,22 @@ def _unkept(table: DeltaTable) -> Iterator[str]:
 def _columns(schema: Schema) -> dict[str, str]:
     """Each column's type as text, without nullability, which rows and tables may word differently."""
     return {field["name"]: _plain(field["type"]) for field in json.loads(schema.to_json())["fields"]}
+
+
+def _never_null(name: str, kind: object) -> Iterator[str]:
+    """Name what a table's type says is never null, nested parts with dots."""
+    if not isinstance(kind, dict):
+        return
+    parts = [(field["name"], field["nullable"], field["type"]) for field in kind.get("fields", ())]
+    if kind["type"] == "array":
+        parts = [("element", kind["containsNull"], kind["elementType"])]
+    if kind["type"] == "map":
+        parts = [("key", True, kind["keyType"]), ("value", kind["valueContainsNull"], kind["valueType"])]
+    for part, nullable, of_part in parts:
+        where = f"{name}.{part}" if name else part
+        if not nullable:
+            yield where
+        yield from _never_null(where, of_part)
 
 
 def _plain(kind: object) -> str:

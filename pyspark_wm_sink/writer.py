@@ -6,18 +6,16 @@ new one in a fresh process for each `commit` or `abort`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.rows import CONTROL
+from keyedwm.core.errors import OptionError
 from keyedwm.worker import settle_worker
 from pyspark_wm_sink.columns import has_control, has_offsets
+from pyspark_wm_sink.delta_columns import table_columns
 from pyspark_wm_sink.kafka_options import KafkaTarget
 from pyspark_wm_sink.kafka_writer import KafkaBatchWriter, KafkaStreamWriter, kafka_publication
 from pyspark_wm_sink.options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
@@ -114,7 +112,7 @@ def _publication(
     chosen: SinkOptions, target: DeltaTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool
 ) -> Publication:
     inline = chosen.control_rows is ControlRows.INLINE
-    columns = _table_columns(schema, drop_control=has_control(schema) and not inline)
+    columns = table_columns(schema, drop_control=has_control(schema) and not inline)
     table = open_table(target.path, target.storage)
     wanted = delta_schema(columns)
     by = target.partition_by
@@ -138,15 +136,3 @@ def _publication(
         overwrite=overwrite,
         merge_schema=target.merge_schema,
     )
-
-
-def _table_columns(schema: StructType, *, drop_control: bool) -> pa.Schema:
-    """Return the table's columns, all nullable; raises InputError for names that a table cannot tell apart."""
-    doubled = [name for name, count in Counter(name.lower() for name in schema.fieldNames()).items() if count > 1]
-    if doubled:
-        raise InputError(f"the rows have several columns named {doubled[0]}, a table needs one of each name")
-    fields = [field for field in schema.fields if not (drop_control and field.name == CONTROL)]
-    if not fields:
-        raise InputError("the rows have no column besides control, a table needs at least one")
-    arrow = to_arrow_schema(StructType(fields), timezone="UTC")
-    return pa.schema([field.with_nullable(nullable=True).remove_metadata() for field in arrow])

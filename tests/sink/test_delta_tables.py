@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
-from pyspark.errors import StreamingQueryException
+from deltalake import DeltaTable, Schema, write_deltalake
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from pyspark_wm_sink.partitions import directory_of, partitions_of
@@ -109,6 +109,42 @@ def test_what_cannot_partition_a_table_is_refused(spark, feed, drain, table, par
     with pytest.raises(StreamingQueryException) as refused:
         drain(rows, partitionBy=partition_by)
     assert said in str(refused.value)
+    assert not table.exists()
+
+
+def test_nested_values_may_be_null_in_a_later_batch_than_the_first(spark, table):
+    for place in ("named_struct('x', 1, 'l', array(1))", "cast(null as struct<x: int, l: array<int>>)"):
+        for part in (place, "named_struct('x', cast(null as int), 'l', array(cast(null as int)))"):
+            frame = spark.sql(f"select {part} as s, map('k', {part}) as m")
+            frame.write.format("keyedwm").mode("append").save(str(table))
+    found = [row["s"] for row in DeltaTable(table).to_pyarrow_table().to_pylist()]
+    empty = {"x": None, "l": [None]}
+    assert sorted(map(str, found)) == sorted(map(str, [{"x": 1, "l": [1]}, None, empty, empty]))
+
+
+def test_a_table_that_forbids_nulls_inside_its_columns_is_refused(spark, table):
+    part = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    DeltaTable.create(str(table), Schema.from_arrow(pa.schema([pa.field("s", pa.list_(part))])))
+    frame = spark.sql("select array(named_struct('x', cast(null as int))) as s")
+    with pytest.raises(PySparkException, match=r"s\.element\.x: not null in the table"):
+        frame.write.format("keyedwm").mode("append").save(str(table))
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("null", "type void, and a Delta table cannot hold void: cast it"),
+        ("array(null)", "type array<void>, and a Delta table cannot hold void: cast it"),
+        ("parse_json('1')", "type variant, and a Delta table cannot hold variant: cast it"),
+        ("interval '1' month", "type interval month, and a Delta table cannot hold interval month: cast it"),
+        ("named_struct()", "type struct<>, and a Delta table cannot hold struct<>: cast it"),
+    ],
+)
+def test_a_type_that_readers_of_tables_do_not_know_is_refused(spark, table, column, said):
+    frame = spark.sql(f"select 1 as a, {column} as v")
+    with pytest.raises(PySparkException) as refused:
+        frame.write.format("keyedwm").mode("append").save(str(table))
+    assert f"column v has {said}" in str(refused.value)
     assert not table.exists()
 
 
