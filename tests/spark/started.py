@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keyedwm.spark import start_in_turn
 from tests.tools import Record, produce
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Started:
 
     def _start(self) -> None:
         writer = self._frame().writeStream.foreachBatch(self._collect)
-        self.query = writer.option("checkpointLocation", self._checkpoint).start()
+        (self.query,) = start_in_turn(writer.option("checkpointLocation", self._checkpoint))
 
     def _collect(self, batch: DataFrame, number: int) -> None:
         """A batch that was interrupted comes again, under the same number."""

@@ -100,6 +100,7 @@ def _bits(value):
 WINDOWS = {
     "tumbling": (TEN, {}, {"lateness": "5 seconds", "early": early(rows=20)}),
     "tumbling, late rows shown": (TEN, {"watermarkThrottle": "none"}, {"late": "emit", "late_rule": "frame"}),
+    "tumbling, late by their own time": (TEN, {"watermarkThrottle": "none"}, {"late": "emit", "late_rule": "event"}),
     "sliding": (sliding("12 seconds", "3 seconds"), {"eventTime": "json:$.at"}, {"lateness": "4 seconds"}),
     "session": (session("2 seconds"), {"watermarkThrottle": "step", "watermarkStep": "1 second"}, {"late": "emit"}),
 }
