@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import CONTROL, CONTROL_FIELDS
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ def has_control(schema: StructType) -> bool:
         return False
     kind = schema[CONTROL].dataType
     return isinstance(kind, StructType) and tuple(kind.fieldNames()) == CONTROL_FIELDS
+
+
+def check_inline(schema: StructType) -> None:
+    """Refuse `controlRows=inline` for rows without control column: there is nothing to keep."""
+    if not has_control(schema):
+        raise OptionError(
+            "option controlRows: 'inline' needs the source's control column, which the rows lack; keep the column"
+        )
 
 
 def has_offsets(schema: StructType) -> bool:

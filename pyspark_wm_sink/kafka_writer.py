@@ -18,7 +18,7 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.cluster import shared
 from keyedwm.kafka.transactions import longest_timeout_ms
 from keyedwm.worker import settle_worker
-from pyspark_wm_sink.columns import has_control, has_offsets
+from pyspark_wm_sink.columns import check_inline, has_control, has_offsets
 from pyspark_wm_sink.kafka_options import KafkaTarget
 from pyspark_wm_sink.kafka_publish import KafkaPublication, abort, publish_to_kafka, recover, sweep
 from pyspark_wm_sink.kafka_stage import KafkaPlan, Written, partition_count, write
@@ -138,13 +138,13 @@ def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> N
             "option controlRows: 'inline' needs the option topic: control rows go to every partition of one topic, "
             "and a topic that first appears in the rows later would lack those before"
         )
-    if not has_control(schema):
-        raise OptionError(
-            "option controlRows: 'inline' needs the source's control column, which the rows lack; keep the column"
-        )
+    check_inline(schema)
 
 
 def _check_columns(target: KafkaTarget, schema: StructType) -> None:
+    for name in schema.fieldNames():
+        if name.lower() in _COLUMNS and name.lower() not in schema.fieldNames():
+            raise InputError(f"the rows have a column {name}, Kafka's sink takes {name.lower()}: rename or drop it")
     if "value" not in schema.fieldNames():
         raise InputError("the rows have no column value: records are made of it, and of key, headers and partition")
     if target.topic is None and "topic" not in schema.fieldNames():

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import OptionError
 from keyedwm.worker import settle_worker
-from pyspark_wm_sink.columns import has_control, has_offsets
+from pyspark_wm_sink.columns import check_inline, has_control, has_offsets
 from pyspark_wm_sink.delta_columns import table_columns
 from pyspark_wm_sink.kafka_options import KafkaTarget
 from pyspark_wm_sink.kafka_writer import KafkaBatchWriter, KafkaStreamWriter, kafka_publication
@@ -112,6 +112,8 @@ def _publication(
     chosen: SinkOptions, target: DeltaTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool
 ) -> Publication:
     inline = chosen.control_rows is ControlRows.INLINE
+    if inline:
+        check_inline(schema)
     columns = table_columns(schema, drop_control=has_control(schema) and not inline)
     table = open_table(target.path, target.storage)
     wanted = delta_schema(columns)

@@ -54,12 +54,18 @@ KAFKA = {"kafka.bootstrap.servers": "h:1"}
         ({**KAFKA, "ledger": "s3://b/l"}, "option ledger: 's3://b/l' is wrong; a directory is wanted that the driver"),
         ({**KAFKA, "ledger": "hdfs:/l"}, "option ledger: 'hdfs:/l' is wrong"),
         ({**KAFKA, "ledger": " "}, "option ledger: ' ' is wrong"),
+        ({"path": "/a#b"}, "option path: '/a#b' is wrong; deltalake takes #, ? and %20 for parts of an address"),
+        ({"path": "file:/a%20b"}, "option path: 'file:/a%20b' is wrong; deltalake takes #"),
+        ({"path": f"{__file__}/t"}, f"{__file__} is a file, a directory is wanted"),
+        ({"path": __file__}, f"{__file__} is a file, a directory is wanted"),
         ({"path": "dbfs:/t"}, "option path: 'dbfs:/t' is wrong; a directory of this machine is wanted, or an address"),
         (
             {**KAFKA, "guarantee": "at-least-once", "Ledger": "l"},
             "option ledger has no effect with guarantee=",
         ),
         ({**KAFKA, "kafka.acks": "1"}, "option kafka.acks: '1' is wrong; records are acknowledged by all in-sync"),
+        ({**KAFKA, "kafka.enable.idempotence": "False"}, "must not be written twice: true"),
+        ({**KAFKA, "kafka.enable.idempotence": "no"}, "option kafka.enable.idempotence: 'no' is wrong; true or false"),
         ({**KAFKA, "kafka.transactional.id": "a"}, "not for you to set: set transactionalIdPrefix instead"),
         ({**KAFKA, "kafka.value.serializer": "a"}, "cast it to string or binary"),
         ({**KAFKA, "kafka.partitioner.class": "a"}, "give the rows a partition column"),
@@ -109,6 +115,14 @@ def test_barrier_snapshots_need_the_control_column(tmp_path):
         )
     with pytest.raises(InputError, match=r"column gap has type .*, which a Delta table cannot hold"):
         stream_writer({"path": str(tmp_path)}, StructType().add("gap", DayTimeIntervalType()), overwrite=False)
+
+
+@pytest.mark.parametrize("make", [stream_writer, batch_writer])
+def test_control_rows_can_be_kept_only_where_there_are_some(make, tmp_path):
+    schema = StructType().add("n", LongType())
+    with pytest.raises(OptionError, match="controlRows: 'inline' needs the source's control column"):
+        make({"path": str(tmp_path / "t"), "controlRows": "inline"}, schema, overwrite=False)
+    assert not (tmp_path / "t").exists()
 
 
 def test_watermarks_rise_by_offset_in_whatever_order_the_rows_come():
