@@ -1,6 +1,6 @@
 """Nexmark q0, q1, q2, q5, q7, q8 over Kafka: the keyedwm source and windows beside Spark's own, in turn.
 
-Run: python -m benchmarks.nexmark [--query q5] [--events 500000] [--pairs 5] [--group 1]
+Run: python -m benchmarks.nexmark [--query q5] [--events 1000000] [--pairs 5] [--group 1]
 First all sides run the 60,000 events that the golden results were made for, mixed in groups of 1,000, and must give
 exactly those. Then each round is a fresh query per side over all events into a no-op sink; a figure counts only if the
 number of results and their checksum are those computed straight from the generator.
@@ -146,7 +146,7 @@ def main() -> None:
     """Check the queries, run them and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--query", action="append", choices=list(QUERIES))
-    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--group", type=int, default=1, help="events are mixed in groups of so many")
     chosen = parser.parse_args()
