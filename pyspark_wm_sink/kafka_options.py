@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import duration_ms, wrong
+from keyedwm.core.options import boolean, duration_ms, wrong
 from keyedwm.kafka.config import ClientConfig
 from pyspark_wm_sink.places import local_directory
 
@@ -49,6 +49,10 @@ class KafkaTarget:
                 raise OptionError(f"option {name} is not for you to set: {fix}")
         if given.get("kafka.acks", "all").strip().lower() not in {"all", "-1"}:
             raise wrong("kafka.acks", given["kafka.acks"], "records are acknowledged by all in-sync replicas: all")
+        if not boolean("kafka.enable.idempotence", given.get("kafka.enable.idempotence", "true")):
+            raise wrong(
+                "kafka.enable.idempotence", "false", "a batch that is sent again must not be written twice: true"
+            )
         topic = given.get("topic", "").strip()
         if "topic" in given and not topic:
             raise wrong("topic", given["topic"], "the name of a topic is wanted")

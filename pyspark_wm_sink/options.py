@@ -6,6 +6,7 @@ object store as it stands (`storage.aws_region`), and its values never appear in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,9 +15,10 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.kafka_options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
-from pyspark_wm_sink.places import local_directory
+from pyspark_wm_sink.places import file_in_the_way, local_directory
 
 STORAGE = "storage."
+_ADDRESS_ONLY = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _SPARK = ("checkpointLocation", "queryName")
 _DELTA = ("path", "partitionBy", "mergeSchema")
 _OURS = (*_DELTA, "snapshot", "guarantee", "controlRows")
@@ -119,4 +121,8 @@ def _location(path: str) -> str:
     local = local_directory(path)
     if local is None and "://" not in path:
         raise wrong("path", path, "a directory of this machine is wanted, or an address such as s3://bucket/table")
+    if local is not None and _ADDRESS_ONLY.search(str(local)):
+        raise wrong("path", path, "deltalake takes #, ? and %20 for parts of an address: a directory without is wanted")
+    if local is not None and (file := file_in_the_way(local)) is not None:
+        raise wrong("path", path, f"{file} is a file, a directory is wanted")
     return path if local is None else str(local)

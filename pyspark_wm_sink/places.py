@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -17,3 +18,12 @@ def local_directory(place: str) -> Path | None:
     if place.startswith("file:"):
         return Path("/" + place.removeprefix("file:").lstrip("/"))
     return None if _SCHEME.match(place) else Path(place).absolute()
+
+
+def file_in_the_way(directory: Path) -> Path | None:
+    """Return what stands where a directory or one of its parents is wanted and is none, as far as we may look."""
+    for place in (directory, *directory.parents):
+        with suppress(PermissionError):
+            if place.exists():
+                return None if place.is_dir() else place
+    return None

@@ -165,6 +165,7 @@ def test_bad_input_is_one_clear_sentence_and_nothing_becomes_visible(
     ("schema", "options", "said"),
     [
         ("key string", {"topic": "TOPIC"}, "the rows have no column value"),
+        ("value string, Key string", {"topic": "TOPIC"}, "the rows have a column Key, Kafka's sink takes key: rename"),
         ("value string", {}, "option topic is missing, and the rows have no column topic"),
         ("value string", {"topic": "missing"}, "topic 'missing', which the rows go to, does not exist"),
         ("value timestamp", {"topic": "TOPIC"}, "column value has type timestamp, Kafka's sink takes string or"),
