@@ -16,6 +16,7 @@ from rich.table import Table
 from keyedwm.core.errors import InputError, OptionError
 from pyspark_wm_sink.ledger import Entry, Ledger
 from pyspark_wm_sink.monotone import shown
+from pyspark_wm_sink.places import local_directory
 from pyspark_wm_sink.record import Record
 from pyspark_wm_sink.table import newest_records, open_table
 
@@ -50,9 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _ledger(path: str) -> Path | None:
     """Find the ledger at a place, or under it where the place is a checkpoint."""
-    if "://" in path:
-        return None
-    for place in (Path(path), Path(path) / "keyedwm"):
+    directory = local_directory(path)
+    for place in () if directory is None else (directory, directory / "keyedwm"):
         if place.is_dir() and (next(place.glob("*.decided.json"), None) or next(place.glob("*.published.json"), None)):
             return place
         if (place / "run.json").exists():
@@ -82,7 +82,14 @@ def _state(entry: Entry) -> str:
 
 
 def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int) -> None:
-    table = open_table(path, storage) if "://" in path or Path(path).is_dir() else None
+    directory = local_directory(path)
+    if directory is not None and not directory.exists():
+        raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is wanted")
+    table = open_table(path, storage) if directory is None or directory.is_dir() else None
+    if table is None and directory is not None and (directory / "offsets").is_dir():
+        raise InputError(
+            f"the checkpoint {path} holds no ledger: give the option ledger of its query, or the Delta table it writes"
+        )
     if table is None:
         raise InputError(f"{path} is neither a ledger (or a checkpoint that holds one) nor a Delta table")
     records = newest_records(table, most)

@@ -61,6 +61,11 @@ def test_a_checkpoint_leads_to_its_ledger_and_last_says_how_many_batches(capsys,
     assert "11 11 110" not in said
 
 
+def test_a_place_may_be_named_as_for_the_sink_with_its_scheme(capsys, ledger):
+    assert "12 12 120" in inspected(capsys, f"file:{ledger}")
+    assert "12 12 120" in inspected(capsys, f"file://{ledger.parent}")
+
+
 def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
     to = how(tmp_path / "table", SnapshotMode.BATCH)
     from pyspark_wm_sink.publish import publish
@@ -99,7 +104,10 @@ def test_a_place_that_is_neither_is_one_sentence(capsys, tmp_path):
     assert main(["inspect", str(tmp_path)]) == 2
     assert f"{tmp_path} is neither a ledger" in capsys.readouterr().err
     assert main(["inspect", str(tmp_path / "nowhere")]) == 2
-    assert "is neither a ledger" in capsys.readouterr().err
+    assert "nowhere does not exist: a ledger, a checkpoint" in capsys.readouterr().err
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    assert main(["inspect", str(tmp_path / "checkpoint")]) == 2
+    assert "holds no ledger: give the option ledger of its query" in capsys.readouterr().err
     write_deltalake(tmp_path / "foreign", pa.table({"n": [1]}))
     assert main(["inspect", str(tmp_path / "foreign")]) == 2
     assert "holds no record of keyedwm" in capsys.readouterr().err
