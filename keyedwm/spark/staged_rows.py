@@ -65,6 +65,11 @@ def _control_text(df: DataFrame) -> Column:
 def _check_rows(df: DataFrame, axis: str) -> None:
     from pyspark.sql.pandas.types import from_arrow_type
 
+    if not df.isStreaming:
+        raise InputError(
+            "aggregate: the frame is a batch read, which has no watermarks to close windows: read it with "
+            "spark.readStream (and trigger(availableNow=True)), or take Spark's own groupBy"
+        )
     if CONTROL not in df.columns or df.schema[CONTROL].dataType != from_arrow_type(CONTROL_TYPE):
         raise InputError(
             f"aggregate: the frame has no control rows (columns {', '.join(df.columns)}): it must be rows of the "

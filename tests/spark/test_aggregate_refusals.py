@@ -74,6 +74,15 @@ def test_a_source_without_control_rows_is_refused(topic_of, load):
 
 
 @pytest.mark.usefixtures("bucket_conf")
+def test_a_batch_read_is_refused(topic_of, spark, kafka):
+    rows = spark.read.format("keyedwm").options(
+        **{"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic_of(1)}
+    )
+    with pytest.raises(KeyedwmError, match="the frame is a batch read, which has no watermarks to close windows"):
+        aggregate(rows.load(), "key", TEN, N)
+
+
+@pytest.mark.usefixtures("bucket_conf")
 def test_another_state_store_is_refused_with_the_setting(frame, spark):
     spark.conf.set(PROVIDER, HDFS)
     with pytest.raises(KeyedwmError, match=r"HDFSBackedStateStoreProvider, Spark's transformWithState needs RocksDB"):
