@@ -109,7 +109,7 @@ def axes_of(given: Mapping[str, str]) -> dict[str, Axis]:
 def _named(text: str) -> dict[str, dict[str, Any]]:
     right = 'JSON such as {"created": {"key": 0, "eventTime": "json:$.created"}} is wanted'
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, object_pairs_hook=_distinct)
     except ValueError:
         raise wrong("watermarks", text, right) from None
     if not isinstance(parsed, dict) or not parsed or not all(isinstance(s, dict) for s in parsed.values()):
@@ -118,6 +118,17 @@ def _named(text: str) -> dict[str, dict[str, Any]]:
         if not _NAME.fullmatch(name):
             raise wrong("watermarks", name, "an axis is named by letters, digits and underscores, a letter first")
     return parsed
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two names that differ by case alone one would be lost: settings ignore case, and so do Spark's columns."""
+    names = [name.lower() for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(
+                f"option watermarks: {name!r} stands twice in one object, in whatever case: leave one out"
+            )
+    return dict(pairs)
 
 
 def _key(name: str, settings: Mapping[str, Any]) -> int:
