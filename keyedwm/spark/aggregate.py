@@ -116,7 +116,7 @@ def _check_kinds(keys: Sequence[object], window: object, aggs: Mapping[str, obje
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if name in _TAKEN:
+        if name.lower() in _TAKEN:
             raise OptionError(
                 f"aggregate: a result column cannot be called {name!r}: results have one of that name already, "
                 f"as the source's rows do; rename it first"

@@ -207,12 +207,13 @@ class Plan:
             raise OptionError("an aggregation needs at least one aggregate, for example count()")
         outputs = [*self.by, *(name for name, _ in self.aggregates)]
         for name in outputs:
-            if name in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
+            if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
                 raise OptionError(
                     f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
                     f"{HIDDEN} are taken; give it another name"
                 )
-        doubled = sorted({name for name in outputs if outputs.count(name) > 1})
+        lower = [name.lower() for name in outputs]  # Spark does not tell names of another case apart
+        doubled = sorted({name for name in outputs if lower.count(name.lower()) > 1})
         if doubled:
             raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")
         for name in (*self.by, self.time, *self.order):

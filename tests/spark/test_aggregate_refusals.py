@@ -29,6 +29,7 @@ CALLS = {
     "sum(value) needs numbers": lambda df: aggregate(df, "k", TEN, {"n": sum("value")}),
     "at least one aggregate": lambda df: aggregate(df, "k", TEN, {}),
     "cannot be called 'event_time'": lambda df: aggregate(df, "k", TEN, {"event_time": count()}),
+    "cannot be called 'Watermark'": lambda df: aggregate(df, "k", TEN, {"Watermark": count()}),
     "cannot be called 'window'": lambda df: aggregate(df, "k", TEN, {"window": count()}),
     "two columns called 'k'": lambda df: aggregate(df, "k", TEN, {"k": count()}),
     "keep it when columns are chosen": lambda df: aggregate(df.drop("event_time"), "k", TEN, N),
