@@ -76,12 +76,20 @@ def _has_words(kind: pa.DataType) -> bool:
 
 def _worded(value: pa.Scalar) -> str | None:
     """The words of Delta's log; an empty text is null there."""
+    if pa.types.is_timestamp(value.type) and value.is_valid:
+        return _worded_time(value)
     found: Any = value.as_py()
     if found is None or found == "":
         return None
-    if isinstance(found, bool):
-        return str(found).lower()
-    if pa.types.is_timestamp(value.type):
-        # Not strftime: it may write the year 1 as "1", which Spark does not read.
-        return found.replace(tzinfo=None).isoformat(" ", "microseconds")
-    return str(found)
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def _worded_time(value: pa.Scalar) -> str:
+    """Word an instant in UTC and say so: Spark's rows come in its session's zone, and its readers would take theirs.
+
+    Not with strftime: it may write the year 1 as "1", which Spark does not read.
+    """
+    if value.type.tz is None:
+        return str(value.as_py().isoformat(" ", "microseconds"))
+    utc = value.cast(pa.timestamp("us", "UTC")).as_py()
+    return f"{utc.replace(tzinfo=None).isoformat('T', 'microseconds')}Z"

@@ -57,7 +57,7 @@ def publish(how: Publication, messages: Sequence[Staged], *, batch: int | None) 
         _discard(how, files)
         raise
     raise UnavailableError(
-        f"batch {batch} could not be published to the table {how.stage.path} in {_TRIES} tries: "
+        f"{_named(batch)} could not be published to the table {how.stage.path} in {_TRIES} tries: "
         f"other writers changed it each time"
     )
 
@@ -69,7 +69,7 @@ def _try_once(how: Publication, brought: Brought, files: Sequence[StagedFile]) -
     if table is not None and _is_published(table, how, brought, files):
         return True
     if table is not None:
-        delta.check_table(table, schema, how.stage.partition_by, merge=how.merge_schema)
+        delta.check_table(table, schema, how.stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite)
     record = seal(_last(table, brought), brought, how.mode, how.guarantee)
     table = table if table is not None else _created(how, schema)
     if table is None:
@@ -146,8 +146,12 @@ def _after_doubt(how: Publication, brought: Brought, error: Exception) -> bool:
         if record is not None and record.attempt == brought.attempt:
             return True
     raise UnavailableError(
-        f"batch {brought.batch} could not be published to the table {how.stage.path}: {delta.one_line(error)}"
+        f"{_named(brought.batch)} could not be published to the table {how.stage.path}: {delta.one_line(error)}"
     ) from error
+
+
+def _named(batch: int | None) -> str:
+    return "the batch write" if batch is None else f"batch {batch}"
 
 
 def _discard(how: Publication, files: Sequence[StagedFile]) -> None:

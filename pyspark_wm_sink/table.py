@@ -56,12 +56,16 @@ def _check_holds(field: pa.Field) -> None:
         ) from error
 
 
-def check_table(table: DeltaTable, wanted: Schema, partition_by: Sequence[str], *, merge: bool) -> None:
+def check_table(
+    table: DeltaTable, wanted: Schema, partition_by: Sequence[str], *, merge: bool, overwrite: bool
+) -> None:
     """Refuse a table that these rows do not fit; raises InputError that names the columns which differ.
 
-    merge: columns that the table lacks will be added, columns that the rows lack become null.
+    merge: columns that the table lacks will be added, columns that the rows lack become null. overwrite: its rows go.
     """
     where = f"the Delta table {table.table_uri}"
+    if overwrite and table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+        raise InputError(f"{where} has delta.appendOnly=true, so its rows cannot be replaced: append, or unset it")
     if list(table.metadata().partition_columns) != list(partition_by):
         names = ", ".join(table.metadata().partition_columns) or "nothing"
         raise InputError(

@@ -122,7 +122,7 @@ def _publication(
         by = () if table is None else tuple(table.metadata().partition_columns)
     partition_by = check_columns(by, columns) if by else ()
     if table is not None:
-        check_table(table, wanted, partition_by, merge=target.merge_schema)
+        check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
     return Publication(
         stage=StagePlan(
             path=target.path,

@@ -79,9 +79,28 @@ def test_rows_of_a_partition_stay_in_order_and_none_gets_lost():
     assert directory_of({"a": "x/../y", "b": None}) == "a=x_.._y/b=__HIVE_DEFAULT_PARTITION__/"
 
 
-def test_a_timestamp_is_worded_with_all_digits_of_its_year():
-    rows = pa.table({"at": pa.array([at(1, 1)], pa.timestamp("us", "UTC")), "n": [1]})
-    assert [values for values, _ in partitions_of(rows, ["at"])] == [("0001-01-01 12:00:00.000001",)]
+@pytest.mark.parametrize(
+    ("zone", "worded"),
+    [
+        ("UTC", "0001-01-01T12:00:00.000001Z"),
+        ("America/New_York", "0001-01-01T12:00:00.000001Z"),
+        (None, "0001-01-01 12:00:00.000001"),
+    ],
+)
+def test_a_timestamp_is_worded_as_an_instant_with_all_digits_of_its_year(zone, worded):
+    column = pa.array([at(1, 1)], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
+    assert [values for values, _ in partitions_of(pa.table({"at": column, "n": [1]}), ["at"])] == [(worded,)]
+
+
+def test_timestamps_partition_a_table_whatever_zone_spark_shows_them_in(spark, table):
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql("select timestamp'2024-01-01 12:00:00Z' as at, timestamp'2024-01-01 12:00:00Z' as same")
+        frame.write.format("keyedwm").mode("append").options(path=str(table), partitionBy="at").save()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    (row,) = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert row["at"] == row["same"] == at(2024, 0)
 
 
 def test_more_partitions_than_open_files_lose_nothing(spark, table):
@@ -120,6 +139,14 @@ def test_nested_values_may_be_null_in_a_later_batch_than_the_first(spark, table)
     found = [row["s"] for row in DeltaTable(table).to_pyarrow_table().to_pylist()]
     empty = {"x": None, "l": [None]}
     assert sorted(map(str, found)) == sorted(map(str, [{"x": 1, "l": [1]}, None, empty, empty]))
+
+
+def test_rows_of_an_append_only_table_are_not_replaced(spark, table):
+    write_deltalake(table, pa.table({"n": [1]}), configuration={"delta.appendOnly": "true"})
+    with pytest.raises(PySparkException, match=r"delta\.appendOnly=true, so its rows cannot be replaced: append"):
+        spark.sql("select 2L as n").write.format("keyedwm").mode("overwrite").save(str(table))
+    spark.sql("select 2L as n").write.format("keyedwm").mode("append").save(str(table))
+    assert sorted(DeltaTable(table).to_pyarrow_table().column("n").to_pylist()) == [1, 2]
 
 
 def test_a_table_that_forbids_nulls_inside_its_columns_is_refused(spark, table):
