@@ -23,7 +23,7 @@ from keyedwm.worker import settle_worker
 if TYPE_CHECKING:
     import pandas as pd
 
-NOTE_VERSION = 1
+NOTE_VERSION = 2
 _log = logging.getLogger("keyedwm.aggregate")
 _NO_CLOCK = -1
 
@@ -92,8 +92,7 @@ class Bucket(StatefulProcessor):
             self._blobs.updateValue((name,), (blob,))
         if self._plan.early is not None and self._plan.early.every_ms is not None:
             self._wake_at(now, timers.getCurrentProcessingTimeInMs() + self._plan.early.every_ms)
-        note = now.note.as_json() | {"version": NOTE_VERSION, "buckets": len(self._placing.ids)}
-        self._note.update((json.dumps(note | {"plan": self._plan.digest()}, sort_keys=True),))
+        self._note.update((json.dumps(now.note.as_json() | self._owner(), sort_keys=True),))
         if now.late_rows:
             told = {"aggregate": self._placing.name, "late_rows": now.late_rows, "watermark_ms": now.watermark_ms}
             _log.warning("rows came too late for every window: %s", json.dumps(told))
@@ -105,6 +104,16 @@ class Bucket(StatefulProcessor):
             self._handle.deleteTimer(now.note.timer_ms)
         now.note.timer_ms = at_ms
         self._handle.registerTimer(at_ms)
+
+    def _owner(self) -> dict[str, Any]:
+        """Whose state it is; another's is refused."""
+        return {
+            "version": NOTE_VERSION,
+            "buckets": len(self._placing.ids),
+            "plan": self._plan.digest(),
+            "axis": self._placing.key,
+            "name": self._placing.name,
+        }
 
     def _checked(self, note: dict[str, Any]) -> dict[str, Any]:
         name = self._placing.name
@@ -121,6 +130,16 @@ class Bucket(StatefulProcessor):
             raise OptionError(
                 f"aggregate {name}: the checkpoint holds the state of another plan (windows, aggregates, keys or panes "
                 f"differ): go back to that plan, or start from a new checkpoint"
+            )
+        if note["axis"] != self._placing.key:
+            raise OptionError(
+                f"aggregate {name}: the checkpoint follows the time axis with key {note['axis']}, this plan the one "
+                f"with key {self._placing.key}: go back to that axis, or start from a new checkpoint"
+            )
+        if note["name"] != name:  # whoever follows its channels would wait for those of the old name
+            raise OptionError(
+                f"aggregate {name}: the checkpoint calls it {note['name']}, and so its channels: give "
+                f"name={note['name']!r}"
             )
         return note
 

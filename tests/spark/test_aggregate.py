@@ -33,6 +33,7 @@ from tests.tools import Record, produce, wait_until
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 TEN = tumbling("10 seconds")
+N = {"n": count()}
 
 
 @pytest.fixture
@@ -249,6 +250,25 @@ def test_another_plan_on_the_same_checkpoint_is_refused(rows, started):
     query.restart()
     with pytest.raises(Exception, match="the checkpoint holds the state of another plan"):
         query.give(topic, [event(2_000, "a")])
+
+
+AXES = '{"made": {"key": 3}, "sent": {"key": 5, "eventTime": "json:$.sent"}}'
+OTHERS = {
+    "the time axis with key 3, this plan the one with key 5": ({"axis": "made"}, {"axis": "sent"}),
+    "the checkpoint calls it hours, .* give name='hours'": ({"axis": "made"}, {"axis": "made", "name": "days"}),
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_another_axis_or_name_on_the_same_checkpoint_is_refused(words, topic_of, load, started):
+    topic = topic_of(1)
+    frame = keyed(load(topic, idleTimeout="none", watermarks=AXES))
+    calls = iter(OTHERS[words])
+    query = started(lambda: aggregate(frame, "k", TEN, N, **({"name": "hours"} | next(calls))))
+    query.give(topic, [Record(0, 1_000, b'{"sent": 5}', b"a")])
+    query.restart()
+    with pytest.raises(Exception, match=words):
+        query.give(topic, [Record(0, 2_000, b'{"sent": 6}', b"a")])
 
 
 def test_state_is_reported_and_shrinks_with_the_windows(rows, started):
