@@ -95,7 +95,12 @@ class Round:
     def take(
         self, *, control: Sequence[Control], partials: Sequence[pa.Table], timeless: int, now_ms: int | None
     ) -> None:
-        """Take all that a batch brought; `timeless`: how many rows had no event time."""
+        """Take all that a batch brought.
+
+        control: in any order. partials: of this bucket, in order of task. timeless: how many rows had no event time.
+        now_ms: wall-clock time, None where no pane goes by it. Raises InputError for barriers that are not whole, and
+        for late rows under `late="fail"`.
+        """
         told = self._inbox.take(control)
         self._advance(told.promised_ms)
         if partials:
