@@ -128,7 +128,8 @@ def _check_turn(cuts: Sequence[tuple[int, int, list[str]]], known: Mapping[str, 
         if before is not None and snapshot != before + 1:
             raise InputError(
                 f"snapshot {snapshot} of channels {_some(arrived)} follows snapshot {before} of the last batch, where "
-                f"{before + 1} was to come: the target, or the checkpoint, is not the one that this query left"
+                f"{before + 1} was to come: target, ledger or checkpoint is not the one that this query left, or other "
+                f"batches were written at-least-once (see the runbook in docs/delivery.md)"
             )
 
 

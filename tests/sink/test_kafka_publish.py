@@ -11,6 +11,7 @@ import pytest
 from keyedwm.arrow.rows import ControlRow
 from keyedwm.core.errors import FencedError, InputError, RegressionError, UnavailableError
 from keyedwm.core.rows import Kind
+from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.options import SnapshotMode
 from tests.sink.conftest import records_of
 from tests.sink.kafka_sink import Sink
@@ -215,6 +216,24 @@ def test_a_copy_of_the_checkpoint_fences_the_query_it_was_copied_from(sink, comm
     with pytest.raises(FencedError, match="two queries run from copies of one checkpoint"):
         sink.write_and_publish(1, "b")
     assert committed(sink.topic) == ["a", "b"]
+
+
+def test_a_ledger_that_lacks_batches_is_refused_and_goes_on_without_its_entries(sink, committed):
+    def cut(batch: int) -> None:
+        barrier = ControlRow(kind=Kind.BARRIER, offset=batch, channel="t-0", snapshot=batch, channels=1)
+        sink.publish(batch, sink.written(batch, f"{batch}", control=(barrier,)))
+
+    sink.mode = SnapshotMode.BARRIER
+    cut(0)
+    sink.guarantee, ledger, sink.ledger = Guarantee.AT_LEAST_ONCE, sink.ledger, None
+    cut(1)
+    sink.guarantee, sink.ledger = Guarantee.EXACTLY_ONCE, ledger
+    with pytest.raises(InputError, match=r"where 1 was to come: .* were written at-least-once \(see the runbook"):
+        cut(2)
+    for entry in ledger.glob("*.published.json"):
+        entry.unlink()
+    cut(2)
+    assert committed(sink.topic) == ["0", "1", "2"]
 
 
 def test_a_published_batch_that_comes_with_other_offsets_is_refused(sink, committed):
