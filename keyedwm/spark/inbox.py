@@ -64,8 +64,11 @@ class Inbox:
         return self._coalescer.snapshot().common.idle_spell
 
     def take(self, rows: Iterable[Control]) -> Told:
-        """Take all control rows of a batch. Raises InputError if its barriers are not whole."""
-        rows = sorted(rows, key=_turn)
+        """Take all control rows of a batch. Raises InputError if its barriers are not whole.
+
+        A frame united with itself brings every row twice, which tells nothing new.
+        """
+        rows = sorted(dict.fromkeys(rows), key=_turn)
         was_idle = self.idle
         changes = self._membership(rows)
         self._rise(self._promise(rows))

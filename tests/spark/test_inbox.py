@@ -39,6 +39,11 @@ def test_the_slowest_channel_holds_the_watermark():
     assert (told.promised_ms, told.watermark_ms) == (None, 50)
 
 
+def test_a_frame_united_with_itself_tells_everything_twice_and_it_counts_once():
+    rows = [watermark(100, "t-0"), watermark(50, "t-1"), watermark(60, "t-1", offset=6), *barriers(0, "t-0", "t-1")]
+    assert inbox().take([*rows, *rows]) == inbox().take(rows)
+
+
 def test_a_channel_without_a_watermark_blocks():
     assert inbox().take([watermark(100, "t-0"), *barriers(0, "t-0", "t-1")]).watermark_ms is None
 
