@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+# Of the format that DESIGN section 4 lays down; a change that a reader of the rows would notice raises it.
+ROW_FORMAT_VERSION = 1
+
 
 class Kind(str, Enum):
     """What a control row says."""
