@@ -146,6 +146,14 @@ class Aggregate:
 
     def __post_init__(self) -> None:
         _check_column("Aggregate", self.column)
+        if not isinstance(self.result, pa.DataType):
+            raise OptionError(
+                f"Aggregate({self.column!r}): result={self.result!r}: an Arrow type such as pa.int64() is wanted"
+            )
+        for name in ("create", "accumulate", "combine", "deduct", "finish"):
+            function = getattr(self, name)
+            if not callable(function) and (function is not None or name not in ("combine", "deduct")):
+                raise OptionError(f"Aggregate({self.column!r}): {name}={function!r}: a function is wanted")
 
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> Kind:
         """See AggregateSpec."""

@@ -18,10 +18,9 @@ from keyedwm.windows.columns import Column, Ints, contiguous, ints, to_arrow
 from keyedwm.windows.keys import distinct_codes, row_groups
 from keyedwm.windows.kinds import Groups, Rows
 from keyedwm.windows.loops import count_by_group, frames_of, lowest_by_group
-from keyedwm.windows.plan import Plan, Session, Sliding
+from keyedwm.windows.plan import FARTHEST_MS, Plan, Session, Sliding
 from keyedwm.windows.sessions import joined_runs
 
-_FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
 _UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
 
 
@@ -35,10 +34,10 @@ def combine_rows(plan: Plan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     if not batch.num_rows:
         return plan.partial_schema.empty_table()
     times = millis(contiguous(batch[plan.time]))
-    if max(-int(times.min()), int(times.max())) > _FARTHEST_MS:
+    if max(-int(times.min()), int(times.max())) > FARTHEST_MS:
         raise InputError(
             f"an event time in {plan.time!r} lies between {times.min()} and {times.max()} ms, farther from 1970 than "
-            f"{_FARTHEST_MS} ms; is its unit right?"
+            f"{FARTHEST_MS} ms; is its unit right?"
         )
     keys = [_as_key(contiguous(batch[name])) for name in plan.by]
     numbers = row_groups(keys, len(times))

@@ -24,6 +24,7 @@ HIDDEN = "__"
 START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
 _MILLIS, _MICROS = pa.int64(), pa.timestamp("us", tz="UTC")
 WINDOW_TYPE = pa.struct([("start", _MICROS), ("end", _MICROS)])
+FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
 PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", pa.bool_())])
 
 
@@ -44,6 +45,11 @@ class LatePolicy(Enum):
     FAIL = "fail"
 
 
+def _check_length(what: str, ms: int) -> None:
+    if ms > FARTHEST_MS:
+        raise OptionError(f"the {what} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
+
+
 @dataclass(frozen=True, slots=True)
 class Sliding:
     """Windows `[end - size, end)`, one every `slide`; their ends stand at `offset + n * slide`."""
@@ -55,6 +61,7 @@ class Sliding:
     def __post_init__(self) -> None:
         if self.slide_ms < 1:
             raise OptionError(f"the slide of a window is {self.slide_ms} ms, it must be 1 or more")
+        _check_length("size of a window", self.size_ms)
         if self.size_ms < self.slide_ms or self.size_ms % self.slide_ms:
             nearest_ms = max(1, round(self.size_ms / self.slide_ms)) * self.slide_ms
             raise OptionError(
@@ -82,6 +89,7 @@ class Session:
     def __post_init__(self) -> None:
         if self.gap_ms < 1:
             raise OptionError(f"the gap of a session is {self.gap_ms} ms, it must be 1 or more")
+        _check_length("gap of a session", self.gap_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,7 @@ class Early:
         for name, value in (("number of rows", self.rows), ("interval in ms", self.every_ms)):
             if value is not None and value < 1:
                 raise OptionError(f"the {name} between early panes is {value}, it must be 1 or more")
+        _check_length("interval between early panes", self.every_ms or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +244,7 @@ class Plan:
     def _check_late(self) -> None:
         if self.lateness_ms < 0:
             raise OptionError(f"the allowed lateness is {self.lateness_ms} ms, it must be 0 or more")
+        _check_length("allowed lateness", self.lateness_ms)
         if self.lateness_ms and self.late_rule is not LateRule.WINDOW:
             raise OptionError(
                 f"an allowed lateness of {self.lateness_ms} ms needs the late rule 'window', "

@@ -58,8 +58,15 @@ def summed(column, values, kind, aggregate=agg.sum):
         (lambda: plan_of(Session(5), late_rule=LateRule.FRAME), "sessions have no frames"),
         (lambda: plan_of(WINDOW, aggregates=(("a", agg.sum("s")),)), r"sum\(s\) needs numbers .*, not string; cast"),
         (lambda: plan_of(WINDOW, aggregates=(("a", agg.avg("s")),)), r"avg\(s\) needs whole numbers or floats"),
+        (lambda: Sliding(2**53, 2**53), "the size of a window is 9007199254740992 ms, it must be 4503599627370496 ms"),
+        (lambda: Session(2**53), "the gap of a session is 9007199254740992 ms"),
+        (lambda: plan_of(WINDOW, lateness_ms=2**53), "the allowed lateness is 9007199254740992 ms"),
+        (lambda: Early(every_ms=2**53), "the interval between early panes is 9007199254740992 ms"),
         (lambda: agg.sum(None), r"sum\(None\): the name of a column is wanted"),
         (lambda: replace(PRODUCT, column=7), r"Aggregate\(7\): the name of a column is wanted"),
+        (lambda: replace(PRODUCT, result="bigint"), "result='bigint': an Arrow type such as pa.int64"),
+        (lambda: replace(PRODUCT, create=0), "create=0: a function is wanted"),
+        (lambda: replace(PRODUCT, combine="add"), "combine='add': a function is wanted"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_with_the_fix(build, sentence):
