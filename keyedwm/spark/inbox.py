@@ -7,12 +7,12 @@ channels of its source, so they also tell which channels there are (DESIGN secti
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
-from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, Removed, WentIdle, Woken
-from keyedwm.core.errors import InputError
+from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, Output, Removed, WentIdle, Woken
+from keyedwm.core.errors import InputError, RegressionError
 from keyedwm.core.rows import ORDER, Kind
 from keyedwm.core.watermark import Watermark
 
@@ -74,7 +74,7 @@ class Inbox:
         self._rise(self._promise(rows))
         promised_ms = self._watermark_ms
         changes += [change for row in rows if (change := self._change(row)) is not None]
-        for output in self._coalescer.step(changes, 0):
+        for output in self._stepped(changes):
             if isinstance(output, Watermark) and output.key == self._key:
                 self._rise(output.time_ms)
         return Told(
@@ -83,6 +83,15 @@ class Inbox:
             went_idle=self.idle and not was_idle,
             woke=was_idle and not self.idle,
         )
+
+    def _stepped(self, changes: Sequence[Change]) -> Sequence[Output]:
+        try:
+            return self._coalescer.step(changes, 0)
+        except RegressionError as error:
+            raise InputError(
+                f"{self._owner}: {error.message}: if two reads of one topic were united, load it once and unite "
+                f"frames of that"
+            ) from error
 
     def _membership(self, rows: Iterable[Control]) -> list[Change]:
         """Which channels came and which left, by the barriers."""

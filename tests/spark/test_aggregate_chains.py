@@ -75,6 +75,27 @@ def test_two_streams_are_grouped_by_the_union_of_their_rows(topic_of, load, star
     ]  # fmt: skip
 
 
+def test_a_frame_united_with_itself_is_two_streams(rows, started):
+    topic, frame = rows
+    columns = "k", "event_time", "watermark", "control"
+    ones = frame.where("control IS NOT NULL OR v = 1").select(*columns, F.col("v").alias("one"))
+    twos = frame.where("control IS NOT NULL OR v = 2").select(*columns, F.col("v").alias("two"))
+    both = ones.unionByName(twos, allowMissingColumns=True)
+    query = started(aggregate(both, "k", tumbling("10 seconds"), {"ones": count("one"), "n": count("two")}))
+    query.give(topic, [AHEAD, event(1_000, "a", 1), event(2_000, "a", 2), event(3_000, "a", 2)])
+    made = query.give(topic, [steer(10_000)])
+    assert panes(made) == [(0, 10_000, "a", 2)]
+    assert [row["ones"] for row in made if row["control"] is None] == [1]
+
+
+def test_one_topic_read_twice_is_refused_since_its_channels_have_one_name(topic_of, load, started):
+    topic = topic_of(1)
+    both = [keyed(load(topic, maxOffsetsPerTrigger=limit)) for limit in ("1", "3")]
+    query = started(aggregate(both[0].union(both[1]), "k", tumbling("10 seconds"), {"n": count()}))
+    with pytest.raises(Exception, match="load it once and unite frames of that"):
+        query.give(topic, [event(1_000 * at, "a") for at in range(6)])
+
+
 @pytest.mark.parametrize("snapshot", ["barrier", "batch"])
 def test_the_sink_publishes_results_behind_whole_snapshots(snapshot, rows, tmp_path, kafka):
     topic, frame = rows
