@@ -59,8 +59,9 @@ def aggregate(
     millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.
     Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
-    keys = (by,) if isinstance(by, str) else tuple(by)
-    _check_kinds(keys, window, aggs, early)
+    keys = _keys(by)
+    _check_kinds(df, window, aggs, early)
+    _check_settings(accumulating, axis, name)
     _check_names((*keys, *aggs))
     asked = {
         "window": window,
@@ -101,17 +102,38 @@ def _wired(shipped: DataFrame, plan: Plan, placing: Placing) -> DataFrame:
     return emitted.observe(placing.name, *told).mapInArrow(Unpack(output), from_arrow_schema(output))
 
 
-def _check_kinds(keys: Sequence[object], window: object, aggs: Mapping[str, object], early: object) -> None:
-    """Refuse what is Spark's: its functions of the same names make columns, not windows and aggregates of ours."""
-    for key in keys:
+def _keys(by: object) -> tuple[str, ...]:
+    """The names of the key columns in the result."""
+    keys = tuple(by) if isinstance(by, (Sequence, Mapping)) and not isinstance(by, str) else (by,)
+    for key in (*keys, *(by.values() if isinstance(by, Mapping) else ())):
         if not isinstance(key, str):
             raise OptionError(f"aggregate: by={key!r}: the names of columns are wanted; compute others before")
+    return keys
+
+
+def _check_kinds(df: object, window: object, aggs: object, early: object) -> None:
+    """Refuse what is Spark's: its functions of the same names make columns, not windows and aggregates of ours."""
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, (DataFrame, Source)):
+        raise OptionError(f"aggregate: df={df!r}: a frame, or keyedwm.spark.source(spark), is wanted; load() a reader")
+    if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
+        raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is wanted, such as {{'orders': count()}}")
     if not isinstance(window, (Sliding, Session)):
         raise OptionError(f"aggregate: window={window!r}: keyedwm.spark's tumbling, sliding or session is wanted")
     for name, spec in aggs.items():
         check_aggregate(name, spec)
     if early is not None and not isinstance(early, Early):
         raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is wanted")
+
+
+def _check_settings(accumulating: object, axis: object, name: object) -> None:
+    if not isinstance(accumulating, bool):
+        raise OptionError(f"aggregate: accumulating={accumulating!r}: True or False is wanted")
+    if not isinstance(axis, str):
+        raise OptionError(f"aggregate: axis={axis!r}: the name of a time axis is wanted, or leave it out")
+    if name is not None and not (isinstance(name, str) and name):
+        raise OptionError(f"aggregate: name={name!r}: a text is wanted, or leave it out")
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ CONTROL_TEXT = "__control"
 
 @dataclass(frozen=True, slots=True)
 class StageOne:
-    """The function of a `mapInArrow` over the staged columns; `ids`: the buckets' ids."""
+    """The function of a `mapInArrow` over the plan's columns and CONTROL_TEXT, by place; `ids`: the buckets' ids."""
 
     plan: Plan
     ids: Sequence[int]
@@ -40,7 +40,8 @@ class StageOne:
         """The event rows; the others' texts are added to `control`."""
         # Spark gives timestamps in the session's time zone, the plan knows them in UTC.
         wanted = pa.schema([self.plan.schema.field(name) for name in self.plan.columns])
-        for rows in grouped(batches, GROUP_ROWS, GROUP_BYTES):
+        for unnamed in grouped(batches, GROUP_ROWS, GROUP_BYTES):
+            rows = unnamed.rename_columns([*wanted.names, CONTROL_TEXT])
             texts = rows.column(CONTROL_TEXT)
             told = texts.drop_null().to_pylist()
             control += told

@@ -35,6 +35,7 @@ def ship_rows(
     schema = _arrow_schema(_columns(timed, [*used, *order, TIME]))
     plan = Plan(schema=schema, by=tuple(keys), order=order, **asked).trimmed()
     rows = _columns(timed, [*plan.columns, CONTROL_TEXT])
+    rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
     return rows.mapInArrow(StageOne(plan, tuple(ids)), from_arrow_schema(SHIPPED)), plan, _key(df, axis)
 
 
@@ -47,8 +48,8 @@ def _timed(df: DataFrame, axis: str) -> DataFrame:
 
 
 def _columns(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """These columns, each once; a dot in a name is a dot."""
-    return df.select(*(f"`{name}`" for name in dict.fromkeys(names)))
+    """These columns, each once; a dot or a backtick in a name is that."""
+    return df.select(*(f"`{name.replace('`', '``')}`" for name in dict.fromkeys(names)))
 
 
 def _control_text(df: DataFrame) -> Column:
@@ -80,6 +81,12 @@ def _check_rows(df: DataFrame, axis: str) -> None:
             axes = [c.removeprefix(f"{WATERMARK}_") for c in df.columns if c.startswith(f"{WATERMARK}_")]
             hint = f"axis must be one of {', '.join(axes)}" if axes else "keep it when columns are chosen"
             raise InputError(f"aggregate: the frame has no column {column!r}; {hint}")
+    found = df.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
+    if found != "timestamp":
+        raise InputError(
+            f"aggregate: the column {axis_column(EVENT_TIME, axis)!r} is of type {found}, it must be a timestamp, as "
+            f"the source has it"
+        )
 
 
 def _check_columns(df: DataFrame, used: Sequence[str]) -> None:

@@ -166,6 +166,15 @@ def test_an_aggregate_of_the_users_own(rows, started):
     assert panes(query.give(topic, [event(2_000, "a", 7), steer(10_000)])) == [(0, 10_000, "a", 42)]
 
 
+def test_dots_and_backticks_in_names_are_what_they_are(rows, started):
+    topic, frame = rows
+    named = frame.withColumnsRenamed({"k": "shop.id", "v": "a`mount"})
+    query = started(aggregate(named, "shop.id", TEN, {"su.m": sum("a`mount")}))
+    query.give(topic, [AHEAD, event(1_000, "a", 5)])
+    (row,) = [row for row in query.give(topic, [event(2_000, "a", 7), steer(10_000)]) if row["control"] is None]
+    assert (row["shop.id"], row["su.m"]) == ("a", 12)
+
+
 def test_all_keys_together(rows, started):
     topic, frame = rows
     query = started(aggregate(frame, (), TEN, {"n": count()}))
