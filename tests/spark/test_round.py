@@ -40,7 +40,9 @@ class Pipeline:
         self.state = {one: (None, {}) for one in self.placing.ids}
 
     def batch(self, tasks: list[pa.Table]) -> list[dict]:
-        shipped = [row for task in tasks for out in self.stage(task.to_batches()) for row in out.to_pylist()]
+        names = [*self.plan.columns, CONTROL_TEXT]  # stage one is given its columns by place
+        given = [task.select(names).to_batches() for task in tasks]
+        shipped = [row for task in given for out in self.stage(task) for row in out.to_pylist()]
         made = []
         for bucket in self.placing.ids:
             note, blobs = self.state[bucket]
