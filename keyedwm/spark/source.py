@@ -28,6 +28,8 @@ class Source:
 
     def option(self, key: str, value: _Value) -> Source:
         """Set an option of the source, as DataStreamReader does: names are case-insensitive, the last one counts."""
+        if not isinstance(value, (bool, float, int, str)):
+            raise OptionError(f"option {key}: a text, number or boolean is wanted, not {type(value).__name__}")
         others = {name: text for name, text in self.given.items() if name.lower() != key.lower()}
         return Source(self.spark, others | {key: str(value).lower() if isinstance(value, bool) else str(value)})
 
