@@ -3,11 +3,16 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Compiled at install: where PYTHONDONTWRITEBYTECODE is set, every Python process would compile them for itself.
+SHIPPED := keyedwm pyspark_wm_source pyspark_wm_sink
+UV := uv==0.13.9
 # Spark looks formats up with this interpreter, and runs its workers with it.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+# Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test lint unit campaign mutants bench profile broker lock clean
+.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile broker lock wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -20,6 +25,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q $(SHIPPED) conformance
 	@touch $@
 
 java: install
@@ -30,25 +36,38 @@ demo: java  ## the main job on real flights and a real Kafka, side by side with 
 
 test: java lint unit  ## linters and every test; what CI runs
 
+check: lint  ## linters and the tests that start no broker, no Spark and no process: two minutes
+	@$(BIN)/pytest -q --quick -n 2 --dist worksteal
+
 lint: install
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# A test file runs in one of these processes, each with a broker and a Spark of its own: tests mostly wait for them.
+WORKERS ?= 4
+
 unit: install
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10
 
 campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7), and count what is lost, doubled, reordered
 	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED))
+
+simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order
+	@$(BIN)/python -m tests.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1)
+
+fuzz: install  ## made-up bytes for every reader, by coverage (SECONDS=600); what reaches new code is kept in tests/fuzzing/corpus
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --upgrade --target build/fuzz -r tests/fuzzing/requirements.txt
+	@PYTHONPATH=$(CURDIR):$(CURDIR)/build/fuzz $(BIN)/python -m tests.fuzzing.by_coverage --seconds $(or $(SECONDS),600)
 
 mutants: install  ## break every rule on purpose: the suite must notice each (a quarter of an hour)
 	@$(BIN)/python tests/mutants/run.py
 
 # What workers and Spark say beside the figures goes into build/bench-NAME.log.
-bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark by its name alone), and docs/performance.md out of what came out
+bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark and state by their names alone), and docs/performance.md out of what came out
 	@mkdir -p build
-	@for one in $(or $(ONLY),source sink windows restart latency planning memory); do \
+	@for one in $(or $(ONLY),source sink windows restart start latency planning memory); do \
 	  echo "$$one, from $$(date +%H:%M)"; \
 	  $(BIN)/python -W ignore -m benchmarks.$$one 2>build/bench-$$one.log || { tail -n 20 build/bench-$$one.log; exit 1; }; \
 	done
@@ -60,10 +79,14 @@ profile: java  ## where the time of a micro-batch goes: a table, and a flame gra
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker
 
-lock: install  ## pin the dependencies anew
-	@$(BIN)/pip install --quiet uv
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
+lock:  ## pin the dependencies again
+	@$(PYTHON) -m venv build/lock
+	@build/lock/bin/pip install --quiet --disable-pip-version-check $(UV)
+	@build/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
 
+wheel: install  ## dist/keyedwm-VERSION-py3-none-any.whl, for pip install
+	@$(BIN)/python -m hatchling build -t wheel
+
 clean:  ## remove what make made
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from benchmarks.measure import VALUE, Sheet, committed, new_topic
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.kafka_publish import KafkaPublication, publish_to_kafka
-from pyspark_wm_sink.kafka_stage import KafkaPlan, Written, write
+from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
+from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, stage
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
 
@@ -31,7 +31,7 @@ TIMEOUT_MS = 60_000
 def measure(on: Bench) -> None:
     """Publish some batches; raises SystemExit if a record is missing afterwards."""
     new_topic(on.cluster, TOPIC)
-    plan = KafkaPlan(
+    plan = KafkaStagePlan(
         client=on.cluster.config, topic=TOPIC, stem=None, timeout_ms=TIMEOUT_MS, transactional=True, columns=("value",),
         has_control=False, has_offsets=False,
     )  # fmt: skip
@@ -40,11 +40,11 @@ def measure(on: Bench) -> None:
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(TASKS) as tasks:
         how = KafkaPublication(plan=plan, ledger=Path(place), mode=SnapshotMode.BATCH, guarantee=Guarantee.EXACTLY_ONCE)
 
-        def task(number: int) -> Written:
+        def task(number: int) -> StagedRecords:
             who = Task(
                 query=TOPIC, run="run", batch=number // TASKS, partition=number % TASKS, attempt=0, number=number
             )
-            return write(plan, who, [rows])
+            return stage(plan, who, [rows])
 
         for batch in range(BATCHES + 1):
             reports = list(tasks.map(task, range(batch * TASKS, (batch + 1) * TASKS)))

@@ -12,12 +12,13 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from conformance.models.axis import Axis
 from keyedwm.arrow.axis import AxisRun, late
-from keyedwm.core.axis import Axis, AxisConfig, AxisState
+from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
-from keyedwm.core.coalescer import Added, Advanced, Coalescer
+from keyedwm.core.coalescer import ChannelAdded, Coalescer, WatermarkAdvanced
 from keyedwm.core.counts import Counts
-from keyedwm.core.encoding import decode_committed, encode_committed
+from keyedwm.core.encoding import CommittedState, decode_committed, encode_committed
 from keyedwm.core.policy import FixedLag, LagAndLull, RealTimeLag
 from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
 
@@ -75,14 +76,14 @@ def planning() -> None:
     """One planning step: every channel has advanced."""
     names = [f"flights-{number}" for number in range(CHANNELS)]
     coalescer = Coalescer()
-    coalescer.step([Added(name) for name in names], 0)
-    changes: list[Advanced] = []
+    coalescer.step([ChannelAdded(name) for name in names], 0)
+    changes: list[WatermarkAdvanced] = []
     at_ms = START_MS
 
     def advance() -> None:
         nonlocal changes, at_ms
         at_ms += 1000
-        changes = [Advanced(name, 0, at_ms + number % 977) for number, name in enumerate(names)]
+        changes = [WatermarkAdvanced(name, 0, at_ms + number % 977) for number, name in enumerate(names)]
 
     print(f"coalescing {CHANNELS:,} channels, all advanced (target 5 ms)")
     print(f"  step     {best(lambda: coalescer.step(changes, 0), advance) * 1e3:6.2f} ms")
@@ -101,10 +102,12 @@ def planning() -> None:
 
 def committing() -> None:
     """The metadata strings that reading tasks commit and the planner reads."""
-    states = [{0: AxisState((START_MS + number,), START_MS + number - 5000)} for number in range(CHANNELS)]
-    texts = [encode_committed("0123456789abcdef", 7, Counts(), axes) for axes in states]
-    encode = best(lambda: [encode_committed("0123456789abcdef", 7, Counts(), axes) for axes in states])
-    decode = best(lambda: [decode_committed(text) for text in texts])
+    key, place = b"0123456789abcdef" * 2, "group orders-0 1000000 0123456789abcdef"
+    axes = ({0: AxisState((START_MS + number,), START_MS + number - 5000)} for number in range(CHANNELS))
+    states = [CommittedState(7, Counts(), of_channel) for of_channel in axes]
+    texts = [encode_committed(state, key, place) for state in states]
+    encode = best(lambda: [encode_committed(state, key, place) for state in states])
+    decode = best(lambda: [decode_committed(text, key, place) for text in texts])
     print(f"offset metadata of {CHANNELS:,} partitions, one string each of {len(texts[0])} characters")
     print(f"  encode   {encode * 1e3:6.2f} ms, decode {decode * 1e3:.2f} ms")
 

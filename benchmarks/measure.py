@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.produce import send
 from keyedwm.kafka.records import Wanted
 from keyedwm.kafka.values import Codec, Isolation
+from keyedwm.testing.admin import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,7 +166,7 @@ def load_hundred_bytes(cluster: Cluster, topic: str, records: int, codec: Codec 
 def committed(cluster: Cluster, topic: str) -> int:
     """Count the records that a read_committed reader finds."""
     ends = cluster.latest([(topic, p) for p in range(PARTITIONS)], Isolation.READ_COMMITTED)
-    ranges = [Range(where.topic, where.partition, 0, end) for where, end in sorted(ends.items())]
+    ranges = [OffsetRange(where.topic, where.partition, 0, end) for where, end in sorted(ends.items())]
     parts = read_ranges(cluster, ranges, Wanted(key=False, value=False), Isolation.READ_COMMITTED)
     return sum(part.records.count for part in parts)
 

@@ -13,8 +13,10 @@ from benchmarks.measure import median
 from docs.figures.draw import Drawing
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LEGEND = 760, 360, 70, 48, 52, 230
-COLOURS = ("#1f77b4", "#6baed6", "#d62728", "#ff9896", "#444444")
+COLOURS = ("#1f77b4", "#6baed6", "#d62728", "#ff9896", "#444444", "#2ca02c")
 OVERLAPS = {1: "windows-tumbling", 60: "windows-sliding-60", 600: "windows-sliding-600"}
+# What a curve of the result is called, and what stands beside its line.
+CURVES = {"windows": "(key, frame) open", "sessions": "sessions open", "keys": "keys", "rows": "rows of the batch"}
 LATENCIES = ("latency-at-once", "latency-2-seconds")
 Points = Sequence[tuple[float, float]]
 
@@ -71,9 +73,29 @@ def latency_plot(result: Mapping[str, Any]) -> str:
     return drawing.svg()
 
 
+def state_plot(result: Mapping[str, Any]) -> str:
+    """What a batch costs against what is open, keys, and its rows."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for point, runs in result["runs"].items():
+        curve, _, size = point.partition(" ")
+        lines.setdefault(CURVES[curve], []).append((float(size), median(run["median_ms"] for run in runs)))
+    costs = [ms for points in lines.values() for _, ms in points]
+    low, high = 10 ** math.floor(math.log10(min(costs))), 10 ** math.ceil(math.log10(max(costs)))
+    across = Axis(100, 10_000_000, LEFT, WIDTH - LEGEND, log=True)
+    up = Axis(low, high, HEIGHT - BOTTOM, TOP, log=True)
+    drawing = Drawing(WIDTH, HEIGHT, "A bucket's batch: CPU milliseconds against what there is of")
+    ticks = [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
+    marks = {across.at(10**power): f"{10**power:,}" for power in range(2, 8)}
+    _frame(drawing, marks, {up.at(one): f"{one:,g}" for one in ticks})
+    _lines(drawing, lines, across, up, dots=True)
+    return drawing.svg()
+
+
 def plots(results: Mapping[str, Any]) -> dict[str, str]:
     """Every plot that there are results for, by file name."""
     made = {f"{name}.svg": latency_plot(results[name]) for name in LATENCIES if name in results}
+    if "state-curves" in results:
+        made["state.svg"] = state_plot(results["state-curves"])
     overlap = overlap_plot(results)
     return made if overlap is None else {"overlap.svg": overlap, **made}
 

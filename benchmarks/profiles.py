@@ -28,8 +28,8 @@ from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.testing.broker import broker
 from keyedwm.testing.java import find_java
-from pyspark_wm_sink.kafka_publish import KafkaPublication, publish_to_kafka
-from pyspark_wm_sink.kafka_stage import KafkaPlan, Written, write
+from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
+from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, stage
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
 from pyspark_wm_source.reader import row_schema, stream_reader
@@ -48,7 +48,7 @@ READING = {
     "state commit": ("_leave ",),
     "decode": tuple(f"keyedwm/kafka/{name}.py" for name in ("records", "batches", "decode", "codecs", "pieces")),
     "policy": (
-        "pyspark_wm_source/channel.py",
+        "pyspark_wm_source/task/channel.py",
         "keyedwm/core/",
         "keyedwm/arrow/axis.py",
         "keyedwm/arrow/event_times.py",
@@ -111,7 +111,7 @@ def read(options: Mapping[str, str], batch: int, into: Path) -> tuple[dict[str, 
 
 def sink(cluster: Cluster, crossed: list[list[Path]], run: str) -> dict[str, Counter[Stack]]:
     """Write what crossed, a transaction for each task and a commit for each batch; returns the stacks by part."""
-    plan = KafkaPlan(
+    plan = KafkaStagePlan(
         client=cluster.config, topic=OUT, stem=None, timeout_ms=TIMEOUT_MS, transactional=True, columns=COLUMNS,
         has_control=False, has_offsets=False,
     )  # fmt: skip
@@ -120,11 +120,11 @@ def sink(cluster: Cluster, crossed: list[list[Path]], run: str) -> dict[str, Cou
     with tempfile.TemporaryDirectory() as place:
         how = KafkaPublication(plan=plan, ledger=Path(place), mode=SnapshotMode.BATCH, guarantee=Guarantee.EXACTLY_ONCE)
         for batch, tasks in enumerate(filter(None, crossed)):  # the last one tells of watermarks only
-            reports: list[Written] = []
+            reports: list[StagedRecords] = []
             for number, path in enumerate(tasks):
                 who = Task(query=run, run=run, batch=batch, partition=number, attempt=0, number=1_000 * batch + number)
                 with sampled(writing):
-                    reports.append(write(plan, who, from_jvm(path)))
+                    reports.append(stage(plan, who, from_jvm(path)))
             with sampled(committing):
                 publish_to_kafka(how, reports, batch=batch)
     return {**by_part(writing, WRITING, f"sink: {REST}"), COMMIT: committing}

@@ -108,7 +108,7 @@ def measure(on: Bench, side: str, frames: int, place: str) -> list[dict[str, flo
 def main() -> None:
     """Measure all sides and write the result."""
     with bench(__doc__, ["restart"], recommended_conf(cores=2)) as on:
-        frames = min(on.records, FRAMES)
+        frames = on.at_most(FRAMES)
         sheet = Sheet("windows-restart", DEFAULT, {"open_frames": frames, "keys": KEYS})
         with tempfile.TemporaryDirectory() as place:
             run = partial(measure, on, frames=frames)

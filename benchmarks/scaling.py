@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +24,33 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from benchmarks.measure import through_json
 from benchmarks.planning import append, count_requests
+from conformance.driver import DrivenOperator
 from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
+from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.counts import Counts
-from keyedwm.core.encoding import METADATA_BYTES, encode_committed
+from keyedwm.core.encoding import METADATA_BYTES, CommittedState, encode_committed
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.rows import Kind
+from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee, Status
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.values import TopicPartition
-from keyedwm.spark.inbox import Control, Inbox
+from keyedwm.spark.inbox import Inbox
+from keyedwm.testing.admin import create_topic
 from keyedwm.testing.broker import broker
-from keyedwm.windows import aggregates as agg
-from keyedwm.windows.operator import operator_of
+from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Plan, Sliding
-from keyedwm.windows.state import packed
-from pyspark_wm_sink.kafka_publish import KafkaPublication, publish_to_kafka
-from pyspark_wm_sink.kafka_stage import KafkaPlan, write
+from keyedwm.windows.plan import SlidingWindow, WindowPlan
+from keyedwm.windows.state.blobs import packed
+from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
+from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
-from pyspark_wm_source.channel import After
+from pyspark_wm_source.driver.plan import Rules, Seen, plan
 from pyspark_wm_source.offsets import Channel, QueryOffset
-from pyspark_wm_source.plan import Rules, Seen, plan
 from pyspark_wm_source.reader import row_schema, stream_reader
+from pyspark_wm_source.task.channel import RangeResult
 
 RUNS = 5
 CHANNELS = (1_000, 10_000, 100_000)
@@ -58,7 +59,7 @@ OVERLAPS = (1, 60, 600)
 PARTITIONS = (1, 4, 16)
 START_MS = 1_731_000_000_000
 SECOND_MS = 1_000
-MARK = "0123456789ab"  # of a query
+STATE_KEY = b"0123456789abcdef" * 2
 Cost = tuple[str, str, float]
 SUMS = (("rows", agg.count()), ("total", agg.sum("n")))
 
@@ -119,11 +120,11 @@ def driver(channels: int) -> Iterator[Cost]:
         return dict.fromkeys(places, one)
 
     start = QueryOffset(
-        batch=7, group="keyedwm-0123456789abcdef", token=MARK, now_ms=START_MS,
+        batch=7, group="keyedwm-0123456789abcdef", state_key=STATE_KEY.hex(), now_ms=START_MS,
         coalesced=CommonState(), channels=standing(7),
     )  # fmt: skip
     axes = {0: AxisState((START_MS + 8 * SECOND_MS,), START_MS + 8 * SECOND_MS)}
-    after = dict.fromkeys(places, After(next_offset=1_000_007, counts=Counts(), axes=axes))
+    after = dict.fromkeys(places, RangeResult(next_offset=1_000_007, counts=Counts(), axes=axes))
     seen = Seen(ends=dict.fromkeys(places, 1_000_008), begins={}, asked_ms=START_MS, now_ms=START_MS)
     rules = Rules(guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(60_000), max_offsets=None)
     planned = plan(start, after, seen, rules)
@@ -144,21 +145,24 @@ def inboxes(channels: int) -> Iterator[Cost]:
         nonlocal batch, rows
         batch += 1
         at_ms = START_MS + batch * SECOND_MS
-        rows = [Control(kind=Kind.WATERMARK, key=0, watermark_ms=at_ms, channel=name, offset=batch) for name in names]
+        rows = [
+            ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=at_ms, channel=name, offset=batch)
+            for name in names
+        ]
         rows += [
-            Control(kind=Kind.BARRIER, channel=name, snapshot=batch, channels=channels, offset=batch) for name in names
+            ControlRow(kind=ControlKind.BARRIER, channel=name, snapshot=batch, channels=channels, offset=batch)
+            for name in names
         ]
 
     yield "control rows taken by a bucket, a partition", "us", best(lambda: inbox.take(rows), tell) / channels * 1e6
-    told = [{name: value for name, value in asdict(row).items() if value is not None} for row in rows]
-    text = json.dumps(told, separators=(",", ":"))
-    yield "control rows shipped to a bucket, a partition", "bytes", len(text) / channels
+    yield "control rows shipped to a bucket, a partition", "bytes", len(encode_rows(rows)) / channels
     yield "a bucket's note of its channels, a partition", "bytes", len(json.dumps(inbox.snapshot())) / channels
 
 
 def committed_bytes() -> int:
     """The metadata beside a committed offset."""
-    return len(encode_committed(MARK, 1_000, Counts(), {0: AxisState((START_MS,), START_MS)}))
+    state = CommittedState(1_000, Counts(), {0: AxisState((START_MS,), START_MS)})
+    return len(encode_committed(state, STATE_KEY, "group orders-0 1000000 0123456789abcdef"))
 
 
 def rows_of(keys: int, frames: int = 1, each: int = 1) -> pa.Table:
@@ -173,10 +177,10 @@ def rows_of(keys: int, frames: int = 1, each: int = 1) -> pa.Table:
     })  # fmt: skip
 
 
-def plan_of(rows: pa.Table, overlap: int = 1, aggregates: tuple = SUMS) -> Plan:
+def plan_of(rows: pa.Table, overlap: int = 1, aggregates: tuple = SUMS) -> WindowPlan:
     """Windows of so many frames of a second."""
-    window = Sliding(overlap * SECOND_MS, SECOND_MS)
-    return Plan(schema=rows.schema, by=("k",), window=window, aggregates=aggregates)
+    window = SlidingWindow(overlap * SECOND_MS, SECOND_MS)
+    return WindowPlan(schema=rows.schema, by=("k",), window=window, aggregates=aggregates)
 
 
 def partials(keys: int) -> Iterator[Cost]:
@@ -194,19 +198,19 @@ def held(keys: int) -> Iterator[Cost]:
     rows = rows_of(keys, frames=10)
     for name, aggregates in (("count", SUMS[:1]), ("count and sum", SUMS)):
         how = plan_of(rows, aggregates=aggregates)
-        operator = operator_of(how)
+        operator = DrivenOperator(how)
         operator.take(combine_rows(how, rows))
         state = sum(map(len, operator.snapshot().values()))
-        yield f"state of a (key, frame), {name}", "bytes", state / operator.open_frames
+        yield f"state of a (key, frame), {name}", "bytes", state / operator.open_entries
     made, entries = combine_rows(how, rows), keys * 10
-    operators = [operator_of(how)]
-    taken = best(lambda: operators[-1].take(made), lambda: operators.append(operator_of(how)))
+    operators = [DrivenOperator(how)]
+    taken = best(lambda: operators[-1].take(made), lambda: operators.append(DrivenOperator(how)))
     yield "taken by a bucket, a partial", "ns", taken / entries * 1e9
     blobs = operators[-1].snapshot()
     yield (
         "restored by a worker that does not hold it, a (key, frame)",
         "ns",
-        (best(lambda: operator_of(how, blobs).open_frames) / entries * 1e9),
+        (best(lambda: DrivenOperator(how, blobs).open_entries) / entries * 1e9),
     )
 
 
@@ -217,7 +221,7 @@ def closing(overlap: int) -> Iterator[Cost]:
     how = plan_of(rows, overlap)
     made = combine_rows(how, rows)
     for step in (1, 10, 100):
-        operator = operator_of(how)
+        operator = DrivenOperator(how)
         operator.take(made)
         operator.advance(START_MS + frames // 2 * SECOND_MS)
         began, results = time.process_time(), 0
@@ -259,7 +263,7 @@ def batch_requests(cluster: Cluster, partitions: int, sent: Counter[str]) -> dic
         counted[name] = Counter(sent)
         return made
 
-    sinks = KafkaPlan(
+    sinks = KafkaStagePlan(
         client=cluster.config, topic=out, stem=None, timeout_ms=60_000, transactional=True,
         columns=("value", "partition"), has_control=False, has_offsets=False,
     )  # fmt: skip
@@ -275,7 +279,7 @@ def batch_requests(cluster: Cluster, partitions: int, sent: Counter[str]) -> dic
             step("reading, all tasks", lambda tasks=tasks: [list(reader.read(task)) for task in tasks])
             counted["tasks of the reading"] = Counter(tasks=len(tasks))
             who = Task(query=topic, run="run", batch=2 * batch, partition=0, attempt=0, number=1_000 * batch)
-            one = [step("writing, one task to all partitions", lambda who=who: write(sinks, who, places))]
+            one = [step("writing, one task to all partitions", lambda who=who: stage(sinks, who, places))]
             step("commit of one task", lambda one=one, batch=batch: publish_to_kafka(how, one, batch=2 * batch))
             several = [
                 replace(who, batch=2 * batch + 1, partition=at, number=1_000 * batch + 1 + at)
@@ -283,7 +287,7 @@ def batch_requests(cluster: Cluster, partitions: int, sent: Counter[str]) -> dic
             ]
             reports = step(
                 "writing, a task for each partition",
-                lambda tasks=several: [write(sinks, who, [rows]) for who, rows in zip(tasks, places, strict=True)],
+                lambda tasks=several: [stage(sinks, who, [rows]) for who, rows in zip(tasks, places, strict=True)],
             )
             step("commit of them", lambda all_=reports, batch=batch: publish_to_kafka(how, all_, batch=2 * batch + 1))
             start = end

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from benchmarks import commit
 from benchmarks.measure import Run, Sheet, committed, finished, load_hundred_bytes, new_topic
 from benchmarks.turns import RECORDS, Bench, bench, in_turn
-from keyedwm.kafka.admin import delete_topic
+from keyedwm.testing.admin import delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,7 +111,7 @@ def copy(on: Bench, side: Side, records: int, batch: int) -> Run:
 def compare(on: Bench, name: str, loaded: set[int]) -> None:
     """One case: load what its sides read, if an earlier one has not, and run them in turn."""
     case = CASES[name]
-    records = min(case.records, on.records)
+    records = on.at_most(case.records)
     if records not in loaded:
         load_hundred_bytes(on.cluster, topic_of(records), records)
         loaded.add(records)

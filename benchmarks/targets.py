@@ -75,6 +75,7 @@ def _memory_growth(results: Results) -> float:
 
 
 MOST, LEAST = False, True
+OPEN = "all open"
 TARGETS = (
     Target("source, all columns, in full batches", LEAST, 1.4, ratio("source-batches", OURS, "steady")),
     Target("source, 4 columns, in full batches", LEAST, 2, ratio("source-batches", f"{OURS}, 4 columns", "steady")),
@@ -100,6 +101,16 @@ TARGETS = (
     Target("sliding 600 s / 1 s", LEAST, 50, ratio("windows-sliding-600", OURS)),
     Target("our cost from 60:1 to 600:1", MOST, 1.3, _growth),
     Target("sessions, gap 2 s, 100,000 keys", LEAST, 1.5, ratio("windows-sessions", OURS)),
+    Target("a batch over 10 M open (key, frame), of none", MOST, 1.3, ratio("state-entries", OPEN, "ms")),
+    Target("its bytes put, of its partials", MOST, 1.5, figure("state-entries", OPEN, "put_of_partials")),
+    Target("its bytes read, median", MOST, 0, figure("state-entries", OPEN, "median_read_bytes"), "bytes"),
+    Target("a batch over 1 M open sessions, of none", MOST, 2, ratio("state-sessions", OPEN, "ms")),
+    Target("first batch over 10 M entries, of none", MOST, 1.5, ratio("state-restart", OPEN, "ms")),
+    Target("batches of 1,000 rows, 1 M keys, of 0.1", LEAST, 2, ratio("state-small-tumbling", OURS)),
+    Target("the same, sessions", LEAST, 2, ratio("state-small-session", OURS)),
+    Target(
+        "batches of 10,000 rows, 1 M keys, of Spark's RocksDB", LEAST, 3, ratio("state-rocksdb", OURS, "steady")
+    ),
     Target("a result leaves earlier by", LEAST, 1, _earlier, "triggers"),
 )  # fmt: skip
 

@@ -28,13 +28,25 @@ PAIRS = 5
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where comparisons run; `cases`: the names chosen; `records`: how many a case has at most."""
+    """Where comparisons run; `cases`: the names chosen; `asked`: how many records at most, None: as cases say."""
 
     cluster: Cluster
     spark: SparkSession
     cases: tuple[str, ...]
-    records: int
+    asked: int | None
     pairs: int
+
+    @property
+    def records(self) -> int:
+        """How many records a case without a number of its own has."""
+        return self.asked or RECORDS
+
+    def at_most(self, records: int) -> int:
+        """Return how many of these records are run; says so if that is less."""
+        if self.asked is None or self.asked >= records:
+            return records
+        print(f"{self.asked:,} of {records:,} records, as asked", flush=True)
+        return self.asked
 
     @property
     def where(self) -> dict[str, str]:
@@ -59,7 +71,7 @@ def bench(doc: str | None, cases: Iterable[str], conf: Mapping[str, str] | None 
     """Read the command line, and start what the cases run on."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(cases))
-    parser.add_argument("--records", type=int, default=RECORDS, help="at most so many for a case")
+    parser.add_argument("--records", type=int, help="at most so many for a case, less than it says")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="at most so many rounds, and one to warm up")
     chosen = parser.parse_args()
     with running(conf) as (cluster, spark):

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.windows import aggregates as agg
-from keyedwm.windows.operator import operator_of
+from conformance.driver import DrivenOperator
+from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Plan, Session, Sliding, tumbling
+from keyedwm.windows.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
 
 BATCH_ROWS = 200_000
 SPAN_MS = 4_000_000
@@ -54,10 +54,10 @@ def stream(rows: int, keys: int, *, text: bool) -> pa.Table:
     )
 
 
-def run(plan: Plan, table: pa.Table) -> Spent:
+def run(plan: WindowPlan, table: pa.Table) -> Spent:
     """All batches through both stages, state written after each as the Spark operator does."""
     spent = Spent()
-    operator = operator_of(plan)
+    operator = DrivenOperator(plan)
     for at in range(0, len(table), BATCH_ROWS):
         batch = table.slice(at, BATCH_ROWS)
         ticks = [time.process_time()]
@@ -75,7 +75,7 @@ def run(plan: Plan, table: pa.Table) -> Spent:
         spent.blobs |= {name: len(blob) for name, blob in changed.items()}
         held = sum(spent.blobs.values())
         if held > spent.peak_bytes:
-            spent.peak_bytes, spent.peak_entries = held, operator.open_frames
+            spent.peak_bytes, spent.peak_entries = held, operator.open_entries
         spent.results += made.num_rows
         spent.counted += int(made["rows"].to_numpy().sum())
     made = operator.complete()
@@ -83,7 +83,7 @@ def run(plan: Plan, table: pa.Table) -> Spent:
     return spent
 
 
-def measured(title: str, plan: Plan, table: pa.Table, overlap: int) -> None:
+def measured(title: str, plan: WindowPlan, table: pa.Table, overlap: int) -> None:
     """Run a plan over the rows and print its rates; raises SystemExit unless each row counted in `overlap` windows."""
     run(plan, table.slice(0, 2 * BATCH_ROWS))  # compiled
     spent = run(plan, table)
@@ -98,24 +98,26 @@ def measured(title: str, plan: Plan, table: pa.Table, overlap: int) -> None:
     )
 
 
-def restart(table: pa.Table, window: Sliding) -> None:
+def restart(table: pa.Table, window: SlidingWindow) -> None:
     """How long a new operator takes to read a million (key, frame)."""
     plan = plan_of(table, window, (("rows", agg.count()), ("total", agg.sum("n"))))
-    operator = operator_of(plan)
+    operator = DrivenOperator(plan)
     for at in range(0, len(table), BATCH_ROWS):
         operator.take(combine_rows(plan, table.slice(at, BATCH_ROWS)))
     blobs = operator.snapshot()
     before = time.process_time()
-    again = operator_of(plan, blobs)
+    again = DrivenOperator(plan, blobs)
     spent = time.process_time() - before
-    if again.open_frames != operator.open_frames:
-        raise SystemExit(f"restart: {again.open_frames} (key, frame) read, {operator.open_frames} were written")
-    print(f"restart: {again.open_frames} (key, frame) of {sum(map(len, blobs.values())) / 1e6:.0f} MB in {spent:.2f} s")
+    if again.open_entries != operator.open_entries:
+        raise SystemExit(f"restart: {again.open_entries} (key, frame) read, {operator.open_entries} were written")
+    print(
+        f"restart: {again.open_entries} (key, frame) of {sum(map(len, blobs.values())) / 1e6:.0f} MB in {spent:.2f} s"
+    )
 
 
-def plan_of(table: pa.Table, window: Sliding | Session, aggregates: tuple) -> Plan:
+def plan_of(table: pa.Table, window: SlidingWindow | SessionWindow, aggregates: tuple) -> WindowPlan:
     """A plan over rows of `stream`, by key."""
-    return Plan(schema=table.schema, by=("k",), window=window, aggregates=aggregates)
+    return WindowPlan(schema=table.schema, by=("k",), window=window, aggregates=aggregates)
 
 
 def main() -> None:
@@ -124,7 +126,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     rows = parser.parse_args().rows
     sums = (("rows", agg.count()), ("total", agg.sum("n")))
-    windows = ((tumbling(10_000), 1), (Sliding(60_000, 1000), 60), (Sliding(600_000, 1000), 600))
+    windows = ((tumbling(10_000), 1), (SlidingWindow(60_000, 1000), 60), (SlidingWindow(600_000, 1000), 600))
     for text in (False, True):
         table = stream(rows, 1000, text=text)
         for window, overlap in windows:
@@ -135,8 +137,8 @@ def main() -> None:
             plan = plan_of(table, window, (("rows", agg.count()), ("made", aggregate)))
             measured(f"text keys, {window.size_ms // 1000} s / 1 s, {column}", plan, table, overlap)
     table = stream(rows, 100_000, text=True)
-    measured("sessions of 100,000 keys, gap 10 s", plan_of(table, Session(10_000), sums), table, 1)
-    restart(stream(min(rows, 4_000_000), 1000, text=True), Sliding(60_000, 1000))
+    measured("sessions of 100,000 keys, gap 10 s", plan_of(table, SessionWindow(10_000), sums), table, 1)
+    restart(stream(min(rows, 4_000_000), 1000, text=True), SlidingWindow(60_000, 1000))
 
 
 if __name__ == "__main__":

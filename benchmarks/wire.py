@@ -16,15 +16,15 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.kafka import admin
 from keyedwm.kafka.batches import find_batches, verify
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.encode import encode
-from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.produce import send, to_rows
 from keyedwm.kafka.records import Wanted, read_records
 from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.testing import admin
 from keyedwm.testing.broker import broker
 
 PARTITIONS = 4
@@ -81,7 +81,7 @@ def main(records: int = 2_000_000, codec: Codec = Codec.NONE) -> None:
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": running.bootstrap}))
         topic = f"wire-{uuid.uuid4().hex[:12]}"
         admin.create_topic(cluster, topic, PARTITIONS)
-        ranges = [Range(topic, p, 0, len(table)) for p in range(PARTITIONS)]
+        ranges = [OffsetRange(topic, p, 0, len(table)) for p in range(PARTITIONS)]
 
         def write() -> int:
             before = cluster.latest([(topic, p) for p in range(PARTITIONS)])

@@ -5,7 +5,7 @@
 
 The first month of flights goes into a topic, one partition per airport; JFK's feed comes six hours after the others.
 Sliding windows of three hours, one every hour, are counted per airport, and the busiest one of each day is taken by a
-second aggregate behind the first: each leaves with the watermark that closed it.
+second aggregate behind the first: each is emitted in the batch that closes its window.
 """
 
 import os

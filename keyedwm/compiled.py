@@ -1,20 +1,26 @@
-"""One decorator for compiled functions: cached on disk where a cache directory is writable, else compiled per process.
+"""One decorator for compiled functions: cached on disk in a private directory, else compiled in every process.
 
-Rule: what it decorates checks its own bounds, as numba does not, and runs without the interpreter lock. The compiler is
-loaded with the first call: planning and committing import the same modules, call none of these, and start without it.
+Rule: a cached function is code, so it is read from a directory of this user alone (`private`). What it decorates
+checks its own bounds, as numba does not, and runs without the interpreter lock. The compiler is loaded with the first
+call: planning and committing import the same modules, call none of these, and start without it.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, cast
+
+from keyedwm import private
 
 _log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable)
 _lock = threading.RLock()
+_all: list[_Later] = []
 
 
 class _Later:
@@ -25,6 +31,7 @@ class _Later:
         self._function, self._how = function, how
         self._made: Callable | None = None
         self._ready = False
+        _all.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
         return self.made()(*arguments)
@@ -44,7 +51,7 @@ class _Later:
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile on first use; without a writable cache directory every process compiles anew (some seconds)."""
+    """Compile on first use; without a private cache directory every process compiles again (some seconds)."""
     return cast("_Function", _Later(function, _compiled))
 
 
@@ -61,14 +68,61 @@ def inlined(function: _Function) -> _Function:
 def _compiled(function: Callable, **how: bool) -> Callable:
     import numba
 
-    try:
-        return cast("Callable", numba.njit(cache=True, nogil=True, **how)(function))
-    except RuntimeError as error:
-        # numba raises this while decorating, when no place for its cache is writable
-        if "cannot cache function" not in str(error):
-            raise
-        _warn_once()
-        return cast("Callable", numba.njit(nogil=True, **how)(function))
+    directory = cache_directory()
+    if directory is not None:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(directory)
+        try:
+            made = numba.njit(cache=True, nogil=True, **how)(function)
+            # numba makes a directory in ours with the permissions of the umask
+            if private.unsafe(Path(made._cache.cache_path)) is None:  # noqa: SLF001 (no public way to ask)
+                return cast("Callable", made)
+            _warn_once()
+        except RuntimeError as error:
+            # numba raises this while decorating, when it can keep nothing about the function
+            if "cannot cache function" not in str(error):
+                raise
+            _warn_once()
+        finally:
+            numba.config.CACHE_DIR = before
+    return cast("Callable", numba.njit(nogil=True, **how)(function))
+
+
+def load_cached() -> None:
+    """Load every function of the imported modules that an earlier process has compiled, in all its signatures.
+
+    For a process that forks others, which then have them at once. Nothing is compiled that was not before.
+    """
+    for later in _all:
+        made = later.made()
+        kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
+        for signature, *_ in () if kept is None else list(kept._load_index()):  # noqa: SLF001 (no public way to ask)
+            made.compile(signature)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def cache_directory() -> Path | None:
+    """The directory of compiled code: NUMBA_CACHE_DIR, else a private one; None, with a warning, if none is safe."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    for place in places(os.environ):
+        why = private.unsafe(place)
+        if why is None:
+            return place
+        if given:
+            _log.warning(
+                "NUMBA_CACHE_DIR: %s %s, so code in it could be another user's; it is not used, and every process "
+                "compiles again (some seconds): give a directory of this user with mode 0700", place, why
+            )  # fmt: skip
+            return None
+    _warn_once()
+    return None
+
+
+def places(variables: Mapping[str, str]) -> list[Path]:
+    """Return the directories of compiled code that are tried in turn: NUMBA_CACHE_DIR alone, where it is set."""
+    if given := variables.get("NUMBA_CACHE_DIR"):
+        return [private.without_links(Path(given))]
+    return private.places(variables, "compiled")
 
 
 def _inlined(function: Callable) -> Callable:
@@ -80,6 +134,6 @@ def _inlined(function: Callable) -> Callable:
 @functools.cache
 def _warn_once() -> None:
     _log.warning(
-        "no directory for compiled code is writable, so every process compiles anew (some seconds): "
-        "set NUMBA_CACHE_DIR to a writable one"
+        "no private directory for compiled code is writable, so every process compiles again (some seconds): "
+        "set NUMBA_CACHE_DIR to a directory of this user with mode 0700"
     )

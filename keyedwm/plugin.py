@@ -24,7 +24,7 @@ FORMAT = "keyedwm"
 
 
 class DefaultSource(DataSource):
-    """Kafka with keyed watermarks, idle markers and barriers as in-band rows; and its paired sink."""
+    """Kafka with watermarks, idle partitions and barriers as extra rows (control rows); and its paired sink."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,33 +1,49 @@
-"""Manners of a Python worker, which Spark keeps and hands one task after another.
+"""GC settings of reused Python workers, the number of the task at work, and the version that a worker must have.
 
-Rule: after every task Spark's worker walks all objects of the process for garbage. The modules and compiled code that
-stay for its life are set aside once, so that the walk costs nothing (it was a quarter of a small task's time).
+Rule: Spark keeps a Python worker and gives it one task after another, and after every task the worker runs a full
+garbage collection. The modules and compiled code that stay for the worker's life are frozen once, so that a collection
+does not visit them (it was a quarter of a small task's time).
 """
 
 from __future__ import annotations
 
 import functools
 import gc
+import socket
+import sys
+from typing import Any, TypeVar
+
+from keyedwm import __version__
+from keyedwm.core.errors import KeyedwmError
+
+_Kind = TypeVar("_Kind")
+
+
+class VersionError(KeyedwmError):
+    """A worker has another version of this package than the driver."""
+
+    advice = "install the same version on driver and workers, or ship the driver's environment"
+
 
 # Python's own is 700.
 _PLANNER_THRESHOLD = 100_000
 
 
 @functools.cache
-def settle_worker() -> None:
-    """Call at the end of a task: what the process holds by then is never walked again."""
+def freeze_gc() -> None:
+    """Freeze what the process holds; call at the end of a task. Later collections do not visit it."""
     gc.collect()
     gc.freeze()
 
 
 @functools.cache
-def settle_planner() -> None:
-    """Call in a process that plans, once its modules are there: as above, and garbage is looked for more rarely.
+def freeze_planner_gc() -> None:
+    """Freeze what a planning process holds once its modules are loaded, and collect more rarely from then on.
 
     A planning makes 100,000s of objects over thousands of channels. They live until the next one and form no cycles,
-    so walking them frees nothing; at Python's own threshold it was half of the time.
+    so a collection frees nothing; at Python's own threshold collections took half of the time.
     """
-    settle_worker()
+    freeze_gc()
     gc.set_threshold(_PLANNER_THRESHOLD)
 
 
@@ -37,3 +53,38 @@ def task_number() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
+
+
+class Travelling:
+    """Base of what Spark pickles for its executors: one with another version of keyedwm refuses it in one sentence."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What there is to refuse comes first, so that it is told before a name that the other version lacks.
+        state = getattr(self, "__getstate__", lambda: self.__dict__)()  # Python 3.10 has no default
+        return _arrived, (_SentBy(__version__), type(self), state)
+
+
+class _SentBy:
+    """The sender's version, which is checked where it is unpickled."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return require_version, (self._version,)
+
+
+def require_version(sent_by: str) -> str:
+    """Raise VersionError, naming this host, if this process runs another version than the one that sent it work."""
+    if sent_by != __version__:
+        raise VersionError(
+            f"the worker on host {socket.gethostname()} has keyedwm {__version__} (in {sys.prefix}), "
+            f"and the driver {sent_by}"
+        )
+    return sent_by
+
+
+def _arrived(_sent_by: str, kind: type[_Kind], state: dict[str, Any] | None) -> _Kind:
+    made = kind.__new__(kind)
+    made.__dict__.update(state or {})
+    return made

@@ -1,69 +1,89 @@
-"""Watermarks of one channel and key strictly increase (DESIGN rule 1), within a batch and against the last one.
+"""Watermarks of one channel and key strictly increase (rule 1), within a batch and against the last one.
 
-Rule: the order inside a channel is the one the rows carry, their offset; which task brought a row first means nothing.
+Rule: the order within a channel is the order of the offsets that the rows carry, whichever task reported a row first.
+The coalescer's own check cannot take its place: it takes watermarks in the order of arrival and also wakes channels;
+here a whole batch is judged before it is published, against what was published last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 
-from keyedwm.arrow.rows import ControlRow
+from keyedwm.arrow.instants import instant_text
+from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import InputError, RegressionError
-from keyedwm.core.rows import Kind
+from keyedwm.core.rows import ORDER, ControlKind
 from keyedwm.core.watermark import Guarantee
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rise:
-    """The last watermark (ms) of each (channel, key) that a batch moved, and how many regressions were swallowed."""
+class WatermarkAdvances:
+    """The last watermark (ms) of each (channel, key) that a batch moved, and how many regressions were ignored.
 
-    reached: Mapping[tuple[str, int], int]
-    swallowed: int
-
-
-def rise(last: Mapping[tuple[str, int], int], rows: Iterable[ControlRow], guarantee: Guarantee) -> Rise:
-    """Check the channels' watermark rows of a batch, in any order, against what was published before.
-
-    Raises RegressionError for the first that does not increase (exactly-once); at-least-once swallows and counts.
+    reset: the channels whose earlier watermarks, of all keys, do not count any more.
     """
-    reached: dict[tuple[str, int], int] = {}
-    swallowed = 0
-    of_channels = [row for row in rows if row.kind is Kind.WATERMARK and row.channel is not None]
+
+    highest_ms: Mapping[tuple[str, int], int]
+    ignored: int
+    reset: frozenset[str] = frozenset()
+
+
+def check_watermarks(
+    last: Mapping[tuple[str, int], int], rows: Iterable[ControlRow], guarantee: Guarantee
+) -> WatermarkAdvances:
+    """Check the channels' watermark rows of a batch, in any order, against the last published record.
+
+    Raises RegressionError for the first that does not increase (exactly-once); at-least-once ignores and counts them.
+    A reset row begins anew: the source says that it lost the channel's state, and what it told before does not count.
+    """
+    highest: dict[tuple[str, int], int] = {}
+    reset: set[str] = set()
+    ignored = 0
+    kinds = (ControlKind.WATERMARK, ControlKind.RESET)
+    of_channels = [row for row in rows if row.kind in kinds and row.channel is not None]
     for row in sorted(of_channels, key=_order):
+        if row.kind is ControlKind.RESET and row.channel is not None:
+            reset.add(row.channel)
+            highest = {at: ms for at, ms in highest.items() if at[0] != row.channel}
+            continue
         if row.channel is None or row.key is None or row.watermark_ms is None:
             raise InputError(f"a watermark row of channel {row.channel} has no key or no watermark, it must have both")
         at = (row.channel, row.key)
-        before = reached.get(at, last.get(at))
+        before = highest.get(at, None if row.channel in reset else last.get(at))
         if before is None or row.watermark_ms > before:
-            reached[at] = row.watermark_ms
+            highest[at] = row.watermark_ms
         elif guarantee is Guarantee.AT_LEAST_ONCE:
-            swallowed += 1
+            ignored += 1
         else:
             raise RegressionError(
-                f"the watermark of channel {row.channel}, key {row.key} went from {shown(before)} to "
-                f"{shown(row.watermark_ms)}, it must increase"
+                f"the watermark of channel {row.channel}, key {row.key} went from {instant_text(before)} to "
+                f"{instant_text(row.watermark_ms)}, it must increase (see the runbook in docs/delivery.md)"
             )
-    return Rise(reached=reached, swallowed=swallowed)
+    return WatermarkAdvances(highest_ms=highest, ignored=ignored, reset=frozenset(reset))
+
+
+def check_coalesced(last: Mapping[int, int], rows: Iterable[ControlRow], guarantee: Guarantee) -> int:
+    """Check the coalesced watermarks of one source, which may stay but never fall; returns how many were ignored.
+
+    Raises RegressionError under exactly-once.
+    """
+    ignored = 0
+    for row in rows:
+        if row.kind is not ControlKind.WATERMARK or row.channel is not None or row.key is None:
+            continue
+        before = last.get(row.key)
+        if before is None or row.watermark_ms is None or row.watermark_ms >= before:
+            continue
+        if guarantee is Guarantee.EXACTLY_ONCE:
+            raise RegressionError(
+                f"the coalesced watermark of key {row.key} went from {instant_text(before)} to "
+                f"{instant_text(row.watermark_ms)}, it must not fall"
+            )
+        ignored += 1
+    return ignored
 
 
 def _order(row: ControlRow) -> tuple[str, int, int]:
-    """Order by offset; rows of one offset carry no order among them, so the lower watermark comes first.
-
-    Rows without an offset (an operator's channel) keep the order in which they arrived.
-    """
-    if row.offset is None:
-        return (row.channel or "", -1, 0)
-    return (row.channel or "", row.offset, row.watermark_ms or 0)
-
-
-def shown(time_ms: int) -> str:
-    """Show a time in epoch ms and in ISO, as far as the calendar reaches."""
-    try:
-        iso = (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
-    except OverflowError:
-        return f"{time_ms} ms"
-    return f"{time_ms} ms ({iso.replace('+00:00', 'Z')})"
+    """Order by offset, a reset first; rows of one offset, or without one (an operator's), keep that of arrival."""
+    return (row.channel or "", -1 if row.offset is None else row.offset, ORDER[row.kind])

@@ -1,4 +1,4 @@
-"""The sink's options, checked once when the writer is made (DESIGN section 11).
+"""The sink's options, checked once when the writer is created.
 
 Rule: an option that exists here is honoured or refused; none is ignored in silence. `storage.*` goes to the table's
 object store as it stands (`storage.aws_region`), and its values never appear in a message.
@@ -14,35 +14,45 @@ from enum import Enum
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.kafka_options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
-from pyspark_wm_sink.places import file_in_the_way, local_directory
+from keyedwm.kafka.properties import KNOWN
+from keyedwm.secret import refuse_login_in
+from pyspark_wm_sink.kafka.options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
+from pyspark_wm_sink.paths import file_in_the_way, local_directory
 
 STORAGE = "storage."
 _ADDRESS_ONLY = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
+_UNSAFE_STORES = ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "mount_allow_unsafe_rename")
 _SPARK = ("checkpointLocation", "queryName")
 _DELTA = ("path", "partitionBy", "mergeSchema")
-_OURS = (*_DELTA, "snapshot", "guarantee", "controlRows")
+_OURS = (*_DELTA, "snapshot", "guarantee", "controlRows", "replayCheck")
 
 
 class SnapshotMode(Enum):
-    """What closes a snapshot."""
+    """What completes a snapshot: the barriers of all channels, or the end of each micro-batch."""
 
     BARRIER = "barrier"
     BATCH = "batch"
 
 
 class ControlRows(Enum):
-    """What becomes of control rows."""
+    """Whether control rows are dropped or written to the target."""
 
     DROP = "drop"
     INLINE = "inline"
+
+
+class ReplayCheck(Enum):
+    """What of a published batch is compared when it comes again, besides barriers: its rows' content, or counts."""
+
+    CONTENT = "content"
+    COUNTS = "counts"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaTarget:
     """A Delta table, and how to reach its store.
 
-    partition_by: None leaves it to the table. merge_schema: new columns are added to the table.
+    partition_by: None keeps the table's own partitioning. merge_schema: new columns are added to the table.
     """
 
     path: str
@@ -53,12 +63,21 @@ class DeltaTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkOptions:
-    """Everything that the user decided; `snapshot` None: by the input (DESIGN section 8)."""
+    """All options of a write; `snapshot` None: barrier if the rows have a control column, else batch.
+
+    replay_check: None for content with snapshot=batch, else counts: barriers say what was read.
+    """
 
     target: DeltaTarget | KafkaTarget
     snapshot: SnapshotMode | None
     guarantee: Guarantee
     control_rows: ControlRows
+    replay_check: ReplayCheck | None = None
+
+    def compares_content(self, mode: SnapshotMode) -> bool:
+        """Whether the content of each batch is recorded, and compared when the batch comes again."""
+        default = ReplayCheck.CONTENT if mode is SnapshotMode.BATCH else ReplayCheck.COUNTS
+        return self.guarantee is Guarantee.EXACTLY_ONCE and (self.replay_check or default) is ReplayCheck.CONTENT
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SinkOptions:
@@ -68,19 +87,21 @@ class SinkOptions:
             (name for name in options if not name.lower().startswith(STORAGE)),
             (*_OURS, *_SPARK, *KAFKA_NAMES),
             side="sink",
+            kafka=KNOWN,
         )
         guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
         control_rows = choice("controlRows", given.get("controlrows", ControlRows.DROP.value), ControlRows)
         if guarantee is Guarantee.AT_LEAST_ONCE:
-            for name in EXACTLY_ONCE_NAMES:
-                remembers = name == "ledger" and control_rows is ControlRows.INLINE
-                if name.lower() in given and not remembers:
+            for name in (*EXACTLY_ONCE_NAMES, "replayCheck"):
+                needs_ledger = name == "ledger" and control_rows is ControlRows.INLINE
+                if name.lower() in given and not needs_ledger:
                     raise OptionError(f"option {name} has no effect with guarantee=at-least-once: leave it out")
         return SinkOptions(
             target=_target(options, given),
             snapshot=choice("snapshot", given["snapshot"], SnapshotMode) if "snapshot" in given else None,
             guarantee=guarantee,
             control_rows=control_rows,
+            replay_check=choice("replayCheck", given["replaycheck"], ReplayCheck) if "replaycheck" in given else None,
         )
 
 
@@ -88,6 +109,12 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
     kafka = sorted(name for name in options if is_kafka(name))
     if not kafka:
         storage = {name[len(STORAGE) :]: value for name, value in given.items() if name.startswith(STORAGE)}
+        for name in _UNSAFE_STORES:
+            if boolean(STORAGE + name, storage.get(name, "false")):
+                raise OptionError(
+                    f"option {STORAGE}{name} switches off the atomic rename of the table's log: two writers could then "
+                    f"commit the same version and lose rows; leave it out, and use a store with conditional put"
+                )
         return DeltaTarget(
             path=_location(given.get("path", "")),
             storage=storage,
@@ -106,7 +133,7 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
 def _columns(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(","))
     if not all(names):
-        raise wrong("partitionBy", value, "a comma list of columns is wanted")
+        raise wrong("partitionBy", value, "a comma list of columns is expected")
     return names
 
 
@@ -115,14 +142,17 @@ def _location(path: str) -> str:
     path = path.strip()
     if not path:
         raise OptionError(
-            "option path is missing: the directory or address of the Delta table is wanted "
+            "option path is missing: the directory or address of the Delta table is expected "
             "(or kafka.bootstrap.servers and topic, to write to Kafka)"
         )
+    refuse_login_in("option path", path)
     local = local_directory(path)
     if local is None and "://" not in path:
-        raise wrong("path", path, "a directory of this machine is wanted, or an address such as s3://bucket/table")
+        raise wrong("path", path, "a directory of this machine is expected, or an address such as s3://bucket/table")
     if local is not None and _ADDRESS_ONLY.search(str(local)):
-        raise wrong("path", path, "deltalake takes #, ? and %20 for parts of an address: a directory without is wanted")
+        raise wrong(
+            "path", path, "deltalake takes #, ? and %20 for parts of an address: a directory without is expected"
+        )
     if local is not None and (file := file_in_the_way(local)) is not None:
-        raise wrong("path", path, f"{file} is a file, a directory is wanted")
+        raise wrong("path", path, f"{file} is a file, a directory is expected")
     return path if local is None else str(local)

@@ -1,31 +1,42 @@
-"""What a published batch leaves in its Delta commit, and what the next batch builds on: format version 1.
+"""The record of a published batch, in its Delta commit or in the ledger; the next one is checked against it.
 
-Rule: no state survives in the writer's process, so this record is the sink's whole memory. It is written under
-`keyedwm` in the commit's metadata, in the same commit as the rows; equal records have equal text.
+Format 1 is plain JSON. Format 2 is the same with the channels compressed, where there are so many that they would weigh
+on every commit.
+
+Rule: no state survives in the writer's process, so this record is the sink's entire state. In a Delta table it stands
+under `keyedwm` in the metadata of the commit that adds the rows. Equal records have equal text.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from keyedwm.core.errors import FormatError
+from keyedwm.core.parsing import inflated, parse_json, whole_number, whole_number_or_none
 
 METADATA_KEY = "keyedwm"
-VERSION = 1
+VERSION = 2  # of a long record; a short one is still written as version 1
+_PLAIN = 1
+_PLAIN_CHARS_MAX = 8_192
+_UNPACKED_BYTES_MAX = 256 << 20
+_SHOWN = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelRecord:
-    """How far one channel got: its last snapshot, the next offset at that cut, its watermark (ms) of each key.
+    """One channel's position: its last snapshot, the next offset at that barrier, its watermark (ms) of each key.
 
-    idle: its last control row was an idle marker.
+    idle: its last control row was an idle marker. source: whose barrier it delivered last, None where that named none.
     """
 
     snapshot: int | None = None
     offset: int | None = None
     idle: bool = False
+    source: str | None = None
     watermarks: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -34,9 +45,12 @@ class Record:
     """One published batch.
 
     query, batch: None for a batch write. run, attempt: which run and which commit call published it. snapshot: the
-    highest id that this batch closed, None without barriers. channels: every channel seen so far. coalesced: the
-    highest coalesced watermark (ms) of each key that the rows have shown. swallowed: regressions let pass
-    (at-least-once) in this batch.
+    highest id that this batch closed, None without barriers. channels: every channel that is there; of those whose
+    barriers name no source, every one seen so far. sources: the last snapshot of each source, None where no barrier has
+    named one. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown. ignored: watermark
+    regressions ignored (at-least-once) in this batch. tops: a digest of the highest offset of each channel's rows in
+    this batch, None where the rows have no offsets or the batch was published by an earlier version. content: as in
+    BatchReport.
     """
 
     query: str | None
@@ -45,72 +59,105 @@ class Record:
     attempt: str
     snapshot: int | None
     rows: int
-    swallowed: int
+    ignored: int
     channels: Mapping[str, ChannelRecord]
     coalesced: Mapping[int, int]
+    tops: str | None = None
+    content: str | None = None
+    sources: Mapping[str, int] | None = None
 
     def to_json(self) -> str:
-        """Compact text with sorted names."""
+        """Compact text with sorted names; of format 2 if it were long in format 1."""
         channels = {
             name: {
                 "snapshot": channel.snapshot,
                 "offset": channel.offset,
                 "idle": channel.idle,
                 "watermarks": {str(key): ms for key, ms in channel.watermarks.items()},
+                **({} if channel.source is None else {"source": channel.source}),
             }
             for name, channel in self.channels.items()
         }
         value = {
-            "version": VERSION,
+            "version": _PLAIN,
             "query": self.query,
             "run": self.run,
             "batch": self.batch,
             "attempt": self.attempt,
             "snapshot": self.snapshot,
             "rows": self.rows,
-            "swallowed": self.swallowed,
+            "swallowed": self.ignored,
             "channels": channels,
             "coalesced": {str(key): ms for key, ms in self.coalesced.items()},
+            **({} if self.tops is None else {"tops": self.tops}),
+            **({} if self.content is None else {"content": self.content}),
+            **({} if self.sources is None else {"sources": dict(self.sources)}),
         }
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        text = _dumped(value)
+        return text if len(text) <= _PLAIN_CHARS_MAX else _dumped(_packed(value))
 
     @staticmethod
     def from_json(text: str) -> Record:
         """Inverse of `to_json`; raises FormatError for another version or for text that is no record."""
         try:
-            value = json.loads(text)
-            version = value["version"]
-            if version == VERSION:
+            value = parse_json(text)
+            version = whole_number(value["version"], "its version")
+            if version == _PLAIN:
                 return _record(value)
+            if version == VERSION:
+                return _record(_unpacked(value))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise FormatError(f"the commit metadata {METADATA_KEY} of the table is damaged: {error!r}") from error
+            why = repr(error)[:_SHOWN]
+            raise FormatError(f"the commit metadata {METADATA_KEY} of the table is damaged: {why}") from error
         raise FormatError(
-            f"the commit metadata {METADATA_KEY} of the table has format version {version!r}, "
-            f"this keyedwm reads version {VERSION}"
+            f"the commit metadata {METADATA_KEY} of the table has format version {str(version)[:_SHOWN]}, "
+            f"this keyedwm reads versions {_PLAIN} and {VERSION}"
         )
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _packed(value: dict) -> dict:
+    channels = base64.b64encode(zlib.compress(_dumped(value["channels"]).encode())).decode()
+    return {**value, "version": VERSION, "channels": channels}
+
+
+def _unpacked(value: dict) -> dict:
+    text = inflated(base64.b64decode(value["channels"], validate=True), _UNPACKED_BYTES_MAX)
+    return {**value, "channels": parse_json(text)}
 
 
 def _record(value: dict) -> Record:
     return Record(
         query=value["query"],
         run=value["run"],
-        batch=value["batch"],
+        batch=whole_number_or_none(value["batch"], "its batch"),
         attempt=value["attempt"],
-        snapshot=value["snapshot"],
-        rows=value["rows"],
-        swallowed=value["swallowed"],
+        snapshot=whole_number_or_none(value["snapshot"], "its snapshot"),
+        rows=whole_number(value["rows"], "its number of rows"),
+        ignored=whole_number(value["swallowed"], "its number of ignored watermarks"),
         channels={
             name: ChannelRecord(
-                snapshot=channel["snapshot"],
-                offset=channel["offset"],
+                snapshot=whole_number_or_none(channel["snapshot"], "the snapshot of a channel"),
+                offset=whole_number_or_none(channel["offset"], "the offset of a channel"),
                 idle=channel.get("idle", False),
+                source=channel.get("source"),
                 watermarks=_by_key(channel["watermarks"]),
             )
             for name, channel in value["channels"].items()
         },
         coalesced=_by_key(value["coalesced"]),
+        tops=value.get("tops"),
+        content=value.get("content"),
+        sources=None if value.get("sources") is None else _sources(value["sources"]),
     )
 
 
 def _by_key(value: dict) -> dict[int, int]:
-    return {int(key): ms for key, ms in value.items()}
+    return {int(key): whole_number(ms, "a watermark") for key, ms in value.items()}
+
+
+def _sources(value: dict) -> dict[str, int]:
+    return {name: whole_number(snapshot, "the snapshot of a source") for name, snapshot in value.items()}

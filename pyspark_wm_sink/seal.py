@@ -1,115 +1,153 @@
-"""Seal a batch: check everything it brought against the last record, then say what its own record will be.
+"""Seal a batch: check its report against the last record and return the record to publish.
 
 Rule: values in, values out. Either every requirement holds and a Record comes back, or one error does and nothing has
-changed. Requirements: the barriers form whole cuts and ids go up by one (snapshot=barrier), no event stands behind its
-channel's barrier, watermarks increase (exactly-once).
+changed. Requirements: every barrier is delivered by all channels and ids go up by one (snapshot=barrier), no event
+stands behind its channel's barrier, watermarks increase (exactly-once).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from keyedwm.arrow.rows import ControlRow
+from keyedwm.core.barriers import (
+    BarrierCut,
+    collect_cuts,
+    delivered_twice,
+    first_behind_barrier,
+    first_incomplete,
+    following_snapshot,
+    preceding_snapshot,
+    silent_sources,
+    undelivered,
+)
+from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, InputError
-from keyedwm.core.rows import ORDER, Kind
+from keyedwm.core.rows import ORDER, ControlKind
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.monotone import Rise, rise
+from pyspark_wm_sink.monotone import WatermarkAdvances, check_coalesced, check_watermarks
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import ChannelRecord, Record
+from pyspark_wm_sink.reports import BatchReport
 
 _SHOWN_CHANNELS = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Brought:
-    """What the tasks of one batch brought; `event_tops`: channel to the highest offset of its event rows."""
-
-    query: str | None
-    run: str | None
-    batch: int | None
-    attempt: str
-    rows: int
-    control: tuple[ControlRow, ...]
-    event_tops: Mapping[str, int]
-
-    @property
-    def barriers(self) -> tuple[ControlRow, ...]:
-        """The barrier rows."""
-        return tuple(row for row in self.control if row.kind is Kind.BARRIER)
-
-    def delivered(self) -> dict[str, tuple[int | None, int | None]]:
-        """Each channel's (snapshot, next offset) by its barrier; of several barriers the furthest."""
-        rows = sorted(self.barriers, key=lambda row: (row.snapshot or 0, row.offset or 0))
-        return {row.channel: (row.snapshot, row.offset) for row in rows if row.channel is not None}
-
-
-def seal(last: Record | None, brought: Brought, mode: SnapshotMode, guarantee: Guarantee) -> Record:
+def seal(last: Record | None, report: BatchReport, mode: SnapshotMode, guarantee: Guarantee) -> Record:
     """Return the record of the batch, building on the last one.
 
     Raises InputError (barriers missing, out of turn, or overtaken) and RegressionError.
     """
     channels = {} if last is None else last.channels
-    # A batch without any row (a stateful operator's empty round) cuts nothing and needs no barrier.
-    if mode is SnapshotMode.BARRIER and (brought.rows or brought.control):
-        cuts = _cuts(brought.barriers)
-        _check_whole(cuts, channels)
-        _check_turn(cuts, channels)
-        if guarantee is Guarantee.EXACTLY_ONCE:
-            _check_cut(brought)
+    cuts = collect_cuts(report.control)
+    # A batch without any row (a stateful operator's empty round) needs no barrier.
+    if mode is SnapshotMode.BARRIER and (report.rows or report.control):
+        _check_barriers(cuts, report, last, guarantee)
     watermarks = {(name, key): ms for name, c in channels.items() for key, ms in c.watermarks.items()}
-    risen = rise(watermarks, brought.control, guarantee)
-    return _apply(last, brought, risen)
+    advances = check_watermarks(watermarks, report.control, guarantee)
+    sources = _sources(last, cuts)
+    # Of united sources each coalesces for itself, also in a batch that holds the rows of one only.
+    alone = len(cuts) == 1 and len(cuts[0].arrived) == cuts[0].expected and len(sources) <= 1
+    if mode is SnapshotMode.BARRIER and alone:
+        fallen = check_coalesced({} if last is None else last.coalesced, report.control, guarantee)
+        advances = replace(advances, ignored=advances.ignored + fallen)
+    return _record(last, report, sources, _channels(last, report, cuts, advances), advances.ignored)
 
 
-def last_status(rows: Iterable[ControlRow]) -> dict[str, Kind]:
+def last_status(rows: Iterable[ControlRow]) -> dict[str, ControlKind]:
     """Each channel's last row that says whether it is idle: an idle marker, or what wakes it."""
-    telling = [row for row in rows if row.channel is not None and row.kind is not Kind.BARRIER]
+    silent = (ControlKind.BARRIER, ControlKind.RESET)
+    telling = [row for row in rows if row.channel is not None and row.kind not in silent]
     telling.sort(key=lambda row: (-1 if row.offset is None else row.offset, ORDER[row.kind]))
     return {row.channel: row.kind for row in telling if row.channel is not None}
 
 
-def check_replay(record: Record, brought: Brought, where: str) -> None:
-    """Hold a batch that comes again against the record of its publication in `where`.
+def check_replay(record: Record, report: BatchReport, where: str, guarantee: Guarantee) -> None:
+    """Compare a batch that Spark runs again with the record of its publication in `where`.
 
-    Raises FencedError when the published batch ended at other offsets: another query goes by the same id.
+    Raises FencedError when the published batch ended at other offsets, or under exactly-once held other rows: another
+    query has the same id, or the query is not deterministic.
     """
-    for channel, (snapshot, offset) in sorted(brought.delivered().items()):
+    for channel, (snapshot, offset) in sorted(report.delivered().items()):
         there = record.channels.get(channel)
         if there is None or (there.snapshot, there.offset) != (snapshot, offset):
             found = "no barrier" if there is None else f"snapshot {there.snapshot} at next offset {there.offset}"
             raise FencedError(
-                f"batch {brought.batch} of query {brought.query} is in {where} with {found} for channel "
+                f"batch {report.batch} of query {report.query} is in {where} with {found} for channel "
                 f"{channel}, now it comes with snapshot {snapshot} at next offset {offset}: two queries run from "
                 f"copies of one checkpoint; give this one a checkpoint of its own"
             )
+    if guarantee is not Guarantee.EXACTLY_ONCE:
+        return
+    differs = None
+    if record.rows != report.rows:
+        differs = f"{record.rows} rows, now it comes with {report.rows}"
+    elif record.tops is not None and report.tops_digest() is not None and record.tops != report.tops_digest():
+        differs = f"rows up to other offsets than it comes with now ({_some(sorted(report.event_tops))})"
+    if differs is None and record.content is not None and report.content not in {None, record.content}:
+        raise _other_content(report, where)
+    if differs is not None:
+        raise FencedError(
+            f"batch {report.batch} of query {report.query} is in {where} with {differs}: two queries run from copies "
+            f"of one checkpoint, or the query gives other rows when it runs again; give a copy a checkpoint of its "
+            f"own, and write a query that is not deterministic with guarantee=at-least-once"
+        )
 
 
-def _cuts(barriers: Iterable[ControlRow]) -> list[tuple[int, int, list[str]]]:
-    """Each cut's snapshot id, number of channels that must deliver it, and channels that did.
-
-    Two sources in one query make two cuts, or one that a multiple of the channels delivers.
-    """
-    cuts: dict[tuple[int, int], set[str]] = {}
-    for row in barriers:
-        if row.channel is None or row.snapshot is None or not row.channels:
-            raise InputError(f"a barrier row lacks its channel, its snapshot or the number of channels: {row}")
-        cuts.setdefault((row.snapshot, row.channels), set()).add(row.channel)
-    return [(snapshot, count, sorted(arrived)) for (snapshot, count), arrived in sorted(cuts.items())]
+def _other_content(report: BatchReport, where: str) -> FencedError:
+    return FencedError(
+        f"batch {report.batch} of query {report.query} is in {where} with as many rows, but of other content: two "
+        f"queries run from copies of one checkpoint, the query was changed, or it gives other rows when it runs again "
+        f"(random numbers, the clock, sums of floats in another order); give a copy a checkpoint of its own; if the "
+        f"rows that are published may stand, set replayCheck=counts, which compares the number of rows and offsets only"
+    )
 
 
-def _check_whole(cuts: Sequence[tuple[int, int, list[str]]], known: Mapping[str, ChannelRecord]) -> None:
-    """Every cut must be whole."""
+def _check_barriers(
+    cuts: Sequence[BarrierCut], report: BatchReport, record: Record | None, guarantee: Guarantee
+) -> None:
+    """Every cut is whole and the next one of its source; under exactly-once no event has passed its barrier."""
+    known: Mapping[str, ChannelRecord] = {} if record is None else record.channels
+    last = {name: channel.snapshot for name, channel in known.items()}
     if not cuts:
         if not known:
             raise _incomplete("none of the barrier rows of the first snapshot arrived")
-        following = max((c.snapshot for c in known.values() if c.snapshot is not None), default=-1) + 1
-        raise _incomplete(f"0 of {len(known)} barrier rows of snapshot {following} arrived")
-    for snapshot, count, arrived in cuts:
-        if len(arrived) % count:
-            raise _incomplete(
-                f"{len(arrived) % count} of {count} barrier rows of snapshot {snapshot} arrived ({_some(arrived)})"
+        raise _incomplete(f"0 of {len(known)} barrier rows of snapshot {following_snapshot(last.values())} arrived")
+    cut = first_incomplete(cuts)
+    if cut is not None:
+        absent = undelivered(cuts, known)
+        raise _incomplete(
+            f"{cut.delivered} of {cut.expected} barrier rows of snapshot {cut.snapshot} arrived ({_some(cut.arrived)}"
+            f"{'; not of ' + _some(absent) if absent else ''})"
+        )
+    silent = silent_sources(cuts, report.control)
+    if silent:
+        raise _incomplete(
+            f"none of the barrier rows of source {silent[0]}, which has other control rows in this batch, arrived"
+        )
+    # An event names no source, but a channel with rows is of a source that has a batch.
+    present = {row.channel for row in report.control if row.channel is not None} | set(report.event_tops)
+    lacking = undelivered(cuts, present)
+    if lacking:
+        raise _incomplete(
+            f"the barrier row of channels {_some(lacking)}, which have other rows in this batch, did not arrive"
+        )
+    for cut in cuts:
+        before = preceding_snapshot(cut, last, _sources(record))
+        if before is not None and cut.snapshot != before + 1:
+            raise InputError(
+                f"snapshot {cut.snapshot} of {_whose(cut)} follows snapshot {before} of the last "
+                f"batch, it must be {before + 1}: target, ledger or checkpoint is not the one that this query left, or "
+                f"other batches were written at-least-once (see the runbook in docs/delivery.md)"
             )
+    if guarantee is Guarantee.EXACTLY_ONCE:
+        twice = delivered_twice(cuts)
+        if twice is not None:
+            raise InputError(
+                f"channel {twice} comes from two sources of this query: load the topic once and unite frames of that, "
+                f"or write with guarantee=at-least-once"
+            )
+        _check_order(report)
 
 
 def _incomplete(seen: str) -> InputError:
@@ -120,56 +158,85 @@ def _incomplete(seen: str) -> InputError:
     )
 
 
-def _check_turn(cuts: Sequence[tuple[int, int, list[str]]], known: Mapping[str, ChannelRecord]) -> None:
-    """Snapshot ids go up by one; a channel that was away rejoins at its source's id."""
-    for snapshot, _, arrived in cuts:
-        seen = [known[name].snapshot for name in arrived if name in known]
-        before = max((at for at in seen if at is not None), default=None)
-        if before is not None and snapshot != before + 1:
-            raise InputError(
-                f"snapshot {snapshot} of channels {_some(arrived)} follows snapshot {before} of the last batch, where "
-                f"{before + 1} was to come: target, ledger or checkpoint is not the one that this query left, or other "
-                f"batches were written at-least-once (see the runbook in docs/delivery.md)"
-            )
+def _whose(cut: BarrierCut) -> str:
+    return f"channels {_some(cut.arrived)}" if cut.arrived else f"source {cut.source}, which has no channel,"
 
 
 def _some(channels: Sequence[str]) -> str:
     return ", ".join(channels[:_SHOWN_CHANNELS]) + (", ..." if len(channels) > _SHOWN_CHANNELS else "")
 
 
-def _check_cut(brought: Brought) -> None:
-    """No event stands at or behind its channel's barrier, which carries the next offset."""
-    for channel, (snapshot, offset) in sorted(brought.delivered().items()):
-        top = brought.event_tops.get(channel)
-        if top is not None and offset is not None and top >= offset:
-            raise InputError(
-                f"channel {channel} has an event at offset {top}, behind the barrier of snapshot {snapshot} at offset "
-                f"{offset}: rows must not cross a barrier under exactly-once"
-            )
+def _check_order(report: BatchReport) -> None:
+    """No event stands at or behind its channel's barrier."""
+    delivered = report.delivered()
+    channel = first_behind_barrier({name: offset for name, (_, offset) in delivered.items()}, report.event_tops)
+    if channel is not None:
+        snapshot, offset = delivered[channel]
+        raise InputError(
+            f"channel {channel} has an event at offset {report.event_tops[channel]}, behind the barrier of snapshot "
+            f"{snapshot} at offset {offset}: rows must not cross a barrier under exactly-once"
+        )
 
 
-def _apply(last: Record | None, brought: Brought, risen: Rise) -> Record:
-    channels = {} if last is None else dict(last.channels)
-    for name, (snapshot, offset) in brought.delivered().items():
-        channels[name] = replace(channels.get(name, ChannelRecord()), snapshot=snapshot, offset=offset)
-    for (name, key), ms in risen.reached.items():
-        before = channels.get(name, ChannelRecord())
-        channels[name] = replace(before, watermarks={**before.watermarks, key: ms})
-    for name, kind in last_status(brought.control).items():
-        channels[name] = replace(channels.get(name, ChannelRecord()), idle=kind is Kind.IDLE)
+def _sources(last: Record | None, cuts: Sequence[BarrierCut] = ()) -> dict[str, int]:
+    """The last snapshot of each source, after the cuts, which are sorted by snapshot."""
+    known = {} if last is None or last.sources is None else last.sources
+    return {**known, **{cut.source: cut.snapshot for cut in cuts if cut.source is not None}}
+
+
+def _channels(
+    last: Record | None, report: BatchReport, cuts: Sequence[BarrierCut], advances: WatermarkAdvances
+) -> dict[str, ChannelRecord]:
+    """What is known of each channel after the batch.
+
+    One that the whole cut of its source lacks is gone, and forgotten: its source remembers where it stood, or tells a
+    reset should it come back (rule 5), so no watermark is let through that would have been refused.
+    """
+    source_of = {channel: cut.source for cut in cuts for channel in cut.arrived}
+    whole = {cut.source for cut in cuts if cut.is_whole and cut.source is not None}
+    before = {} if last is None else last.channels
+    channels = {name: of for name, of in before.items() if name in source_of or of.source not in whole}
+    for name, (snapshot, offset) in report.delivered().items():
+        known = channels.get(name, ChannelRecord())
+        channels[name] = replace(known, snapshot=snapshot, offset=offset, source=source_of[name])
+    for name in advances.reset:
+        channels[name] = replace(channels.get(name, ChannelRecord()), watermarks={})
+    for (name, key), ms in advances.highest_ms.items():
+        known = channels.get(name, ChannelRecord())
+        channels[name] = replace(known, watermarks={**known.watermarks, key: ms})
+    for name, kind in last_status(report.control).items():
+        channels[name] = replace(channels.get(name, ChannelRecord()), idle=kind is ControlKind.IDLE)
+    return channels
+
+
+def _record(
+    last: Record | None,
+    report: BatchReport,
+    sources: Mapping[str, int],
+    channels: Mapping[str, ChannelRecord],
+    ignored: int,
+) -> Record:
     coalesced = {} if last is None else dict(last.coalesced)
-    for row in brought.control:
-        if row.kind is Kind.WATERMARK and row.channel is None and row.key is not None and row.watermark_ms is not None:
+    for row in report.control:
+        if (
+            row.kind is ControlKind.WATERMARK
+            and row.channel is None
+            and row.key is not None
+            and row.watermark_ms is not None
+        ):
             coalesced[row.key] = max(row.watermark_ms, coalesced.get(row.key, row.watermark_ms))
-    closed = [row.snapshot for row in brought.barriers if row.snapshot is not None]
+    closed = [row.snapshot for row in report.barriers if row.snapshot is not None]
     return Record(
-        query=brought.query,
-        run=brought.run,
-        batch=brought.batch,
-        attempt=brought.attempt,
+        query=report.query,
+        run=report.run,
+        batch=report.batch,
+        attempt=report.attempt,
         snapshot=max(closed, default=None),
-        rows=brought.rows,
-        swallowed=risen.swallowed,
+        rows=report.rows,
+        ignored=ignored,
         channels=channels,
+        sources=sources or None,
         coalesced=coalesced,
+        tops=report.tops_digest(),
+        content=report.content,
     )

@@ -15,15 +15,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import AXIS_KEY, WATERMARK
-from keyedwm.worker import settle_planner, settle_worker
-from pyspark_wm_source.options import SourceOptions
+from keyedwm.worker import Travelling, freeze_gc, freeze_planner_gc
+from pyspark_wm_source.options.source_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_wm_source.batch import BatchReader
-    from pyspark_wm_source.planner import Planner
+    from pyspark_wm_source.batch_reader import BatchReader
+    from pyspark_wm_source.driver.planner import Planner
 
 _NO_LIMIT = 2**31 - 1
 
@@ -53,7 +53,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReade
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     """Return the batch reader, likewise."""
-    from pyspark_wm_source.batch import BatchReader
+    from pyspark_wm_source.batch_reader import BatchReader
 
     parsed = SourceOptions.parse(options)
     _check_schema(options, schema)
@@ -70,7 +70,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     from keyedwm.arrow.schema import row_schema as arrow_row_schema
 
     if options.stage is not None:
-        from keyedwm.windows.shipping import SHIPPED
+        from keyedwm.windows.shuffle import SHIPPED
 
         return SHIPPED
     return arrow_row_schema(
@@ -78,7 +78,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     )
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming source."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _planner(self) -> Planner:
-        from pyspark_wm_source.planner import Planner
+        from pyspark_wm_source.driver.planner import Planner
 
         if self._kept is None:
             self._kept = Planner(self._options)
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         """Plan the next batch, or return `start` itself when nothing is new."""
         end = self._planner.next(start, once=isinstance(limit, ReadAllAvailable))
-        settle_planner()
+        freeze_planner_gc()
         return end
 
     def reportLatestOffset(self) -> dict | None:
@@ -125,10 +125,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one split on an executor."""
-        from pyspark_wm_source.scan import scan
+        from pyspark_wm_source.task.scan import scan
 
         yield from scan(partition, self._options, arrow_schema(self._options))  # type: ignore[arg-type]
-        settle_worker()
+        freeze_gc()
 
     def commit(self, end: dict) -> None:
         """Nothing to do: states were committed by the tasks, and Spark calls this only when the next batch is built."""

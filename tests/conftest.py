@@ -2,6 +2,9 @@
 
 `kafka`: a real Kafka · `secured`: one with TLS and logins · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh
 topics · `open_stream`: the source in this process · `spark`: a real Spark · `seed`: where chance begins.
+
+With `--quick` only tests run that need no broker, no Spark and no process of their own: `make check`. With `-n` every
+worker process has a broker, a Spark and ports of its own, and the files that take longest come first: `make test`.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
+from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
+from tests.schedule import Recorder, long_ones_first, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +31,11 @@ if TYPE_CHECKING:
 
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 DEFAULT_SEED = 20240229
-USED = pytest.StashKey[str]()
+USED = pytest.StashKey[list[str]]()
+# What takes seconds to start: a test that asks for one of these is not quick.
+STARTED_FIXTURES = {"kafka", "secured", "shell", "spark"}
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+MOST_WORKERS = 8
 
 # Set before anything imports pyspark: Spark's workers run the interpreter that runs the tests.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -38,28 +47,73 @@ def base_seed() -> int:
     return int(os.environ.get("KEYEDWM_SEED") or DEFAULT_SEED)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only tests that start no broker, no Spark and no process")
+    parser.addoption("--record-seconds", action="store_true", help="write down how long each file takes")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "starts: starts processes of its own or takes long, so --quick leaves it out")
     # kafka-python 3.0 reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     # No deadline: compiled functions compile inside the first example. The same examples in every run, unless asked.
     settings.register_profile("keyedwm", deadline=None, derandomize="KEYEDWM_SEED" not in os.environ)
     settings.load_profile("keyedwm")
+    config.stash[USED] = []
+    if config.getoption("--record-seconds") and not WORKER:
+        config.pluginmanager.register(Recorder())
+    if WORKER:
+        local.PORTS = ports_of(int(WORKER.removeprefix("gw")))
+
+
+def ports_of(worker: int) -> range:
+    """The ports that this worker's brokers choose from: two workers never try the same one."""
+    size = len(local.PORTS) // MOST_WORKERS
+    return local.PORTS[worker % MOST_WORKERS * size :][:size]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if WORKER:
+        long_ones_first(items, recorded())
+    if not config.getoption("--quick"):
+        return
+    slow = [one for one in items if STARTED_FIXTURES & set(one.fixturenames) or one.get_closest_marker("starts")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [one for one in items if one not in set(slow)]
 
 
 def pytest_report_header() -> str:
     return f"keyedwm: seed base {base_seed()} (KEYEDWM_SEED)"
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if WORKER:
+        session.config.workeroutput["brokers"] = session.config.stash[USED]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Collect which brokers a worker process used; one that died tells nothing."""
+    node.config.stash[USED] += getattr(node, "workeroutput", {}).get("brokers", [])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    used = config.stash.get(USED, "no broker was needed")
+    used = "; ".join(config.stash[USED]) or "no broker was needed"
     terminalreporter.write_line(f"keyedwm: {used}; seed base {base_seed()}")
+
+
+def _must_be_marked(request: pytest.FixtureRequest) -> None:
+    """A fixture that is asked for at run time is not seen when tests are chosen."""
+    if request.config.getoption("--quick"):
+        pytest.fail(f"a test that asks for {request.fixturename} by name must be marked `starts`")
 
 
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """One running Kafka for the whole session; topics are not created by themselves."""
+    _must_be_marked(request)
     with broker() as running:
-        request.config.stash[USED] = running.describe()
+        request.config.stash[USED].append(running.describe())
         yield running
 
 
@@ -120,8 +174,9 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One real Spark for the whole session: two cores, UTC, no UI."""
+    _must_be_marked(request)
     from pyspark.sql import SparkSession
 
     home: Path = tmp_path_factory.mktemp("spark")

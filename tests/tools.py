@@ -14,12 +14,12 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from keyedwm.core.errors import InputError
-from keyedwm.kafka.admin import create_topic, delete_topic
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.connection import Retry
 from keyedwm.kafka.errors import Code
 from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.testing.admin import create_topic, delete_topic
 
 NO_TIMESTAMP = -1
 # Spark's two ways to say that another query has written to the same log.
@@ -68,7 +68,7 @@ def remake(bootstrap: str, topic: str, partitions: int) -> None:
             return False  # the broker is still busy deleting
         return True
 
-    wait_until(made, f"topic {topic} made anew")
+    wait_until(made, f"topic {topic} deleted and recreated")
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Record], codec: Codec = Codec.NONE) -> None:
@@ -197,5 +197,6 @@ def events(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def controls(table: pa.Table) -> list[dict[str, Any]]:
-    """The control rows: their struct, with `offset` beside it."""
-    return [{**row["control"], "offset": row["offset"]} for row in table.to_pylist() if row["control"] is not None]
+    """The control rows: their struct without the source's id, which each query has of its own; `offset` beside it."""
+    told = [(row["control"], row["offset"]) for row in table.to_pylist() if row["control"] is not None]
+    return [{name: of for name, of in one.items() if name != "source"} | {"offset": offset} for one, offset in told]

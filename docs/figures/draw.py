@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from keyedwm.core.axis import Axis, AxisConfig
-from keyedwm.core.coalescer import Added, Coalescer, Output
+from conformance.models.axis import Axis
+from conformance.models.inbound import Barrier, Event, Inbound
+from conformance.models.mapper import Mapper, MapperConfig
+from conformance.models.sessions import closes, merge
+from keyedwm.core.axis import AxisConfig
+from keyedwm.core.coalescer import ChannelAdded, Coalescer, Output
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.inbound import Event, Inbound
-from keyedwm.core.mapper import Mapper, MapperConfig
 from keyedwm.core.policy import FixedLag, Policy, RealTimeLag
-from keyedwm.core.sessions import Touching, closes, merge
 from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
-from keyedwm.core.watermark import Barrier, Guarantee, IdleMarker, Watermark
+from keyedwm.core.touching import Touching
+from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
 
 HERE = Path(__file__).parent
 STEP, LANE, LEFT, TOP = 74, 40, 150, 44
@@ -102,7 +104,7 @@ def told(output: Sequence[Output]) -> Cell | None:
 def coalesced(title: str, channels: str, steps: Sequence[tuple], **options: object) -> str:
     """Steps (channel, what, argument ...) through a coalescer, one a column; the last lane is the output."""
     coalescer = Coalescer(**options)  # type: ignore[arg-type]
-    coalescer.step([Added(channel) for channel in channels], 0)
+    coalescer.step([ChannelAdded(channel) for channel in channels], 0)
     rows: dict[str, list[Cell | None]] = {channel: [] for channel in [*channels, *"cd"]}
     out: list[Cell | None] = []
     clock: list[Cell | None] = []
@@ -184,7 +186,7 @@ def throttles() -> str:
     for name, throttle in named:
         run = throttle.build()
         sent = [run.admit(one) for one in ideal]
-        sent[-1] = run.settle(ideal[-1]) if sent[-1] is None else sent[-1]
+        sent[-1] = run.end_of_batch(ideal[-1]) if sent[-1] is None else sent[-1]
         rows.append((name, [None if one is None else ("out", f"{one}") for one in sent]))
     return lanes("8. Throttling: what is worth sending", rows)
 

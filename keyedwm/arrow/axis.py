@@ -1,6 +1,6 @@
-"""The vectorised twin of `keyedwm.core.axis`: one channel on one time axis over whole record batches.
+"""One channel on one time axis over whole record batches (rules 7 and 8; scalar model: conformance/models/axis.py).
 
-Rule: the same watermarks at the same rows as the scalar `Axis` at one clock reading. At a fixed clock every policy is
+Rule: the same watermarks at the same rows as the scalar model at one clock reading. At a fixed clock every policy is
 `max(base, highest event - lag)`, capped at the event's own time, so one compiled loop serves all of them.
 """
 
@@ -34,7 +34,7 @@ class AxisRun:
     def __init__(self, config: AxisConfig, state: AxisState, now_ms: int) -> None:
         self._config = config
         self._now_ms = now_ms
-        self._policy = config.policy.build(state.policy)
+        self._policy = config.policy.build(state.policy_state())
         self._throttle = config.throttle.build(() if state.emitted_ms is None else (state.emitted_ms,))
         self._loop = _loop_settings(config)
 
@@ -75,7 +75,7 @@ class AxisRun:
     def end(self) -> int | None:
         """The batch ends: the watermark to send after its last row, or None."""
         watermark_ms = self._policy.current(self._now_ms)
-        return None if watermark_ms is None else self._throttle.settle(watermark_ms)
+        return None if watermark_ms is None else self._throttle.end_of_batch(watermark_ms)
 
     def state(self) -> AxisState:
         """Everything the next batch depends on."""

@@ -34,15 +34,18 @@ class EventTimeReader:
         """Return ms (int64) and validity (None: all valid) per record; only the column that holds them is needed."""
         place = self._spec.place
         if place is Place.TIMESTAMP:
-            # Kafka writes -1 for a record without a timestamp.
-            return _whole(timestamp_ms, (timestamp_ms >= 0) & (timestamp_ms <= MAX_EVENT_MS))
-        if place is Place.HEADER:
-            return self._from_headers(headers)
+            return _whole(*_from_timestamps(timestamp_ms))
+        if place in (Place.HEADER, Place.WRITTEN):
+            ms, valid, named = self._from_headers(headers)
+            if place is Place.WRITTEN and not named.all():
+                own_ms, own_valid = _from_timestamps(timestamp_ms)
+                ms, valid = np.where(named, ms, own_ms), np.where(named, valid, own_valid)
+            return _whole(ms, valid)
         data, start, end = find(key if place is Place.KEY else value, self._path)
         return _whole(*milliseconds(data, start, end, self._spec.unit))
 
-    def _from_headers(self, headers: pa.Array) -> EventTimes:
-        """The last header of the name counts, as with Kafka's own `lastHeader`."""
+    def _from_headers(self, headers: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return ms, validity, and which records have the header: the last of a name counts, as in `lastHeader`."""
         rows, fields = pc.list_parent_indices(headers), pc.list_flatten(headers)
         named = pc.equal(fields.field("key"), self._spec.path[0])
         row = np.asarray(rows.filter(named))
@@ -53,7 +56,14 @@ class EventTimeReader:
         # Assignment in order: of several headers in one row the last stays.
         start[row] = np.where(np.asarray(values.is_valid()), ends[:-1], -1)
         end[row] = ends[1:]
-        return _whole(*milliseconds(data, start, end, self._spec.unit))
+        has = np.zeros(len(headers), np.bool_)
+        has[row] = True
+        return *milliseconds(data, start, end, self._spec.unit), has
+
+
+def _from_timestamps(timestamp_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    # Kafka writes -1 for a record without a timestamp.
+    return timestamp_ms, (timestamp_ms >= 0) & (timestamp_ms <= MAX_EVENT_MS)
 
 
 def _whole(ms: NDArray[np.int64], valid: NDArray[np.bool_]) -> EventTimes:

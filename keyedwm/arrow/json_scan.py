@@ -1,7 +1,8 @@
 """Finding one value in many JSON texts, in a compiled loop.
 
 Rule: a text is only scanned up to the value asked for; every read is bounds-checked, and whatever does not read as JSON
-on the way is "not found". Of members with one name the first counts.
+on the way is "not found". A number counts only if it ends before the text does: a text that is cut off would show
+another one. Of members with one name the first counts.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0
         if past == _FAILED:
             continue
         quoted = data[at] == _QUOTE
+        if past >= stop and len(index) and not quoted and data[at] not in (_OPEN, _OPEN_LIST):
+            continue  # the text may be cut off in the middle of the number
         start[row] = at + 1 if quoted else at
         end[row] = past - 1 if quoted else past
 

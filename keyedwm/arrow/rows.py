@@ -13,18 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.arrow.schema import TIMESTAMP, axis_column
-from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, WATERMARK, Kind, channel_name
+from keyedwm.arrow.control_rows import control_array
+from keyedwm.arrow.schema import TIMESTAMP, US_PER_MS, axis_column
+from keyedwm.core.control_row import ControlRow
+from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, WATERMARK, topic_partition
 
-US_PER_MS = 1_000
 _SMALL_ROWS = 4_096
 _FULL_ROWS = 16_384
+_FULL_BYTES = 64 << 20  # far below the 2 GiB of values that one Arrow binary column can hold
 _FEW_CONTROL = 256
+_LARGEST_MS = (2**63 - 1) // US_PER_MS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Events:
-    """Decoded records of one channel, column by column; a column that nobody wants is None.
+    """Decoded records of one channel, column by column; a column that was not asked for is None.
 
     offset: int64; timestamp_ms: int64; timestamp_type: int32 (array or one number); event_ms: axis name → (int64 ms,
     validity or None). All of the same length `count`.
@@ -40,28 +43,6 @@ class Events:
     timestamp_ms: NDArray[np.int64]
     timestamp_type: NDArray[np.int32] | int
     event_ms: Mapping[str, tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ControlRow:
-    """One control row; fields that do not apply are None. Times in ms."""
-
-    kind: Kind
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    key: int | None = None
-    watermark_ms: int | None = None
-    channel: str | None = None
-    snapshot: int | None = None
-    channels: int | None = None
-
-
-def channel_row(kind: Kind, place: tuple[str, int], offset: int, **fields: int | None) -> ControlRow:
-    """Build a control row of one channel; place: (topic, partition), fields: as in ControlRow."""
-    return ControlRow(
-        kind=kind, topic=place[0], partition=place[1], offset=offset, channel=channel_name(*place), **fields
-    )
 
 
 class RowBuilder:
@@ -91,11 +72,11 @@ class RowBuilder:
 
     def control(self, control_rows: Sequence[ControlRow]) -> pa.RecordBatch:
         """Lay out control rows, in the order given."""
+        channels = [(None, None) if row.channel is None else topic_partition(row.channel) for row in control_rows]
         columns = {
-            "topic": [r.topic for r in control_rows],
-            "partition": [r.partition for r in control_rows],
-            "offset": [r.offset for r in control_rows],
-            CONTROL: [_struct(r) for r in control_rows],
+            "topic": [topic for topic, _ in channels],
+            "partition": [partition for _, partition in channels],
+            "offset": [row.offset for row in control_rows],
         }
         count = len(control_rows)
         arrays = []
@@ -105,6 +86,8 @@ class RowBuilder:
                 arrays.append(self._stamp(axis, count))
             elif field.name in columns:
                 arrays.append(pa.array(columns[field.name], field.type))
+            elif field.name == CONTROL:
+                arrays.append(control_array(control_rows))
             else:
                 arrays.append(pa.nulls(count, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -113,10 +96,10 @@ class RowBuilder:
         self, events: pa.RecordBatch, control_rows: Sequence[ControlRow], before: Sequence[int]
     ) -> pa.RecordBatch:
         """Put control row i before event row `before[i]` (ascending); equal places keep the order given."""
-        both = pa.Table.from_batches([events, self.control(control_rows)]).combine_chunks()
+        both = pa.concat_batches([events, self.control(control_rows)])
         # A control row sorts just ahead of its event; numpy's stable sort keeps the rest as it stands.
         places = np.concatenate([np.arange(events.num_rows) * 2 + 1, np.asarray(before, np.int64) * 2])
-        return both.take(pa.array(np.argsort(places, kind="stable"))).combine_chunks().to_batches()[0]
+        return both.take(pa.array(np.argsort(places, kind="stable")))
 
     def _stamp(self, axis: str, count: int) -> pa.Array:
         ms = self._watermarks[axis]
@@ -126,23 +109,33 @@ class RowBuilder:
 
 
 def timestamps(ms: NDArray[np.int64], valid: NDArray[np.bool_] | None) -> pa.Array:
-    """Turn milliseconds into Spark timestamps; rows that are not valid become null."""
+    """Turn milliseconds into Spark timestamps; rows that are not valid, or that no timestamp can hold, become null."""
+    unfit = (ms > _LARGEST_MS) | (ms < -_LARGEST_MS)
+    if unfit.any():
+        ms, valid = np.where(unfit, 0, ms), ~unfit if valid is None else valid & ~unfit
     us = ms * US_PER_MS
     return pa.array(us, mask=None if valid is None else ~valid).view(TIMESTAMP)
 
 
 def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join runs of small batches (many small channels, control rows) so that Spark is handed few; order is kept."""
+    """Join runs of small batches (many small channels, control rows) so that Spark is handed few; order is kept.
+
+    A joined batch holds at most _FULL_BYTES: what is larger already is handed on as it is, never copied.
+    """
     held: list[pa.RecordBatch] = []
-    count = 0
+    rows = size = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        held.append(batch)
-        count += batch.num_rows
-        if batch.num_rows >= _SMALL_ROWS or count >= _FULL_ROWS:
+        if held and size + batch.nbytes > _FULL_BYTES:
             yield _joined(held)
-            held, count = [], 0
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if batch.num_rows >= _SMALL_ROWS or rows >= _FULL_ROWS:
+            yield _joined(held)
+            held, rows, size = [], 0, 0
     if held:
         yield _joined(held)
 
@@ -175,21 +168,8 @@ def split_control(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _constant(value: NDArray[np.int32] | int, dtype: type, count: int) -> pa.Array:
     return pa.array(np.full(count, value, dtype) if np.ndim(value) == 0 else value)
-
-
-def _struct(row: ControlRow) -> dict[str, object]:
-    return {
-        "kind": row.kind.value,
-        "key": row.key,
-        "watermark": None if row.watermark_ms is None else row.watermark_ms * US_PER_MS,
-        "channel": row.channel,
-        "snapshot": row.snapshot,
-        "channels": row.channels,
-    }

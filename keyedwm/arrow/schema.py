@@ -1,4 +1,4 @@
-"""The row schema in Arrow (DESIGN section 4), exactly as Spark's own conversion writes it.
+"""The row schema in Arrow (docs/design/rows.md), exactly as Spark's own conversion writes it.
 
 Rule: the order of columns is fixed; `columns` only leaves some out. Timestamps are microseconds in UTC.
 """
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from keyedwm.core import rows
+from keyedwm.headers import HEADERS_TYPE
 
 TIMESTAMP = pa.timestamp("us", "UTC")
-HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+US_PER_MS = 1_000
 CONTROL_TYPE = pa.struct(
     [
         pa.field("kind", pa.string()),
@@ -21,8 +22,10 @@ CONTROL_TYPE = pa.struct(
         pa.field("channel", pa.string()),
         pa.field("snapshot", pa.int64()),
         pa.field("channels", pa.int32()),
+        pa.field("source", pa.string()),
     ]
 )
+CONTROL_TYPE_1 = pa.struct([field for field in CONTROL_TYPE if field.name in rows.CONTROL_FIELDS_1])
 
 _KAFKA = {
     "key": pa.binary(),
@@ -39,7 +42,7 @@ def row_schema(axes: Sequence[str], *, headers: bool, control: bool, columns: Se
     """Return the schema of the rows.
 
     axes: names of the time axes; one unnamed axis is `("",)` and gives `event_time` and `watermark`.
-    columns: the wanted columns in any order (case-insensitive), None for all; the order of DESIGN section 4 stays.
+    columns: the wanted columns in any order (case-insensitive), None for all; their order stays (docs/design/rows.md).
     """
     fields = [pa.field(name, kind) for name, kind in _KAFKA.items()]
     if headers:

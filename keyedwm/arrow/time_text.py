@@ -1,6 +1,6 @@
 """Numbers and ISO 8601 texts become epoch milliseconds, in a compiled loop.
 
-Rule: what is finer than a millisecond is floored (DESIGN section 12); what does not read wholly as a time, or lies
+Rule: what is finer than a millisecond is floored (docs/design/rows.md); what does not read wholly as a time, or lies
 outside of Spark's years 0001 to 9999, is invalid, never a guess.
 """
 

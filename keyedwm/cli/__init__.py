@@ -1,1 +1,1 @@
-"""Commands: demo, broker, vectors, watch, inspect, plot."""
+"""The `keyedwm` command and its subcommands: broker, demo, doctor, inspect, migrate, vectors."""

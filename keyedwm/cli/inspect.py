@@ -1,4 +1,4 @@
-"""`keyedwm inspect PATH`: what the sink has written down, read back from a Kafka ledger or a Delta table.
+"""`keyedwm inspect PATH`: what sink and source have written down, read from a ledger, a Delta table or a checkpoint.
 
 Rule: it only reads. Snapshots come first, oldest at the top, then where each channel stood at the newest one; whatever
 cannot be read is one sentence and exit code 2.
@@ -13,34 +13,48 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from keyedwm.arrow.instants import instant_text
+from keyedwm.cli.inspect_checkpoint import print_checkpoint
+from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.errors import InputError, OptionError
-from pyspark_wm_sink.ledger import Entry, Ledger
-from pyspark_wm_sink.monotone import shown
-from pyspark_wm_sink.places import local_directory
+from keyedwm.core.printable import one_line
+from keyedwm.secret import pairs_of, refuse_login_in
+from pyspark_wm_sink.delta.table import newest_records, open_table
+from pyspark_wm_sink.kafka.ledger import Entry, Ledger
+from pyspark_wm_sink.paths import local_directory
 from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.table import newest_records, open_table
 
 HELP = "print the snapshots, watermarks and offsets that a sink has written down"
 _MOST = 10
-_WIDE = 160  # columns where there is no terminal to ask
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, --last and --storage."""
-    parser.add_argument("path", metavar="PATH", help="a ledger, a checkpoint that holds one, or a Delta table")
+    """PATH, --last, --state and --storage."""
+    parser.add_argument("path", metavar="PATH", help="a ledger, a checkpoint, or a Delta table")
     parser.add_argument("--last", type=int, default=_MOST, metavar="N", help=f"how many batches (default: {_MOST})")
+    parser.add_argument("--state", action="store_true", help="of a checkpoint: what its aggregates hold, by bucket")
     parser.add_argument(
-        "--storage", action="append", default=[], metavar="NAME=VALUE", help="how to reach the table's object store"
+        "--storage",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="how to reach the table's object store; secrets as NAME=env:VARIABLE or NAME=file:PATH",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what is there; raises InputError, FormatError or UnavailableError with one sentence."""
     if args.last < 1:
-        raise OptionError(f"--last: {args.last} is wrong, a whole number from 1 up is wanted")
-    out = Console()
-    if not out.is_terminal:
-        out = Console(width=_WIDE)
+        raise OptionError(f"--last: {args.last} is wrong, a whole number from 1 up is expected")
+    if not args.path.strip():
+        raise OptionError("PATH is empty: a ledger, a checkpoint, or a Delta table is expected")
+    refuse_login_in("PATH", args.path)
+    out = PlainConsole.open()
+    if args.state:
+        from keyedwm.cli.inspect_state import print_state  # it starts Spark
+
+        print_state(out, args.path)
+        return 0
     ledger = _ledger(args.path)
     if ledger is not None:
         _print_ledger(out, ledger, args.last)
@@ -61,17 +75,14 @@ def _ledger(path: str) -> Path | None:
 
 
 def _storage(given: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    if any(not separator or not name for name, separator, _ in pairs):
-        raise OptionError("--storage: NAME=VALUE is wanted, for example aws_region=eu-west-1")
-    return {name: value for name, _, value in pairs}
+    return pairs_of("--storage", given, "aws_region=eu-west-1")
 
 
 def _print_ledger(out: Console, place: Path, most: int) -> None:
     ledger = Ledger(place)
-    runs, entries = ledger.runs(), ledger.entries(most)
+    runs, entries = ledger.run_history(), ledger.entries(most)
     who = "no run yet" if runs is None else f"query {runs.query}, {len(runs.runs)} runs, the latest {runs.runs[-1]}"
-    out.print(f"ledger {place}: {who}", highlight=False)
+    out.print(one_line(f"ledger {place}: {who}"), highlight=False, soft_wrap=True)
     _print_records(out, [(_state(entry), entry.record) for entry in entries], "state")
 
 
@@ -84,11 +95,14 @@ def _state(entry: Entry) -> str:
 def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int) -> None:
     directory = local_directory(path)
     if directory is not None and not directory.exists():
-        raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is wanted")
+        raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected")
     table = open_table(path, storage) if directory is None or directory.is_dir() else None
     if table is None and directory is not None and (directory / "offsets").is_dir():
+        if print_checkpoint(out, directory):
+            return
         raise InputError(
-            f"the checkpoint {path} holds no ledger: give the option ledger of its query, or the Delta table it writes"
+            f"the checkpoint {path} holds no ledger: give the option ledger of its query, or the Delta table it "
+            f"writes; nor has it a source of keyedwm"
         )
     if table is None:
         raise InputError(f"{path} is neither a ledger (or a checkpoint that holds one) nor a Delta table")
@@ -98,7 +112,7 @@ def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int)
     by = ", ".join(table.metadata().partition_columns) or "nothing"
     out.print(f"Delta table {path}: version {table.version()}, partitioned by {by}", highlight=False)
     for query in sorted({record.query or "" for _, record in records}):
-        out.print(f"query {query}" if query else "batch writes", highlight=False)
+        out.print(one_line(f"query {query}") if query else "batch writes", highlight=False, soft_wrap=True)
         own = [(str(version), record) for version, record in records if (record.query or "") == query]
         _print_records(out, own, "version")
 
@@ -107,10 +121,10 @@ def _print_records(out: Console, records: Sequence[tuple[str, Record]], where: s
     if not records:
         out.print("no batch yet")
         return
-    batches = Table("batch", "snapshot", "rows", "let pass", "coalesced watermark", where, title="Snapshots")
+    batches = Table("batch", "snapshot", "rows", "regressions ignored", "coalesced watermark", where, title="Snapshots")
     for place, record in records:
         batches.add_row(
-            _or_none(record.batch), _or_none(record.snapshot), str(record.rows), str(record.swallowed),
+            _or_none(record.batch), _or_none(record.snapshot), str(record.rows), str(record.ignored),
             _watermarks(record.coalesced), place,
         )  # fmt: skip
     out.print(batches)
@@ -126,7 +140,11 @@ def _channels(record: Record) -> Table:
     for name, channel in sorted(record.channels.items(), key=lambda item: _in_order(item[0])):
         status = "idle" if channel.idle else "active"
         table.add_row(
-            name, _or_none(channel.snapshot), _or_none(channel.offset), status, _watermarks(channel.watermarks)
+            one_line(name),
+            _or_none(channel.snapshot),
+            _or_none(channel.offset),
+            status,
+            _watermarks(channel.watermarks),
         )
     return table
 
@@ -134,14 +152,14 @@ def _channels(record: Record) -> Table:
 def _in_order(channel: str) -> tuple[str, int, str]:
     """Sort t-2 before t-10."""
     topic, _, number = channel.rpartition("-")
-    return (topic, int(number), channel) if number.isdigit() else (channel, -1, channel)
+    return (topic, int(number), channel) if number.isascii() and number.isdecimal() else (channel, -1, channel)
 
 
 def _watermarks(of_key: Mapping[int, int]) -> str:
     """Show one watermark bare, several with their keys."""
     if set(of_key) <= {0}:
-        return _joined(shown(ms) for ms in of_key.values())
-    return _joined(f"{key}: {shown(ms)}" for key, ms in sorted(of_key.items()))
+        return _joined(instant_text(ms) for ms in of_key.values())
+    return _joined(f"{key}: {instant_text(ms)}" for key, ms in sorted(of_key.items()))
 
 
 def _joined(parts: Iterable[str]) -> str:

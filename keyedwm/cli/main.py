@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 
+from keyedwm import __version__
 from keyedwm.core.errors import KeyedwmError
 
 COMMANDS: Mapping[str, str] = MappingProxyType({
     "broker": "keyedwm.cli.broker",
     "demo": "keyedwm.cli.demo",
+    "doctor": "keyedwm.cli.doctor",
     "inspect": "keyedwm.cli.inspect",
+    "migrate": "keyedwm.cli.migrate",
+    "savepoint": "keyedwm.cli.savepoint",
     "vectors": "keyedwm.cli.vectors",
 })  # fmt: skip
 WRONG = 2
@@ -39,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(wanted: str | None) -> argparse.ArgumentParser:
     """Knows every command by its HELP, but the arguments of the wanted one only: the others stay unimported."""
-    parser = argparse.ArgumentParser(prog="keyedwm", description="Keyed watermarks for Spark on Kafka.")
+    parser = argparse.ArgumentParser(
+        prog="keyedwm", description="Per-partition watermarks for Spark Structured Streaming on Kafka."
+    )
+    parser.add_argument("--version", action="version", version=f"keyedwm {__version__}")
     names = [name for name in COMMANDS if name == wanted] or list(COMMANDS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:

@@ -1,20 +1,17 @@
-"""`keyedwm vectors PATH...`: replays conformance vectors through the event-time core.
+"""`keyedwm vectors PATH...`: replays conformance vectors through the product's own code.
 
-Rule: one line per failure, then as the last line `N match, N decided otherwise, N fail`; exit code 1 on a failure.
+Rule: the replay stands in `conformance/`, beside the package and outside the wheel: it needs a checkout.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
-from keyedwm.cli.conformance.reading import replay_all
-from keyedwm.cli.conformance.verdict import Outcome
-from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.errors import OptionError
 
-HELP = "replay conformance vectors through the event-time core"
+HELP = "replay conformance vectors through the product's own code (from a checkout)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,27 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay, print, and tell by the exit code."""
-    counts: Counter[Outcome] = Counter()
-    for replayed in replay_all(args.paths):
-        outcome = replayed.verdict.outcome
-        counts[outcome] += 1
-        if outcome is Outcome.FAIL or (args.verbose and outcome is Outcome.OTHERWISE):
-            print(replayed.line())
-    print(", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome))
-    return 1 if counts[Outcome.FAIL] else 0
-
-
-def main() -> int:
-    """`python -m keyedwm.cli.vectors`."""
-    parser = argparse.ArgumentParser(prog="keyedwm vectors", description=HELP)
-    add_arguments(parser)
+    """Replay, print, and tell by the exit code (1: a vector failed). Raises OptionError outside of a checkout."""
     try:
-        return run(parser.parse_args())
-    except KeyedwmError as error:
-        print(f"keyedwm: {error}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        replay = import_module("conformance.replay")
+    except ModuleNotFoundError as error:
+        if error.name not in ("conformance", "conformance.replay"):
+            raise
+        raise OptionError(
+            "keyedwm vectors needs the folder conformance/ of the source repository, which the installed package does "
+            "not contain: clone the repository, run make install there and use its .venv/bin/keyedwm"
+        ) from None
+    return replay.replay(args.paths, verbose=args.verbose)

@@ -23,13 +23,3 @@ class Aggregate:
     combine: Callable[[object, object], object]
     deduct: Callable[[object, object], object] | None = None
     finish: Callable[[object], object] = _same
-
-
-@dataclass(frozen=True, slots=True)
-class WindowResult:
-    """One emission for the window `[start_ms, end_ms)` of a data key."""
-
-    start_ms: int
-    end_ms: int
-    key: object
-    value: object

@@ -1,18 +1,27 @@
-"""One channel on one time axis: policy, then cap, then throttle (DESIGN rules 7 and 8). The scalar reference.
+"""What makes the watermarks of one channel on one time axis, and its state at rest: policy, then throttle (rules 7, 8).
 
-Rule: the watermark that an event makes true stands before it and never makes it late: whatever the clock says, it is
-at most the event's own time. Where a batch ends the cap falls away.
+Rule: values only; `AxisRun` in keyedwm.arrow.axis runs them over whole batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from keyedwm.core.errors import FormatError
+from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.policy import Policy
 from keyedwm.core.throttle import Throttle
 from keyedwm.core.watermark import check_key
+
+_HEAD = 2  # of a list: the watermark and the kind of state
+
+
+class StateTag(Enum):
+    """The kinds of state of an axis, by the names that stand in offsets."""
+
+    POLICY = "policy"
+    PROPAGATED = "propagated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,48 +36,77 @@ class AxisConfig:
         check_key(self.key)
 
 
+PolicyState = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PropagatedState:
+    """The last barrier that a channel of a `propagate=true` read has shown, in place of a policy's state.
+
+    query: a number made of the upstream query's id. repeated: how many barriers came again and were ignored
+    (at-least-once). idle: whether all upstream channels were idle.
+    """
+
+    query: int
+    snapshot: int
+    repeated: int = 0
+    idle: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class AxisState:
-    """One channel and key at rest: the policy's state and the last watermark sent (None: none yet)."""
+    """One channel and key at rest: where its watermarks come from, and the last watermark sent (None: none yet).
 
-    policy: tuple[int, ...] = ()
+    policy: the numbers of a watermark policy, or, where watermarks are propagated, the last barrier.
+    """
+
+    policy: PolicyState | PropagatedState = ()
     emitted_ms: int | None = None
 
+    def policy_state(self) -> PolicyState:
+        """The numbers of the policy. Raises OptionError for the state of a read with `propagate=true`."""
+        if isinstance(self.policy, PropagatedState):
+            raise OptionError(
+                "option propagate: the checkpoint holds propagated watermarks, it was made with propagate=true, which "
+                "cannot be switched off later: start with a new checkpoint"
+            )
+        return self.policy
+
+    def numbers(self) -> tuple[StateTag, tuple[int, ...]]:
+        """Return which kind of state it is, and its numbers."""
+        state = self.policy
+        if isinstance(state, PropagatedState):
+            return StateTag.PROPAGATED, (state.query, state.snapshot, state.repeated, int(state.idle))
+        return StateTag.POLICY, state
+
+    @staticmethod
+    def of_numbers(tag: StateTag, numbers: Sequence[int], emitted_ms: int | None) -> AxisState:
+        """Return the inverse of `numbers`. Raises FormatError for numbers that are never written."""
+        if tag is StateTag.POLICY:
+            return AxisState(tuple(numbers), emitted_ms)
+        if len(numbers) != len(PropagatedState.__slots__) or numbers[-1] not in (0, 1):
+            raise FormatError(f"the saved state of a propagated watermark is {list(numbers)}, which is never written")
+        query, snapshot, repeated, idle = numbers
+        return AxisState(PropagatedState(query, snapshot, repeated, idle=bool(idle)), emitted_ms)
+
     def as_list(self) -> list:
-        """[emitted or null, policy numbers ...] for JSON."""
-        return [self.emitted_ms, *self.policy]
+        """[emitted or null, kind of state, its numbers ...] for JSON."""
+        tag, numbers = self.numbers()
+        return [self.emitted_ms, tag.value, *numbers]
 
     @classmethod
     def from_list(cls, value: Sequence) -> AxisState:
         """The inverse of `as_list`."""
-        if not value or any(type(number) is not int for number in value[1:]):
-            raise FormatError(f"the saved state of a time axis is {value!r}, it must be [emitted, numbers ...]")
-        return cls(policy=tuple(value[1:]), emitted_ms=value[0])
-
-
-class Axis:
-    """Runs event by event; `AxisRun` in keyedwm.arrow does the same for whole batches."""
-
-    def __init__(self, config: AxisConfig, state: AxisState | None = None) -> None:
-        state = state or AxisState()
-        self._policy = config.policy.build(state.policy)
-        self._throttle = config.throttle.build(() if state.emitted_ms is None else (state.emitted_ms,))
-
-    def observe(self, event_ms: int, now_ms: int) -> int | None:
-        """Take one event; the watermark to send before it, or None."""
-        self._policy.observe(event_ms, now_ms)
-        watermark_ms = self._policy.current(now_ms)
-        return None if watermark_ms is None else self._throttle.admit(min(watermark_ms, event_ms))
-
-    def end(self, now_ms: int) -> int | None:
-        """The batch ends, or nothing came: the watermark to send now, or None."""
-        watermark_ms = self._policy.current(now_ms)
-        return None if watermark_ms is None else self._throttle.settle(watermark_ms)
-
-    def state(self) -> AxisState:
-        """Everything the next step depends on."""
-        sent = self._throttle.snapshot()
-        return AxisState(policy=self._policy.snapshot(), emitted_ms=sent[0] if sent else None)
+        shown = f"the saved state of a time axis is {value!r}"
+        if len(value) < _HEAD or any(type(number) is not int for number in value[_HEAD:]):
+            raise FormatError(f"{shown}, it must be [emitted, kind, numbers ...]")
+        if value[0] is not None and type(value[0]) is not int:
+            raise FormatError(f"{shown}, the watermark in it must be a whole number or null")
+        try:
+            tag = StateTag(value[1])
+        except ValueError:
+            raise FormatError(f"{shown}, its kind must be one of {', '.join(tag.value for tag in StateTag)}") from None
+        return cls.of_numbers(tag, value[_HEAD:], value[0])
 
 
 def concatenate(config: AxisConfig, first: AxisState, then: AxisState) -> AxisState:
@@ -76,4 +114,5 @@ def concatenate(config: AxisConfig, first: AxisState, then: AxisState) -> AxisSt
 
     What the second sent on its own does not count: nobody was told, and `end` sends what is due.
     """
-    return AxisState(policy=config.policy.concatenate(first.policy, then.policy), emitted_ms=first.emitted_ms)
+    numbers = config.policy.concatenate(first.policy_state(), then.policy_state())
+    return AxisState(policy=numbers, emitted_ms=first.emitted_ms)

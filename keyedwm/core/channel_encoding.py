@@ -12,10 +12,13 @@ import zlib
 
 from keyedwm.core.coalescer import CoalescerState, CommonState
 from keyedwm.core.errors import FormatError, InputError
+from keyedwm.core.parsing import inflated, parse_json
 from keyedwm.core.watermark import Status
 
 MARK = b"kwmc"
 VERSION = 1
+_BODY_BYTES_MAX = 256 << 20
+_SHOWN = 200
 _LENGTH = struct.Struct("<I")
 _FAST = 1  # zlib's level: the columns are so regular that more effort gains nothing
 
@@ -49,11 +52,15 @@ def decode_channels(data: bytes) -> CoalescerState:
     if version != VERSION:
         raise FormatError(f"channel state has version {version}, this keyedwm reads version {VERSION}")
     try:
-        body = zlib.decompress(data[len(MARK) + 1 :])
-    except zlib.error:
-        raise InputError(f"{len(data)} bytes of channel state are cut or changed") from None
+        return _read_body(inflated(data[len(MARK) + 1 :], _BODY_BYTES_MAX))
+    except (ValueError, TypeError, KeyError, IndexError, struct.error) as error:
+        why = repr(error)[:_SHOWN]
+        raise InputError(f"{len(data)} bytes of channel state are cut or changed: {why}") from None
+
+
+def _read_body(body: bytes) -> CoalescerState:
     packed, at = _read_block(body, 0)
-    head = json.loads(packed)
+    head = parse_json(packed)
     joined, at = _read_block(body, at)
     count = head["channels"]
     names = joined.decode().split("\0") if count else []
@@ -73,20 +80,6 @@ def decode_channels(data: bytes) -> CoalescerState:
         name: (Status(status), of_channel) for name, status, of_channel in zip(names, statuses, watermarks, strict=True)
     }
     return CoalescerState(channels=channels, common=CommonState.from_json(head["common"]))
-
-
-def readable_channels(state: CoalescerState) -> dict:
-    """A coalescer's state as plain names and numbers, for `inspect`."""
-    return {
-        "channels": {
-            name: {
-                "status": status.name.lower(),
-                "watermarks": {str(key): watermarks[key] for key in sorted(watermarks)},
-            }
-            for name, (status, watermarks) in sorted(state.channels.items())
-        },
-        "common": state.common.as_json(),
-    }
 
 
 def _block(content: bytes) -> bytes:

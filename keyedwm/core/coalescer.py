@@ -1,7 +1,8 @@
-"""Many channels' watermarks become one per key (DESIGN rules 1 to 6).
+"""Many channels' watermarks become one per key (rules 1 to 6).
 
 Rule: every step answers with what became true, in order: watermarks by key, then the idle marker. The output never
-goes back. A channel without a watermark blocks its key; idle and done channels hold nobody.
+goes back. A channel without a watermark blocks its key; idle and done channels hold nobody. A regression is found here
+as it arrives; the sink, which gets a batch's rows out of order, sorts them first (pyspark_wm_sink/monotone.py).
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ ChannelState = tuple[Status, Mapping[int, int]]
 _NOTHING: Mapping = MappingProxyType({})
 
 
-class Added(NamedTuple):
+class ChannelAdded(NamedTuple):
     """A new channel: active and without a watermark, so it blocks (rule 5)."""
 
     channel: str
 
 
-class Removed(NamedTuple):
+class ChannelRemoved(NamedTuple):
     """A channel stops counting at once; its top watermark still counts in a flush (rule 5)."""
 
     channel: str
 
 
-class Advanced(NamedTuple):
+class WatermarkAdvanced(NamedTuple):
     """A watermark arrived: it wakes the channel (rules 1 and 3)."""
 
     channel: str
@@ -40,25 +41,33 @@ class Advanced(NamedTuple):
     time_ms: int
 
 
-class Woken(NamedTuple):
+class ChannelWoken(NamedTuple):
     """An event arrived: it wakes the channel for every key (rule 3); on a done channel it has no effect."""
 
     channel: str
 
 
-class WentIdle(NamedTuple):
+class ChannelWentIdle(NamedTuple):
     """The channel is left out for every key until it wakes (rule 3)."""
 
     channel: str
 
 
-class Finished(NamedTuple):
+class ChannelReset(NamedTuple):
+    """The channel's state was lost: its next watermark may be lower than its last one (rule 1)."""
+
+    channel: str
+
+
+class ChannelFinished(NamedTuple):
     """The channel is done: it counts as infinity from now on (rule 2)."""
 
     channel: str
 
 
-Change = Added | Removed | Advanced | Woken | WentIdle | Finished
+Change = (
+    ChannelAdded | ChannelRemoved | WatermarkAdvanced | ChannelWoken | ChannelWentIdle | ChannelReset | ChannelFinished
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class CommonState:
     top: Mapping[int, int] = field(default_factory=dict)
     idle_spell: bool = False
     history: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    swallowed: int = 0
+    ignored: int = 0
 
     def as_json(self) -> dict:
         """Plain lists and numbers, the same for equal states."""
@@ -81,7 +90,7 @@ class CommonState:
             "top": [[key, self.top[key]] for key in sorted(self.top)],
             "idleSpell": self.idle_spell,
             "history": [[key, [list(point) for point in self.history[key]]] for key in sorted(self.history)],
-            "swallowed": self.swallowed,
+            "ignored": self.ignored,
         }
 
     @classmethod
@@ -92,7 +101,7 @@ class CommonState:
             top=dict(value["top"]),
             idle_spell=value["idleSpell"],
             history={key: tuple((at, top) for at, top in points) for key, points in value["history"]},
-            swallowed=value["swallowed"],
+            ignored=value["ignored"],
         )
 
 
@@ -124,33 +133,33 @@ class Coalescer:
         self._top: dict[int, int] = {}
         self._idle_spell = False
         self._history: dict[int, History] = {}
-        self._swallowed = 0
+        self._ignored = 0
 
     # -- single steps
 
     def add(self, channel: str, now_ms: int = 0) -> list[Output]:
         """Add a channel; it never moves the output."""
-        return self.step((Added(channel),), now_ms)
+        return self.step((ChannelAdded(channel),), now_ms)
 
     def remove(self, channel: str, now_ms: int = 0) -> list[Output]:
         """Remove a channel, whatever its status."""
-        return self.step((Removed(channel),), now_ms)
+        return self.step((ChannelRemoved(channel),), now_ms)
 
     def watermark(self, channel: str, key: int, time_ms: int, now_ms: int = 0) -> list[Output]:
         """Take a watermark of one channel and key."""
-        return self.step((Advanced(channel, key, time_ms),), now_ms)
+        return self.step((WatermarkAdvanced(channel, key, time_ms),), now_ms)
 
     def event(self, channel: str, now_ms: int = 0) -> list[Output]:
         """Take an event: it wakes an idle channel."""
-        return self.step((Woken(channel),), now_ms)
+        return self.step((ChannelWoken(channel),), now_ms)
 
     def idle(self, channel: str, now_ms: int = 0) -> list[Output]:
         """Take an idle marker of one channel."""
-        return self.step((WentIdle(channel),), now_ms)
+        return self.step((ChannelWentIdle(channel),), now_ms)
 
     def done(self, channel: str, now_ms: int = 0) -> list[Output]:
         """Take the end of one channel."""
-        return self.step((Finished(channel),), now_ms)
+        return self.step((ChannelFinished(channel),), now_ms)
 
     def check(self, now_ms: int) -> list[Output]:
         """Ask what became true by the clock alone (retention), or because there are no channels."""
@@ -162,7 +171,7 @@ class Coalescer:
         """Apply the changes in order, then evaluate once."""
         apply, statuses, watermarks, top = self._apply, self._status, self._watermarks, self._top
         for change in changes:
-            if type(change) is Advanced:
+            if type(change) is WatermarkAdvanced:
                 # Nearly every change of a planning step: an active channel goes on. All else is looked at in full.
                 channel, key, time_ms = change
                 of_key = watermarks.get(key, _NOTHING)
@@ -184,9 +193,8 @@ class Coalescer:
     def _removed(self, channel: str) -> None:
         if self._known(channel) is not Status.ACTIVE:
             self._inactive -= 1
+        self._reset(channel)
         del self._status[channel]
-        for of_key in self._watermarks.values():
-            of_key.pop(channel, None)
 
     def _advanced(self, channel: str, key: int, time_ms: int) -> None:
         status = self._known(channel)
@@ -203,7 +211,7 @@ class Coalescer:
                     f"the watermark of channel {channel}, key {key} went from {before} ms to {time_ms} ms, "
                     f"it must increase"
                 )
-            self._swallowed += 1
+            self._ignored += 1
         else:
             if not MIN_MS <= time_ms <= MAX_MS:
                 check_time(time_ms)
@@ -231,6 +239,11 @@ class Coalescer:
             self._status[channel] = Status.IDLE
             self._inactive += 1
 
+    def _reset(self, channel: str) -> None:
+        self._known(channel)
+        for of_key in self._watermarks.values():
+            of_key.pop(channel, None)
+
     def _finished(self, channel: str) -> None:
         status = self._known(channel)
         if status is Status.DONE:
@@ -241,12 +254,13 @@ class Coalescer:
 
     _apply: Mapping[type, Callable[..., None]] = MappingProxyType(
         {
-            Added: _added,
-            Removed: _removed,
-            Advanced: _advanced,
-            Woken: _woken,
-            WentIdle: _went_idle,
-            Finished: _finished,
+            ChannelAdded: _added,
+            ChannelRemoved: _removed,
+            WatermarkAdvanced: _advanced,
+            ChannelWoken: _woken,
+            ChannelWentIdle: _went_idle,
+            ChannelReset: _reset,
+            ChannelFinished: _finished,
         }
     )
 
@@ -325,9 +339,9 @@ class Coalescer:
         return self._known(channel)
 
     @property
-    def swallowed(self) -> int:
-        """How many regressions were swallowed (at-least-once only)."""
-        return self._swallowed
+    def ignored(self) -> int:
+        """How many regressions were ignored (at-least-once only)."""
+        return self._ignored
 
     def snapshot(self) -> CoalescerState:
         """Everything the next step depends on."""
@@ -347,7 +361,7 @@ class Coalescer:
             top=dict(self._top),
             idle_spell=self._idle_spell,
             history={key: self._history[key].points() for key in sorted(self._history)},
-            swallowed=self._swallowed,
+            ignored=self._ignored,
         )
 
     @classmethod
@@ -371,5 +385,5 @@ class Coalescer:
         it._top.update(common.top)
         it._idle_spell = common.idle_spell
         it._history.update((key, History(points)) for key, points in common.history.items())
-        it._swallowed = common.swallowed
+        it._ignored = common.ignored
         return it

@@ -1,127 +1,160 @@
-"""State as bytes: the metadata of a committed offset (DESIGN section 5), and its readable form.
+"""The state of a channel as the metadata of a committed offset (docs/design/state.md).
 
-Rule: `MARK + version`, then base64 of a body that ends in a checksum. Encoding and decoding are inverse, equal states
-give equal strings, and a string that is not ours is never taken for ours.
+Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. Whoever reads the metadata or may
+commit to the group does not know the key, so only a state that this query wrote for this very place is taken for one:
+the code is checked before the body is read. Equal states give equal strings.
 
-Body, version 2: token length and token, snapshot id, bad count, late count, number of axes, then per axis in order of
-its key: the key, 0 or 1 and the last watermark sent, number of policy numbers and these. Numbers are zigzag varints,
-each time relative to the one before.
+Body, version 3: snapshot id, counts (bad, late, control), number of axes, per axis in order of keys: the key, twice the
+kind of state (0 policy, 1 propagated) and 1 more with a watermark, how many numbers follow, and these: the last
+watermark sent, if there is one, and the state's. Numbers are zigzag varints, these each relative to the one before.
+Version 4, written where event times were too far ahead, has the count of these behind the other three.
 """
 
 from __future__ import annotations
 
 import binascii
-import zlib
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keyedwm.core.axis import AxisState
+from keyedwm.core.axis import AxisState, StateTag
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, InputError
+from keyedwm.core.watermark import MAX_KEY, MIN_KEY
 
 MARK = "keyedwm"
-VERSION = 2
+VERSION = 4
+_WITHOUT_FUTURE = 3
+_VERSIONS = (_WITHOUT_FUTURE, VERSION)
 METADATA_BYTES = 4096  # what a broker takes by default (offset.metadata.max.bytes)
-_CHECKSUM_BYTES = 4
+KEY_BYTES = 32
+_LONGEST = 1 << 16  # characters; no broker is set to take metadata of this length
+_CODE_BYTES = 16
 _CONTINUES = 0x80
 _LOW_BITS = 0x7F
+_LONGEST_SHIFT = 63  # 10 bytes: a difference of two 64-bit numbers as zigzag
 _ONE_BYTE = tuple(bytes([number]) for number in range(_LOW_BITS + 1))
+_TAGS = tuple(StateTag)
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """What a reading task leaves at a committed offset: whose it is, which batch, and the state of every time axis."""
+    """What a reading task leaves at a committed offset: of which batch, and the state of every time axis."""
 
-    token: str
     snapshot_id: int
     counts: Counts
     axes: Mapping[int, AxisState]
 
 
-def encode_committed(token: str, snapshot_id: int, counts: Counts, axes: Mapping[int, AxisState]) -> str:
-    """The metadata string of a committed offset, ASCII; the caller compares its length with METADATA_BYTES."""
-    if not 8 <= len(token) <= 16 or not token.isascii():
-        raise InputError(f"a query token has {len(token)} characters, it must have 8 to 16 of ASCII")
-    body = bytearray(_varint(len(token)))
-    body += token.encode("ascii")
-    body += _varint(snapshot_id) + _varint(counts.bad) + _varint(counts.late) + _varint(len(axes))
-    before_ms = 0
-    for key in sorted(axes):
-        state = axes[key]
-        numbers = state.policy if state.emitted_ms is None else (state.emitted_ms, *state.policy)
-        body += _varint(key) + _varint(int(state.emitted_ms is not None)) + _varint(len(numbers))
-        for number in numbers:
-            body += _varint(number - before_ms)
-            before_ms = number
-    return f"{MARK}{VERSION}:" + _text(bytes(body) + _checksum(body))
+def encode_committed(state: CommittedState, key: bytes, place: str) -> str:
+    """The metadata string of a committed offset, ASCII; the caller compares its length with METADATA_BYTES.
+
+    key: the query's secret. place: text that names what the state belongs to; `decode_committed` must be given the
+    same.
+    """
+    if len(key) != KEY_BYTES:
+        raise InputError(f"a state key has {len(key)} bytes, it must have {KEY_BYTES}")
+    counts = state.counts
+    body = bytearray(_varint(state.snapshot_id))
+    body += _varint(counts.bad) + _varint(counts.late) + _varint(counts.control)
+    version = VERSION if counts.future else _WITHOUT_FUTURE
+    if version == VERSION:
+        body += _varint(counts.future)
+    body += _varint(len(state.axes))
+    before = 0
+    for of_key in sorted(state.axes):
+        axis = state.axes[of_key]
+        tag, numbers = axis.numbers()
+        emitted = () if axis.emitted_ms is None else (axis.emitted_ms,)
+        body += _varint(of_key) + _varint(2 * _TAGS.index(tag) + len(emitted)) + _varint(len(emitted) + len(numbers))
+        for number in (*emitted, *numbers):
+            body += _varint(number - before)
+            before = number
+    return f"{MARK}{version}:" + _text(bytes(body) + _code(key, _coded(place, version), body))
 
 
-def decode_committed(metadata: str) -> CommittedState:
+def decode_committed(metadata: str, key: bytes, place: str) -> CommittedState:
     """The inverse of `encode_committed`.
 
-    Raises FormatError for another version of ours, InputError for what is not ours or was cut.
+    Raises FormatError for another version of ours, InputError for what this query did not write for this place.
     """
-    head, separator, text = metadata.partition(":")
+    head, separator, text = metadata[:_LONGEST].partition(":")
     version = head.removeprefix(MARK)
     if not separator or not head.startswith(MARK) or not (version.isascii() and version.isdigit()):
         raise InputError(f"offset metadata of {len(metadata)} characters was not written by keyedwm")
-    if version != str(VERSION):
-        raise FormatError(f"offset metadata has version {version}, this keyedwm reads version {VERSION}")
+    if version not in map(str, _VERSIONS):
+        raise FormatError(
+            f"offset metadata has version {version[:9]}, this keyedwm reads versions {_VERSIONS[0]} to {VERSION}"
+        )
     try:
         raw = binascii.a2b_base64(text)
     except ValueError:
         raw = b""
-    if _text(raw) != text:
+    if len(metadata) > _LONGEST or _text(raw) != text:
         raise InputError("offset metadata with the mark of keyedwm is not base64")
-    body = raw[:-_CHECKSUM_BYTES]
-    if len(raw) <= _CHECKSUM_BYTES or raw[-_CHECKSUM_BYTES:] != _checksum(body):
-        raise InputError("offset metadata with the mark of keyedwm has a wrong checksum")
-    try:
-        return _read_body(body)
-    except (ValueError, IndexError):
-        raise InputError("offset metadata with the mark of keyedwm has a body that keyedwm never writes") from None
+    body = raw[:-_CODE_BYTES]
+    if not body or not hmac.compare_digest(raw[-_CODE_BYTES:], _code(key, _coded(place, int(version)), body)):
+        raise InputError("offset metadata with the mark of keyedwm was not written by this query for this place")
+    return _read_body(body, int(version))
 
 
-def try_decode(metadata: str | None) -> CommittedState | None:
+def try_decode(metadata: str | None, key: bytes, place: str) -> CommittedState | None:
     """The state in a metadata string, None for anything that is not ours to read (which costs time only)."""
     if not metadata:
         return None
     try:
-        return decode_committed(metadata)
+        return decode_committed(metadata, key, place)
     except (InputError, FormatError):
         return None
 
 
-def readable(state: CommittedState) -> dict:
-    """A committed state as plain names and numbers, for `inspect`."""
-    return {
-        "token": state.token,
-        "snapshotId": state.snapshot_id,
-        "badCount": state.counts.bad,
-        "lateCount": state.counts.late,
-        "axes": {str(key): axis.as_list() for key, axis in sorted(state.axes.items())},
-    }
+def _read_body(body: bytes, version: int) -> CommittedState:
+    """Read a body. Every length in it is held against what is there before anything is made of it."""
+    numbers = _Numbers(body)
+    snapshot_id, bad, late, control = (numbers.next() for _ in range(4))
+    future = numbers.next() if version == VERSION else 0
+    axes: dict[int, AxisState] = {}
+    before = 0
+    for _ in range(numbers.length()):
+        key, (tag, sent), count = numbers.next(), divmod(numbers.next(), 2), numbers.length()
+        if not MIN_KEY <= key <= MAX_KEY or key in axes or not 0 <= tag < len(_TAGS) or count < sent:
+            raise _never_written()
+        values = []
+        for _ in range(count):
+            before += numbers.next()
+            values.append(before)
+        axes[key] = AxisState.of_numbers(_TAGS[tag], values[sent:], values[0] if sent else None)
+    numbers.end()
+    return CommittedState(snapshot_id, Counts(bad, late, control, future), axes)
 
 
-def _read_body(body: bytes) -> CommittedState:
-    start = 1
-    length = body[0] >> 1  # a token has 8 to 16 characters: one byte of zigzag
-    token = body[start : start + length].decode("ascii")
-    numbers = _numbers(body[start + length :])
-    snapshot_id, bad, late, count = numbers[:4]
-    at = 4
-    axes = {}
-    before_ms = 0
-    for _ in range(count):
-        key, sent, length = numbers[at : at + 3]
-        at += 3
-        times = []
-        for step in numbers[at : at + length]:
-            before_ms += step
-            times.append(before_ms)
-        at += length
-        axes[key] = AxisState(policy=tuple(times[sent:]), emitted_ms=times[0] if sent else None)
-    return CommittedState(token=token, snapshot_id=snapshot_id, counts=Counts(bad, late), axes=axes)
+class _Numbers:
+    """The numbers of a body, one after the other."""
+
+    def __init__(self, body: bytes) -> None:
+        self._numbers = _numbers(body)
+        self._at = 0
+
+    def next(self) -> int:
+        if self._at >= len(self._numbers):
+            raise _never_written()
+        self._at += 1
+        return self._numbers[self._at - 1]
+
+    def length(self) -> int:
+        """A number of things that follow: each takes at least one number."""
+        length = self.next()
+        if not 0 <= length <= len(self._numbers) - self._at:
+            raise _never_written()
+        return length
+
+    def end(self) -> None:
+        if self._at != len(self._numbers):
+            raise _never_written()
+
+
+def _never_written() -> InputError:
+    return InputError("offset metadata with the mark of keyedwm has a body that keyedwm never writes")
 
 
 def _numbers(body: bytes) -> list[int]:
@@ -132,8 +165,12 @@ def _numbers(body: bytes) -> list[int]:
         if byte < _CONTINUES:
             numbers.append(-((rest + 1) >> 1) if rest & 1 else rest >> 1)
             rest = shift = 0
+        elif shift >= _LONGEST_SHIFT:
+            raise _never_written()
         else:
             shift += 7
+    if shift:
+        raise _never_written()
     return numbers
 
 
@@ -141,8 +178,15 @@ def _text(raw: bytes) -> str:
     return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
-def _checksum(body: bytes | bytearray) -> bytes:
-    return zlib.crc32(body).to_bytes(_CHECKSUM_BYTES, "big")
+def _coded(place: str, version: int) -> str:
+    """What the code is made over: were the version not part of it, a body could be given out for one of another."""
+    return place if version == _WITHOUT_FUTURE else f"{place} version {version}"
+
+
+def _code(key: bytes, place: str, body: bytes | bytearray) -> bytes:
+    # The length keeps a place and a body apart that would be the same text together.
+    named = place.encode()
+    return hmac.digest(key, b"%d:%b%b" % (len(named), named, bytes(body)), "sha256")[:_CODE_BYTES]
 
 
 def _varint(number: int) -> bytes:

@@ -1,10 +1,12 @@
 """The few kinds of error, chosen by what the caller does next.
 
 Rule: every error raised on purpose is one of these, its message is one sentence (what was found, where, what would be
-right), it survives pickling, and it never holds a secret.
+right), it survives pickling, it never holds a secret, and what others said in it sends nothing to a terminal.
 """
 
 from __future__ import annotations
+
+from keyedwm.core.printable import printable
 
 
 class KeyedwmError(Exception):
@@ -13,6 +15,7 @@ class KeyedwmError(Exception):
     advice = "this is a bug in keyedwm: please report it"
 
     def __init__(self, message: str) -> None:
+        message = printable(message)
         super().__init__(message)
         self.message = message
 
@@ -45,7 +48,7 @@ class DataLossError(KeyedwmError):
 
 
 class RegressionError(KeyedwmError):
-    """A watermark of one channel and key did not increase (DESIGN rule 1)."""
+    """A watermark of one channel and key did not increase (rule 1)."""
 
     advice = "fix the upstream writer, or use guarantee=at-least-once"
 

@@ -1,7 +1,8 @@
 """Where a record's event time is, and in which unit: the options `eventTime` and `eventTimeUnit` as values.
 
 Rule: values only. `timestamp` is the record's own, `json:PATH` lies in the value, `key:PATH` in the key, `header:NAME`
-in a header (the last one of that name).
+in a header (the last one of that name). WRITTEN is what `propagate=true` reads by default: the header that the sink has
+written, and the record's timestamp where there is none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import Enum
 
 from keyedwm.core.json_path import WANTED, json_path, json_steps
 from keyedwm.core.options import wrong
+from keyedwm.core.written_time import header_of
 
 
 class Place(Enum):
@@ -20,6 +22,7 @@ class Place(Enum):
     VALUE = "json"
     KEY = "key"
     HEADER = "header"
+    WRITTEN = "written"
 
 
 class Unit(Enum):
@@ -52,13 +55,20 @@ class EventTime:
             return EventTime(Place.HEADER, (rest,), unit)
         if kind.lower() in {"json", "key"} and rest:
             return EventTime(Place(kind.lower()), _steps(text, rest.strip()), unit)
-        raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is wanted")
+        raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is expected")
+
+    @staticmethod
+    def written(column: str) -> EventTime:
+        """What the sink writes of a column of event times with `controlRows=inline`."""
+        return EventTime(Place.WRITTEN, (header_of(column),))
 
     @property
     def text(self) -> str:
         """As the option names it."""
         if self.place is Place.TIMESTAMP:
             return self.place.value
+        if self.place is Place.WRITTEN:
+            return f"header:{self.path[0]}, else timestamp"
         return f"{self.place.value}:{self.path[0] if self.place is Place.HEADER else json_path(self.path)}"
 
 

@@ -1,4 +1,4 @@
-"""When a source channel is idle, exactly (DESIGN rule 10).
+"""When a source channel is idle, exactly (rule 10).
 
 Rule: idle means that the log proves it. The next offset stands at the log end AND nothing came for the timeout
 (inclusive). A backlog held by a rate limit, a slow task or a stopped job is never idleness.

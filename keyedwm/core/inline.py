@@ -9,16 +9,27 @@ read one barrier needs nothing that stands before it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, WentIdle
-from keyedwm.core.errors import FormatError
-from keyedwm.core.rows import Kind
-from keyedwm.core.watermark import IdleMarker
+from keyedwm.core.coalescer import Change, ChannelAdded, ChannelWentIdle, Coalescer, WatermarkAdvanced
+from keyedwm.core.errors import FormatError, InputError
+from keyedwm.core.parsing import parse_json
+from keyedwm.core.rows import ControlKind
+from keyedwm.core.watermark import MAX_KEY, MIN_KEY, IdleMarker
 
 HEADER = "keyedwm.control"
 VERSION = b"1"
+# Of a value: some 40,000 upstream channels. What compresses well costs readers seconds for each of these otherwise.
+MOST_BYTES = 4 << 20
+_SHOWN = 60
+_ROOM_FOR_CODE = 128
+_COUNTS = range(2**63)
+# What a timestamp of Spark can hold, in ms.
+_TIMES = range(-(2**63 // 1_000), 2**63 // 1_000 + 1)
+_KEY = re.compile(r"-?[0-9]{1,3}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,28 +58,42 @@ class Cut:
     def _changes(self) -> Iterator[Change]:
         for name in sorted(self.channels):
             channel = self.channels[name]
-            yield Added(name)
+            yield ChannelAdded(name)
             for key, ms in sorted(channel.watermarks.items()):
-                yield Advanced(name, key, ms)
+                yield WatermarkAdvanced(name, key, ms)
             if channel.idle:
-                yield WentIdle(name)
+                yield ChannelWentIdle(name)
 
 
 def encode_cut(cut: Cut) -> bytes:
-    """The value of a barrier record."""
+    """The value of a barrier record; raises InputError for more channels than readers take."""
     channels = {
         name: {"idle": of.idle, "offset": of.offset, "watermarks": {str(key): ms for key, ms in of.watermarks.items()}}
         for name, of in cut.channels.items()
     }
-    return _json({"kind": Kind.BARRIER.value, "query": cut.query, "snapshot": cut.snapshot, "channels": channels})
+    value = _json(
+        {"kind": ControlKind.BARRIER.value, "query": cut.query, "snapshot": cut.snapshot, "channels": channels}
+    )
+    if len(value) > MOST_BYTES - _ROOM_FOR_CODE:
+        raise InputError(
+            f"the barrier of snapshot {cut.snapshot} tells of {len(channels)} channels in {len(value)} bytes, at most "
+            f"{MOST_BYTES - _ROOM_FOR_CODE} are expected: write without controlRows=inline, or read fewer partitions"
+        )
+    return value
 
 
 def encode_change(
-    kind: Kind, query: str, snapshot: int, channel: str, *, key: int | None = None, watermark_ms: int | None = None
+    kind: ControlKind,
+    query: str,
+    snapshot: int,
+    channel: str,
+    *,
+    key: int | None = None,
+    watermark_ms: int | None = None,
 ) -> bytes:
     """The value of a watermark, idle or active record."""
     value: dict[str, object] = {"kind": kind.value, "query": query, "snapshot": snapshot, "channel": channel}
-    if kind is Kind.WATERMARK:
+    if kind is ControlKind.WATERMARK:
         value |= {"key": key, "watermark": watermark_ms}
     return _json(value)
 
@@ -79,28 +104,65 @@ def decode_cut(version: bytes | None, value: bytes | None, where: str) -> Cut | 
     Raises FormatError for another version, and for a value that is not ours.
     """
     if version != VERSION:
-        shown = "none" if version is None else repr(version.decode("utf-8", "replace"))
+        found = "none" if version is None else shown(version[:_SHOWN].decode("utf-8", "replace"))
         raise FormatError(
-            f"the control record at {where} has format version {shown}, this keyedwm reads version {VERSION.decode()}"
+            f"the control record at {where} has format version {found}, this keyedwm reads version {VERSION.decode()}"
         )
     try:
-        found = json.loads(value or b"")
-        if Kind(found["kind"]) is not Kind.BARRIER:
-            return None
-        return Cut(
-            query=found["query"],
-            snapshot=int(found["snapshot"]),
-            channels={
-                name: Upstream(
-                    offset=of["offset"],
-                    idle=of["idle"],
-                    watermarks={int(key): ms for key, ms in of["watermarks"].items()},
-                )
-                for name, of in found["channels"].items()
-            },
-        )
+        return _read_cut(_parsed(value))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"the control record at {where} is not one that keyedwm writes: {error!r}") from error
+        why = shown(f"{type(error).__name__}: {error}")
+    raise FormatError(f"the control record at {where} is not one that keyedwm writes: {why}")
+
+
+def query_of(value: bytes | None) -> str | None:
+    """The query that a control record names, None where the value is not readable."""
+    try:
+        found = _parsed(value)["query"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def shown(text: str) -> str:
+    """Text that somebody else wrote, for an error: short, and without control characters."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").encode("ascii", "backslashreplace").decode()
+
+
+def _parsed(value: bytes | None) -> Any:
+    if value is not None and len(value) > MOST_BYTES:
+        raise ValueError(f"{len(value)} bytes are above {MOST_BYTES}")
+    return parse_json(value or b"")
+
+
+def _read_cut(found: Any) -> Cut | None:
+    if ControlKind(found["kind"]) is not ControlKind.BARRIER:
+        return None
+    query = found["query"]
+    if not isinstance(query, str):
+        raise TypeError("the query is no text")
+    query.encode()  # half of a surrogate pair is no text either
+    channels = {}
+    for name, of in found["channels"].items():
+        name.encode()
+        if not isinstance(of["idle"], bool):
+            raise TypeError("idle is neither true nor false")
+        watermarks = {_key(key): _whole("a watermark", ms, _TIMES) for key, ms in of["watermarks"].items()}
+        offset = None if of["offset"] is None else _whole("an offset", of["offset"], _COUNTS)
+        channels[name] = Upstream(offset=offset, idle=of["idle"], watermarks=watermarks)
+    return Cut(query=query, snapshot=_whole("the snapshot", found["snapshot"], _COUNTS), channels=channels)
+
+
+def _whole(what: str, value: object, allowed: range) -> int:
+    if type(value) is not int or value not in allowed:
+        raise ValueError(f"{what} is no whole number from {allowed[0]} to {allowed[-1]}")
+    return value
+
+
+def _key(text: str) -> int:
+    if not _KEY.fullmatch(text):
+        raise ValueError("a watermark key is no number")
+    return _whole("a watermark key", int(text), range(MIN_KEY, MAX_KEY + 1))
 
 
 def _json(value: Mapping) -> bytes:

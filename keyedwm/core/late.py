@@ -1,8 +1,7 @@
-"""When an event is late (DESIGN rules 6 of section 2 and 11): a status. What happens to it is the caller's policy."""
+"""When an event is late (rule 11 and docs/glossary.md): a status. What happens to it is the caller's policy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 
@@ -12,8 +11,3 @@ class LateRule(Enum):
     WINDOW = "window"  # late if no window that would take it is still open
     FRAME = "frame"  # late once the frame it falls into was emitted
     EVENT = "event"  # late below the watermark, whatever is open
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """The event was late, and nothing changed."""

@@ -1,4 +1,4 @@
-"""How one channel and key turn event times (and a clock given as an argument) into a watermark (DESIGN rule 7).
+"""How one channel and key turn event times (and a clock given as an argument) into a watermark (rule 7).
 
 Rule: a policy is frozen configuration; `build(resume_from)` makes the object that holds state. Its snapshot is a tuple
 of integers. Observing the highest event time of a run at one clock reading leaves the same state as observing every
@@ -53,15 +53,44 @@ def _check_state(policy: str, state: Sequence[int], fits: bool) -> None:
         raise FormatError(f"the saved state of policy {policy} is {list(state)}, which it never writes")
 
 
-def _higher(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+class _Run:
+    """The state that most policies have: one watermark, which the highest event time less a lag raises."""
+
+    def __init__(self, policy: str, lag_ms: int, state: Sequence[int], *, fits: bool) -> None:
+        _check_state(policy, state, fits=fits)
+        self._lag_ms = lag_ms
+        self._watermark_ms = state[0] if state else None
+
+    def observe(self, event_ms: int, _now_ms: int, /) -> None:
+        if event_ms >= MIN_MS + self._lag_ms:  # an event for which the difference leaves 64 bits says nothing
+            self._raise(event_ms - self._lag_ms)
+
+    def current(self, _now_ms: int, /) -> int | None:
+        return self._watermark_ms
+
+    def snapshot(self) -> tuple[int, ...]:
+        return () if self._watermark_ms is None else (self._watermark_ms, *self._more())
+
+    def _more(self) -> tuple[int, ...]:
+        """What stands behind the watermark in the state."""
+        return ()
+
+    def _raise(self, watermark_ms: int | None) -> None:
+        if watermark_ms is not None and (self._watermark_ms is None or watermark_ms > self._watermark_ms):
+            self._watermark_ms = watermark_ms
 
 
-def _minus_lag(event_ms: int, lag_ms: int) -> int | None:
-    """An event time less the lag; None where that leaves 64 bits (such an event says nothing)."""
-    return event_ms - lag_ms if event_ms >= MIN_MS + lag_ms else None
+class _NoWatermarksRun:
+    """Without any state."""
+
+    def observe(self, _event_ms: int, _now_ms: int, /) -> None:
+        pass
+
+    def current(self, _now_ms: int, /) -> int | None:
+        return None
+
+    def snapshot(self) -> tuple[int, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +109,11 @@ class FixedLag:
 
     def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
         """State: (watermark,) or ()."""
-        return _FixedLagRun(self, resume_from or ())
+        return _Run("fixedLag", self.lag_ms, resume_from or (), fits=len(resume_from or ()) <= 1)
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
         """The higher watermark."""
         return max(tuple(first), tuple(then))
-
-
-class _FixedLagRun:
-    def __init__(self, config: FixedLag, state: Sequence[int]) -> None:
-        _check_state("fixedLag", state, fits=len(state) <= 1)
-        self._lag_ms = config.lag_ms
-        self._watermark_ms = state[0] if state else None
-
-    def observe(self, event_ms: int, _now_ms: int) -> None:
-        self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._lag_ms))
-
-    def current(self, _now_ms: int) -> int | None:
-        return self._watermark_ms
-
-    def snapshot(self) -> tuple[int, ...]:
-        return () if self._watermark_ms is None else (self._watermark_ms,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,28 +146,23 @@ class LagAndDelay:
         return (max(first[0], then[0]), *(number for point in history.points() for number in point))
 
 
-class _LagAndDelayRun:
+class _LagAndDelayRun(_Run):
     def __init__(self, config: LagAndDelay, state: Sequence[int]) -> None:
-        _check_state("lagAndDelay", state, fits=not state or len(state) % 2 == 1)
-        self._lag_ms = config.event_lag_ms
+        super().__init__("lagAndDelay", config.event_lag_ms, state, fits=not state or len(state) % 2 == 1)
         self._delay_ms = config.delay_ms
-        self._watermark_ms = state[0] if state else None
         self._history = History(zip(state[1::2], state[2::2], strict=True))
 
-    def observe(self, event_ms: int, now_ms: int) -> None:
-        lagged_ms = _minus_lag(event_ms, self._lag_ms)
-        if lagged_ms is not None:
-            self._watermark_ms = _higher(self._watermark_ms, lagged_ms)
+    def observe(self, event_ms: int, now_ms: int, /) -> None:
+        super().observe(event_ms, now_ms)
+        if event_ms >= MIN_MS + self._lag_ms:
             self._history.note(now_ms, event_ms)
 
-    def current(self, now_ms: int) -> int | None:
-        self._watermark_ms = _higher(self._watermark_ms, self._history.known_at(now_ms - self._delay_ms))
+    def current(self, now_ms: int, /) -> int | None:
+        self._raise(self._history.known_at(now_ms - self._delay_ms))
         return self._watermark_ms
 
-    def snapshot(self) -> tuple[int, ...]:
-        if self._watermark_ms is None:
-            return ()
-        return (self._watermark_ms, *(number for point in self._history.points() for number in point))
+    def _more(self) -> tuple[int, ...]:
+        return tuple(number for point in self._history.points() for number in point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,26 +190,24 @@ class LagAndLull:
         return (max(first[0], then[0]), then[1]) if first and then else tuple(first or then)
 
 
-class _LagAndLullRun:
+class _LagAndLullRun(_Run):
     def __init__(self, config: LagAndLull, state: Sequence[int]) -> None:
-        _check_state("lagAndLull", state, fits=len(state) in (0, 2))
-        self._lag_ms = config.lag_ms
+        super().__init__("lagAndLull", config.lag_ms, state, fits=len(state) in (0, 2))
         self._lull_ms = config.lull_ms
-        self._watermark_ms = state[0] if state else None
         self._grows_from_ms = state[1] if state else 0
 
-    def observe(self, event_ms: int, now_ms: int) -> None:
-        self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._lag_ms))
+    def observe(self, event_ms: int, now_ms: int, /) -> None:
+        super().observe(event_ms, now_ms)
         self._grows_from_ms = now_ms + self._lull_ms
 
-    def current(self, now_ms: int) -> int | None:
+    def current(self, now_ms: int, /) -> int | None:
         if self._watermark_ms is not None and now_ms > self._grows_from_ms:
             self._watermark_ms = clamp_ms(self._watermark_ms + now_ms - self._grows_from_ms)
             self._grows_from_ms = now_ms
         return self._watermark_ms
 
-    def snapshot(self) -> tuple[int, ...]:
-        return () if self._watermark_ms is None else (self._watermark_ms, self._grows_from_ms)
+    def _more(self) -> tuple[int, ...]:
+        return (self._grows_from_ms,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,21 +235,14 @@ class TimestampAndWallClockLag:
         return max(tuple(first), tuple(then))
 
 
-class _TimestampAndWallClockRun:
+class _TimestampAndWallClockRun(_Run):
     def __init__(self, config: TimestampAndWallClockLag, state: Sequence[int]) -> None:
-        _check_state("timestampAndWallClockLag", state, fits=len(state) <= 1)
-        self._config = config
-        self._watermark_ms = state[0] if state else None
+        super().__init__("timestampAndWallClockLag", config.lag_ms, state, fits=len(state) <= 1)
+        self._wall_clock_lag_ms = config.wall_clock_lag_ms
 
-    def observe(self, event_ms: int, _now_ms: int) -> None:
-        self._watermark_ms = _higher(self._watermark_ms, _minus_lag(event_ms, self._config.lag_ms))
-
-    def current(self, now_ms: int) -> int | None:
-        self._watermark_ms = _higher(self._watermark_ms, clamp_ms(now_ms - self._config.wall_clock_lag_ms))
+    def current(self, now_ms: int, /) -> int | None:
+        self._raise(clamp_ms(now_ms - self._wall_clock_lag_ms))
         return self._watermark_ms
-
-    def snapshot(self) -> tuple[int, ...]:
-        return () if self._watermark_ms is None else (self._watermark_ms,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,18 +272,12 @@ class RealTimeLag:
         return (*first, *then)
 
 
-class _RealTimeRun:
+class _RealTimeRun(_NoWatermarksRun):
     def __init__(self, lag_ms: int) -> None:
         self._lag_ms = lag_ms
 
-    def observe(self, _event_ms: int, _now_ms: int) -> None:
-        pass
-
-    def current(self, now_ms: int) -> int | None:
+    def current(self, now_ms: int, /) -> int | None:
         return clamp_ms(now_ms - self._lag_ms)
-
-    def snapshot(self) -> tuple[int, ...]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +297,3 @@ class NoWatermarks:
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
         """Nothing."""
         return (*first, *then)
-
-
-class _NoWatermarksRun:
-    def observe(self, _event_ms: int, _now_ms: int) -> None:
-        pass
-
-    def current(self, _now_ms: int) -> int | None:
-        return None
-
-    def snapshot(self) -> tuple[int, ...]:
-        return ()

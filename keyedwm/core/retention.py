@@ -1,12 +1,16 @@
-"""What was the highest value known some time ago (DESIGN rules 6 and 7).
+"""What was the highest value known some time ago (rules 6 and 7).
 
-Rule: exact and inclusive. `known_at(t)` is the highest value noted at or before `t`, never one noted later. Only the
-points that can still matter are kept.
+Rule: inclusive, and never early. `known_at(t)` is the highest value noted at or before `t`, never one noted later. Only
+the points that can still matter are kept, at most MOST_POINTS: up to so many the answer is exact. Of more, the point
+between the nearest neighbours is dropped, so that an answer may be the value of the point before it: lower, as if that
+value had become known a little later (by about two gaps, where MOST_POINTS gaps make up the time looked back).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+MOST_POINTS = 64
 
 
 class History:
@@ -25,6 +29,9 @@ class History:
                 self._points[-1] = (last_at_ms, value_ms)
                 return
         self._points.append((now_ms, value_ms))
+        if len(self._points) > MOST_POINTS:
+            at = [at_ms for at_ms, _ in self._points]
+            del self._points[min(range(1, len(at) - 1), key=lambda i: at[i + 1] - at[i - 1])]
 
     def known_at(self, at_ms: int) -> int | None:
         """The highest value noted at or before `at_ms`; earlier points than that one are forgotten."""

@@ -1,4 +1,4 @@
-"""The in-band row format, version 1 (DESIGN sections 4 and 12): names only, so that every room can speak of it.
+"""The in-band row format, version 2 (docs/design/rows.md): names only, so that every package can use them.
 
 Rule: a row is an event (control null) or a control row; the order inside a channel is (offset, ORDER of the kind).
 """
@@ -7,22 +7,29 @@ from __future__ import annotations
 
 from enum import Enum
 
-# Of the format that DESIGN section 4 lays down; a change that a reader of the rows would notice raises it.
-ROW_FORMAT_VERSION = 1
+# Of the format in docs/design/rows.md; a change that a reader of the rows would notice raises it.
+ROW_FORMAT_VERSION = 2
 
 
-class Kind(str, Enum):
+class ControlKind(str, Enum):
     """What a control row says."""
 
     WATERMARK = "watermark"
     IDLE = "idle"
     ACTIVE = "active"
     BARRIER = "barrier"
+    RESET = "reset"
 
 
-# Where a row stands among rows of its channel with the same offset: active, watermark before the event, the event,
-# then the watermark that ends the batch, idle, barrier (these three carry the next offset, so no event shares it).
-ORDER = {Kind.ACTIVE: 0, Kind.WATERMARK: 1, Kind.IDLE: 4, Kind.BARRIER: 5}
+# Where a row stands among rows of its channel with the same offset: reset, active, watermark before the event, the
+# event, then the watermark that ends the batch, idle, barrier (these three carry the next offset: no event shares it).
+ORDER = {
+    ControlKind.RESET: -1,
+    ControlKind.ACTIVE: 0,
+    ControlKind.WATERMARK: 1,
+    ControlKind.IDLE: 4,
+    ControlKind.BARRIER: 5,
+}
 
 KEY, VALUE, HEADERS = "key", "value", "headers"
 EVENT_TIME = "event_time"
@@ -30,9 +37,16 @@ WATERMARK = "watermark"
 CONTROL = "control"
 # In the metadata of an axis's watermark column: the axis's watermark key (absent: 0).
 AXIS_KEY = "keyedwm.key"
-CONTROL_FIELDS = ("kind", "key", "watermark", "channel", "snapshot", "channels")
+CONTROL_FIELDS = ("kind", "key", "watermark", "channel", "snapshot", "channels", "source")
+CONTROL_FIELDS_1 = CONTROL_FIELDS[:-1]  # of version 1, and of tables
 
 
 def channel_name(topic: str, partition: int) -> str:
     """The channel of a topic-partition, as Kafka writes it: `TOPIC-PARTITION`."""
     return f"{topic}-{partition}"
+
+
+def topic_partition(channel: str) -> tuple[str, int]:
+    """The topic and partition of a source's channel: the inverse of `channel_name`."""
+    topic, _, partition = channel.rpartition("-")
+    return topic, int(partition)

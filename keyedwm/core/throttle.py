@@ -1,7 +1,7 @@
-"""Which watermarks are worth sending (DESIGN rule 8).
+"""Which watermarks are worth sending (rule 8).
 
 Rule: a throttle turns the watermark that is true into the one to send, or into nothing; what it sends strictly
-increases. `admit` is asked before every event, `settle` once after the last event of a batch.
+increases. `admit` is asked before every event, `end_of_batch` once after the last event of a batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ThrottleRun(Protocol):
     def admit(self, watermark_ms: int, /) -> int | None:
         """The watermark to send before the event that made `watermark_ms` true, or None."""
 
-    def settle(self, watermark_ms: int, /) -> int | None:
+    def end_of_batch(self, watermark_ms: int, /) -> int | None:
         """The watermark to send after the last event of a batch, or None."""
 
     def snapshot(self) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ class _Run:
     def admit(self, watermark_ms: int, /) -> int | None:
         return self._send(watermark_ms)
 
-    def settle(self, watermark_ms: int) -> int | None:
+    def end_of_batch(self, watermark_ms: int) -> int | None:
         return self.admit(watermark_ms)
 
     def snapshot(self) -> tuple[int, ...]:
@@ -113,7 +113,7 @@ class _BatchRun(_Run):
     def admit(self, _watermark_ms: int, /) -> int | None:
         return None
 
-    def settle(self, watermark_ms: int) -> int | None:
+    def end_of_batch(self, watermark_ms: int) -> int | None:
         return self._send(watermark_ms)
 
 

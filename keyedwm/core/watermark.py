@@ -1,4 +1,4 @@
-"""The values of the algebra: watermark, idle marker, barrier, and a channel's status.
+"""The values of the algebra: watermark, idle marker, and a channel's status.
 
 Rule: a watermark `W` promises that no later event of its channel and key has event time `< W`; an event at `W` is on
 time. Idle and done are a status, never a magic watermark. All times are whole milliseconds in a signed 64-bit range.
@@ -46,18 +46,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class IdleMarker:
-    """Nothing is to be expected for now; it has no key and counts for all of them (DESIGN rule 3)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """The cut of snapshot `snapshot_id`: ids start at 0 and go up by one (DESIGN rule 12)."""
-
-    snapshot_id: int
-
-    def __post_init__(self) -> None:
-        if self.snapshot_id < 0:
-            raise InputError(f"a snapshot id is {self.snapshot_id}, it must be 0 or more")
+    """Nothing is to be expected for now; it has no key and counts for all of them (rule 3)."""
 
 
 def check_key(key: int) -> None:
@@ -75,8 +64,3 @@ def check_time(time_ms: int) -> None:
 def clamp_ms(time_ms: int) -> int:
     """The nearest time that fits into 64 bits."""
     return max(MIN_MS, min(MAX_MS, time_ms))
-
-
-def is_late(event_ms: int | None, watermark_ms: int | None) -> bool:
-    """Whether an event stands below the watermark; without one of the two it does not (dropping is a policy)."""
-    return event_ms is not None and watermark_ms is not None and event_ms < watermark_ms

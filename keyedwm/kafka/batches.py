@@ -19,13 +19,14 @@ from keyedwm.kafka.errors import CorruptRecordError
 from keyedwm.kafka.values import TopicPartition
 
 HEADER_BYTES = 61
+_EPOCH_AT = 12
 CHECKED_FROM = 21  # the checksum covers the attributes and everything after them
 CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 _FORMAT = 2
 _ABORT = 0
 
 
-class Header(IntEnum):
+class BatchField(IntEnum):
     """Headers of the table of batches, one row per batch."""
 
     START = 0
@@ -52,13 +53,13 @@ _FAULTS = {
     _Fault.TOO_SMALL: "claims fewer bytes than its header has",
     _Fault.OLD_FORMAT: "is of message format 0 or 1, which Kafka 4 no longer reads: rewrite it in format 2",
     _Fault.UNKNOWN_FORMAT: "is of an unknown message format",
-    _Fault.OFFSETS: "has offsets that go back",
+    _Fault.OFFSETS: "has a base offset that is not above the last offset of the batch before it",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The whole batches in `raw`, in order: `table` is int64[batches, len(Header)].
+    """The whole batches in `raw`, in order: `table` is int64[batches, len(BatchField)].
 
     next_offset: one past the last offset of the last batch, or what was asked for if there is none.
     """
@@ -71,47 +72,53 @@ class Batches:
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last batch; there must be one."""
+        at = int(self.table[-1, BatchField.START]) + _EPOCH_AT
+        return int(struct.unpack_from(">i", self.raw, at)[0])
+
 
 def find_batches(where: TopicPartition, raw: bytes, asked: int) -> Batches:
     """Read the batch headers in the bytes that a fetch from offset `asked` brought."""
-    table = np.empty((len(raw) // HEADER_BYTES, len(Header)), np.int64)
+    table = np.empty((len(raw) // HEADER_BYTES, len(BatchField)), np.int64)
     found, fault, at_offset = _scan(np.frombuffer(raw, np.uint8), table)
     table = table[:found]
-    # An earlier damaged batch must not hide behind the whole ones before it: they are handed out first.
-    if fault and not (found and table[-1, Header.LAST_OFFSET] >= asked):
+    # The intact batches before a damaged one are returned first; the next call fails at the damaged one.
+    if fault and not (found and table[-1, BatchField.LAST_OFFSET] >= asked):
         raise CorruptRecordError.of(where, int(at_offset), _FAULTS[_Fault(fault)])
-    next_offset = max(asked, int(table[-1, Header.LAST_OFFSET]) + 1) if found else asked
+    next_offset = max(asked, int(table[-1, BatchField.LAST_OFFSET]) + 1) if found else asked
     return Batches(where, raw, table, next_offset)
 
 
 def verify(batches: Batches, asked: int) -> Batches:
     """Compare every batch's CRC-32C; returns the batches before the first that differs.
 
-    Raises CorruptRecordError if nothing from offset `asked` on stands before it: whole batches are handed out first.
+    Raises CorruptRecordError if nothing from offset `asked` on stands before it: intact batches are returned first.
     """
     view = memoryview(batches.raw)
-    spans = batches.table[:, (Header.START, Header.END)].tolist()
+    spans = batches.table[:, (BatchField.START, BatchField.END)].tolist()
     computed = np.array([crc32c.crc32c(view[start + CHECKED_FROM : end]) for start, end in spans], np.int64)
-    wrong = np.flatnonzero(computed != batches.table[:, Header.CRC])
+    wrong = np.flatnonzero(computed != batches.table[:, BatchField.CRC])
     if not len(wrong):
         return batches
     whole, row = batches.table[: wrong[0]], batches.table[wrong[0]]
-    if len(whole) and whole[-1, Header.LAST_OFFSET] >= asked:
-        return replace(batches, table=whole, next_offset=int(whole[-1, Header.LAST_OFFSET]) + 1)
+    if len(whole) and whole[-1, BatchField.LAST_OFFSET] >= asked:
+        return replace(batches, table=whole, next_offset=int(whole[-1, BatchField.LAST_OFFSET]) + 1)
     raise CorruptRecordError.of(
-        batches.where, int(row[Header.BASE_OFFSET]), "has a wrong checksum", int(row[Header.LAST_OFFSET]) + 1
+        batches.where, int(row[BatchField.BASE_OFFSET]), "has a wrong checksum", int(row[BatchField.LAST_OFFSET]) + 1
     )
 
 
-def carrying(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int, int]]) -> np.ndarray:
+def visible(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int, int]]) -> np.ndarray:
     """Row numbers of the batches with rows in span[0] <= offset < span[1], without markers and aborted transactions.
 
     aborted: (producer id, first offset) of each aborted transaction the broker named; empty for read_uncommitted.
     """
     table = batches.table
-    attributes = table[:, Header.ATTRIBUTES]
-    keep = (table[:, Header.LAST_OFFSET] >= span[0]) & (table[:, Header.BASE_OFFSET] < span[1])
-    keep &= ((attributes & CONTROL) == 0) & (table[:, Header.COUNT] != 0)
+    attributes = table[:, BatchField.ATTRIBUTES]
+    keep = (table[:, BatchField.LAST_OFFSET] >= span[0]) & (table[:, BatchField.BASE_OFFSET] < span[1])
+    keep &= ((attributes & CONTROL) == 0) & (table[:, BatchField.COUNT] != 0)
     for row in _of_aborted(batches, aborted):
         keep[row] = False
     return np.flatnonzero(keep)
@@ -123,11 +130,11 @@ def _of_aborted(batches: Batches, aborted: Iterable[tuple[int, int]]) -> Iterato
     if not coming:
         return
     open_producers: set[int] = set()
-    for row in np.flatnonzero(batches.table[:, Header.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
-        producer = int(batches.table[row, Header.PRODUCER])
-        while coming and coming[-1][0] <= batches.table[row, Header.LAST_OFFSET]:
+    for row in np.flatnonzero(batches.table[:, BatchField.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
+        producer = int(batches.table[row, BatchField.PRODUCER])
+        while coming and coming[-1][0] <= batches.table[row, BatchField.LAST_OFFSET]:
             open_producers.add(coming.pop()[1])
-        if batches.table[row, Header.ATTRIBUTES] & CONTROL:
+        if batches.table[row, BatchField.ATTRIBUTES] & CONTROL:
             if producer in open_producers and _is_abort(batches, row):
                 open_producers.discard(producer)
         elif producer in open_producers:
@@ -137,14 +144,16 @@ def _of_aborted(batches: Batches, aborted: Iterable[tuple[int, int]]) -> Iterato
 def _is_abort(batches: Batches, row: int) -> bool:
     """Whether a control batch is the marker that ends a transaction by aborting it (key: version, type)."""
     # length, attributes, timestamp delta, offset delta, key length: at least one byte each, the key follows
-    at, end = (int(batches.table[row, column]) for column in (Header.START, Header.END))
+    at, end = (int(batches.table[row, column]) for column in (BatchField.START, BatchField.END))
     marker = memoryview(batches.raw)[at + HEADER_BYTES : end]
     position = _after_varint(marker, 0) + 1
     for _ in range(3):
         position = _after_varint(marker, position)
     if position + 4 > len(marker):
-        offset = int(batches.table[row, Header.BASE_OFFSET])
-        raise CorruptRecordError.of(batches.where, offset, "is a control batch without a marker", offset + 1)
+        offset = int(batches.table[row, BatchField.BASE_OFFSET])
+        raise CorruptRecordError.of(
+            batches.where, offset, "is a control batch without a transaction marker", offset + 1
+        )
     return bool(struct.unpack_from(">hh", marker, position)[1] == _ABORT)
 
 

@@ -1,4 +1,4 @@
-"""One cluster as the other rooms see it: topics, partitions, leaders, offsets and committed positions.
+"""One cluster as the other packages see it: topics, partitions, leaders, offsets and committed positions.
 
 Rule: one request per broker, never one per partition; retriable answers are retried within a bounded time, and every
 other one is worded for the user.
@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from uuid import UUID
 
-from kafka.protocol.metadata import MetadataRequest
-
-from keyedwm.core.errors import InputError, UnavailableError
-from keyedwm.kafka import groups, offsets
+from keyedwm.kafka import groups, leader_epochs, offsets, topic_limits
 from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.connection import Connection, Retry, TransientError
-from keyedwm.kafka.errors import AccessError, Code, UnknownTopicError, described
-from keyedwm.kafka.values import Committed, Isolation, TopicPartition
-
-_NO_LEADER = -1
-_UNKNOWN_TOPIC_GRACE_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    leaders: Mapping[int, int]  # partition -> node id, _NO_LEADER while there is none
+from keyedwm.kafka.connection import Connection, Retry
+from keyedwm.kafka.coordinators import Coordinators
+from keyedwm.kafka.errors import Code
+from keyedwm.kafka.metadata import Metadata
+from keyedwm.kafka.values import Committed, Isolation, LogEnd, TopicPartition
 
 
 class Cluster:
@@ -37,8 +26,9 @@ class Cluster:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.config = connection.config
-        self._topics: dict[str, _Topic] = {}
-        self._coordinators: dict[tuple[int, str], int] = {}
+        self.metadata = Metadata(connection)
+        self.coordinators = Coordinators(connection)
+        self._largest_batches: dict[str, int | None] = {}
 
     @classmethod
     def connect(cls, config: ClientConfig, timeout_ms: int = 30_000) -> Cluster:
@@ -58,148 +48,108 @@ class Cluster:
         self.connection.close()
 
     def topics(self) -> tuple[str, ...]:
-        """All topic names that we may see, internal ones included, sorted."""
-        return tuple(sorted(self._refresh(None)))
+        """All topic names that this client may describe, internal ones included, sorted."""
+        return self.metadata.topics()
 
     def partitions(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, tuple[int, ...]]:
         """Partition numbers by topic, fresh from the cluster.
 
         A topic that does not exist raises UnknownTopicError, or is left out if `missing_ok`.
         """
-        wanted = sorted(set(topics))
-        found = self._refresh(wanted)
-        grace_over_at = time.monotonic() + _UNKNOWN_TOPIC_GRACE_S
-        # A topic made a moment ago is not yet known to every broker.
-        while len(found) < len(wanted) and not missing_ok:
-            if time.monotonic() > grace_over_at:
-                raise UnknownTopicError.of(next(topic for topic in wanted if topic not in found))
-            time.sleep(0.1)
-            found = self._refresh(wanted)
-        return {topic: tuple(sorted(found[topic].leaders)) for topic in wanted if topic in found}
+        return self.metadata.partitions(topics, missing_ok=missing_ok)
+
+    def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
+        """Topic ids by name, fresh from the cluster: a topic that was deleted and recreated has another id.
+
+        A topic of a broker older than topic ids (Kafka 3.1) is left out; `missing_ok` as for `partitions`.
+        """
+        return self.metadata.topic_ids(topics, missing_ok=missing_ok)
 
     def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
         """The partitions by leading broker, from what is known; asks the cluster about those without one."""
-        partitions = list(partitions)
-        while True:
-            found: dict[int, list[TopicPartition]] = {}
-            lacking: list[TopicPartition] = []
-            for where in partitions:
-                topic = self._topics.get(where.topic)
-                leader = topic.leaders.get(where.partition, _NO_LEADER) if topic else _NO_LEADER
-                if leader == _NO_LEADER:
-                    lacking.append(where)
-                else:
-                    found.setdefault(leader, []).append(where)
-            if not lacking:
-                return found
-            if all(self._known(where) for where in lacking):
-                retry.pause(f"{lacking[0]} has no leader")
-            present = self.partitions({where.topic for where in lacking})
-            for where in lacking:
-                if where.partition not in present[where.topic]:
-                    raise UnknownTopicError(
-                        f"This server does not host this topic-partition: "
-                        f"topic {where.topic!r} has no partition {where.partition}"
-                    )
+        return self.metadata.leaders(partitions, retry)
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
         """Drop what is known about topics whose leaders turned out to be elsewhere."""
-        for topic in topics:
-            self._topics.pop(topic, None)
+        self.metadata.forget_leaders(topics)
 
     def earliest(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """The first offset the log holds, by partition."""
-        return offsets.earliest(self, partitions)
+        return offsets.earliest(self.metadata, partitions)
+
+    def earliest_local(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """The first offset that the leader's own disk holds, not tiered storage, by partition."""
+        return offsets.earliest_local(self.metadata, partitions)
 
     def latest(
         self, partitions: Iterable[tuple[str, int]], isolation: Isolation | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last readable record: the log end, or with read_committed the last stable offset."""
-        return offsets.latest(self, partitions, isolation or self.config.isolation)
+        return offsets.latest(self.metadata, partitions, isolation or self.config.isolation)
+
+    def log_ends(
+        self, partitions: Iterable[tuple[str, int]], isolation: Isolation | None = None
+    ) -> dict[TopicPartition, LogEnd]:
+        """As `latest`, with the leader epoch in which that is so."""
+        return offsets.log_ends(self.metadata, partitions, isolation or self.config.isolation)
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Where the records of leader epochs up to the given one end in the log as it is now; None where unknown."""
+        return leader_epochs.epoch_ends(self.metadata, epochs)
 
     def by_timestamp(self, timestamps_ms: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int | None]:
         """The first offset whose timestamp is at or after the given one; None where there is none."""
-        return offsets.by_timestamp(self, timestamps_ms, self.config.isolation)
+        return offsets.by_timestamp(self.metadata, timestamps_ms, self.config.isolation)
+
+    def largest_batch_bytes(self, topic: str) -> int | None:
+        """The largest record batch that a topic takes, asked for once; None if that may not be read."""
+        if topic not in self._largest_batches:
+            self._largest_batches[topic] = topic_limits.largest_batch_bytes(self.connection, topic)
+        return self._largest_batches[topic]
 
     def commit_offsets(
-        self, group: str, positions: Mapping[tuple[str, int], tuple[int, str]]
+        self, group: str, positions: Mapping[tuple[str, int], tuple[int, str]], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Code]:
-        """Commit (next offset, metadata) by partition, as no member of the group; gives each partition's answer."""
-        return groups.commit(self, group, positions)
+        """Commit (next offset, metadata) by partition, as no member of the group; gives each partition's answer.
 
-    def fetch_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, Committed]:
-        """Committed positions of a group; partitions without one are left out.
+        timeout_ms: None for the configured one.
+        """
+        return groups.commit(self.connection, self.coordinators, group, positions, timeout_ms)
+
+    def fetch_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """Committed positions of a group; partitions without one are left out. partitions: None for all that there are.
+
+        timeout_ms: None for the configured one.
 
         Raises GroupAccessError if we may not ask.
         """
-        return groups.fetch(self, group, partitions)
+        return groups.fetch(self.connection, self.coordinators, group, partitions, timeout_ms)
 
     def coordinator(self, key: str, kind: int, retry: Retry) -> int:
-        """The node that coordinates a group (kind 0) or a transactional id (kind 1)."""
-        node = self._coordinators.get((kind, key))
-        if node is None:
-            node = groups.find_coordinator(self, key, kind, retry)
-            self._coordinators[kind, key] = node
-        return node
+        """The node that coordinates a group (kind GROUP) or a transactional id (kind TRANSACTION)."""
+        return self.coordinators.find(key, kind, retry)
 
     def forget_coordinator(self, key: str, kind: int) -> None:
-        """Look the coordinator up anew next time."""
-        self._coordinators.pop((kind, key), None)
-
-    def _known(self, where: TopicPartition) -> bool:
-        return where.topic in self._topics and where.partition in self._topics[where.topic].leaders
-
-    def _refresh(self, topics: list[str] | None) -> dict[str, _Topic]:
-        """Ask about topics (None: all) and keep the answer; those that do not exist are not in it."""
-        answer = self._metadata(topics)
-        found = {
-            topic.name: _Topic({part.partition_index: part.leader_id for part in topic.partitions})
-            for topic in answer.topics
-            if topic.error_code == Code.NONE
-        }
-        for topic in answer.topics:
-            if topics is not None and topic.error_code != Code.NONE:
-                _raise_unless_missing(topic.name, topic.error_code)
-                self._topics.pop(topic.name, None)
-        self._topics.update(found)
-        return found
-
-    def _metadata(self, topics: list[str] | None) -> Any:
-        """The cluster's answer about topics (None: all), once none of them is without a leader."""
-        asked = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
-        task = "reading the list of topics" if topics is None else f"reading the partitions of {', '.join(topics)}"
-        retry = Retry(self.config, task)
-        while True:
-            try:
-                # Reading must not create topics, whatever the broker's auto.create.topics.enable says.
-                request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=12)
-                answer = self.connection.call(None, request)
-            except TransientError as error:
-                retry.pause(error)
-                continue
-            unready = [topic.name for topic in answer.topics if topic.error_code == Code.LEADER_NOT_AVAILABLE]
-            if not unready:
-                return answer
-            retry.pause(f"topic {unready[0]} has no leader yet")
+        """Ask for the coordinator again next time."""
+        self.coordinators.forget(key, kind)
 
 
-def _raise_unless_missing(topic: str, code: int) -> None:
-    kind = Code.of(code)
-    if kind is Code.UNKNOWN_TOPIC_OR_PARTITION:
-        return
-    if kind.denied:
-        raise AccessError(f"not allowed to describe topic {topic!r}: {described(code)}")
-    if kind is Code.INVALID_TOPIC:
-        raise InputError(f"{topic!r} is not a legal topic name; letters, digits, '.', '_' and '-' are (249 at most)")
-    raise UnavailableError(f"the partitions of topic {topic!r} cannot be read: {described(code)}")
+class _Slot:
+    """One configuration's cluster of this process; the lock is held while it connects, by those who want this one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.cluster: Cluster | None = None
 
 
-_shared: dict[tuple[int, str], Cluster] = {}
-_shared_lock = threading.Lock()
+_shared: dict[tuple[int, str], _Slot] = {}
+_shared_lock = threading.Lock()  # held for a look into the dictionary, never while something is waited for
 
 
 def _after_fork() -> None:
-    """In a child the lock may be held by a thread that exists only in the parent."""
+    """In a forked child the lock may be held by a thread that exists only in the parent."""
     global _shared_lock  # noqa: PLW0603 (one lock a process)
     _shared_lock = threading.Lock()
 
@@ -208,19 +158,22 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def shared(config: ClientConfig) -> Cluster:
-    """The one cluster of this process for a configuration; kept between tasks, made anew after a fork or a crash."""
+    """The one cluster of this process for a configuration; kept between tasks, replaced after a fork or a crash."""
     key = (os.getpid(), config.digest())
     with _shared_lock:
-        cluster = _shared.get(key)
-        if cluster is None or not cluster.usable:
-            # Entries of a parent process stay: they belong to it.
-            cluster = _shared[key] = Cluster.connect(config)
-        return cluster
+        # Entries of a parent process stay: they belong to it.
+        slot = _shared.setdefault(key, _Slot())
+    with slot.lock:
+        if slot.cluster is None or not slot.cluster.usable:
+            slot.cluster = Cluster.connect(config)
+        return slot.cluster
 
 
 def close_shared() -> None:
-    """Close what `shared` keeps in this process; whoever asks again gets a new cluster."""
+    """Close what `shared` keeps in this process; the next `shared` connects again."""
     with _shared_lock:
-        ours = [key for key in _shared if key[0] == os.getpid()]
-        for key in ours:
-            _shared.pop(key).close()
+        ours = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
+    for slot in ours:
+        with slot.lock:
+            if slot.cluster is not None:
+                slot.cluster.close()

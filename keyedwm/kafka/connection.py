@@ -1,7 +1,7 @@
 """Requests to brokers and their answers, over kafka-python's connections.
 
-Rule: its loop runs in one background thread per cluster, so that answers arrive and time-outs fire while this process
-computes; what it raises is turned into TransientError or into an error for the user.
+Rule: kafka-python's loop runs in one background thread per cluster, so that answers arrive and timeouts fire while this
+process computes; what it raises is turned into TransientError or into an error for the user.
 """
 
 from __future__ import annotations
@@ -10,64 +10,94 @@ import concurrent.futures
 import os
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import kafka.errors as wire_errors
 from kafka.net.selector import NetworkSelector
 
 from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
+from keyedwm.kafka.certificates import CertificateError, sentence
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError
+from keyedwm.kafka.login import LoginError
 from keyedwm.kafka.network import LOGIN_REFUSED, Manager, manager_settings
-from keyedwm.kafka.token import TokenError
+from keyedwm.kafka.token_provider import TokenError
 
 Answer = concurrent.futures.Future[Any]
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _GRACE_MS = 5_000
+_STOP_MS = 10_000  # for the network thread to end
 
 
 class TransientError(Exception):
-    """An answer that did not come; the same request may succeed later. Never leaves this room."""
+    """An answer that did not come; the same request may succeed later. Never leaves this package."""
+
+
+def first_of(items: Sequence[Any], what: str) -> Any:
+    """The first entry of an answer that must have one; raises TransientError."""
+    if not items:
+        raise TransientError(f"the answer has no {what}")
+    return items[0]
 
 
 class Connection:
-    """Requests to brokers by node id; thread-safe, and of no use in a forked child."""
+    """Requests to brokers by node id; thread-safe, and not usable in a forked child."""
 
     def __init__(self, config: ClientConfig, timeout_ms: int) -> None:
         self.config = config
         self._pid = os.getpid()
+        self._closed = False
         settings = manager_settings(config)
         self._net = NetworkSelector(client_id=config.client_id, slow_task_threshold_secs=0)
         self._manager = Manager(self._net, **settings)
         self._net.start()
         try:
-            self._manager.bootstrap(timeout_ms)
+            self._bootstrap(timeout_ms)
         except wire_errors.KafkaError as error:
             reason = self._manager.last_failure or str(error)
             self.close()
-            refusal = _refused(error, config)
+            refusal = _refused(self._manager.last_distrusted or error, config)
             if refusal is not None:
                 raise refusal from error
             raise UnavailableError(
                 f"no Kafka broker answered at {config.addresses} within {timeout_ms} ms ({reason}): "
-                "check kafka.bootstrap.servers"
+                f"check kafka.bootstrap.servers and kafka.security.protocol, which is {config.security.protocol.value}"
             ) from error
+
+    def _bootstrap(self, timeout_ms: int) -> None:
+        """Find the cluster; kafka-python waits for its loop without a limit of its own, so there is one here."""
+        found: Answer = concurrent.futures.Future()
+
+        async def go() -> None:
+            try:
+                found.set_result(await self._manager.bootstrap_async(timeout_ms))
+            except BaseException as error:  # noqa: BLE001 (raised below)
+                found.set_exception(error)
+
+        self._net.call_soon_threadsafe(go)
+        try:
+            found.result((timeout_ms + _GRACE_MS) / 1_000)
+        except concurrent.futures.TimeoutError as error:
+            raise wire_errors.KafkaTimeoutError("the network thread does not answer") from error
 
     @property
     def usable(self) -> bool:
         """Whether requests can still be sent from this process."""
-        return os.getpid() == self._pid and not self._manager.closed and self._net._exception is None  # noqa: SLF001 (no public way to ask)
+        return os.getpid() == self._pid and not self._closed and self._net._exception is None  # noqa: SLF001 (no public way to ask)
 
     def submit(self, node_id: int | None, request: Any) -> Answer:
         """Send a request to a broker (None: any) and return at once; `result` waits for the answer."""
         if os.getpid() != self._pid:
-            raise OutOfTurnError("a connection to Kafka does not survive a fork: ask for shared(config) in the child")
+            raise OutOfTurnError(
+                "a connection to Kafka cannot be used after a fork: call shared(config) in the child process"
+            )
         answer: Answer = concurrent.futures.Future()
 
         async def go() -> None:
             try:
                 answer.set_result(await self._send(request, node_id))
-            except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+            except BaseException as error:  # noqa: BLE001 (raised where `result` is called)
                 answer.set_exception(error)
 
         self._net.call_soon_threadsafe(go)
@@ -82,7 +112,7 @@ class Connection:
 
     def result(self, answer: Answer) -> Any:
         """Wait for an answer; raises TransientError, or an error for the user."""
-        self._await(answer)
+        self.wait_any([answer])
         try:
             return answer.result()
         except (wire_errors.KafkaError, OSError) as error:
@@ -91,13 +121,14 @@ class Connection:
                 raise refusal from error
             raise TransientError(f"{type(error).__name__}: {error}") from error
 
-    def _await(self, answer: Answer) -> None:
-        """Wait until an answer is there, but not for one that cannot come: requests that wait for a connection have no
-        time-out of their own, and a loop that has ended answers nobody.
+    def wait_any(self, answers: Sequence[Answer]) -> None:
+        """Wait until one of the answers is there; raises TransientError when none comes within the deadline.
+
+        A request that waits for a connection has no timeout of its own, and a loop that has ended gives no answer.
         """
         limit_ms = self.config.connect_timeout_ms + self.config.request_timeout_ms + _GRACE_MS
         over_at = time.monotonic() + limit_ms / 1000
-        while not concurrent.futures.wait([answer], timeout=_LOOK_S).done:
+        while not _one_done(answers, _POLL_S):
             if not self.usable:
                 raise TransientError("the connection's thread has ended")
             if time.monotonic() > over_at:
@@ -108,16 +139,27 @@ class Connection:
         """Send and wait."""
         return self.result(self.submit(node_id, request))
 
+    @property
+    def broker_version(self) -> tuple[int, ...]:
+        """The version of Kafka of the broker that answered first, as far as the requests that it knows tell it."""
+        return tuple(self._manager.broker_version)
+
     def close(self) -> None:
         """Close every connection and stop the thread; twice is fine."""
-        if os.getpid() == self._pid and not self._manager.closed:
-            self._net.run(self._manager.close)
-            self._net.stop()
+        if os.getpid() == self._pid and not self._closed:
+            self._closed = True
+            if self._net._exception is None:  # noqa: SLF001 (no public way to ask)
+                self._net.call_soon_threadsafe(self._manager.close)
+            self._net.stop(_STOP_MS)
             self._net.close()
 
 
+def _one_done(answers: Sequence[Answer], timeout_s: float) -> bool:
+    return bool(concurrent.futures.wait(answers, timeout_s, concurrent.futures.FIRST_COMPLETED).done)
+
+
 class Retry:
-    """Bounded patience for one task: grows its pauses and gives up with UnavailableError."""
+    """The retries of one task: pauses that grow, and UnavailableError when its timeout is over."""
 
     def __init__(self, config: ClientConfig, task: str, timeout_ms: int | None = None) -> None:
         self._config, self._task = config, task
@@ -126,7 +168,7 @@ class Retry:
         self._over_at = time.monotonic() + self._timeout_ms / 1000
 
     def progress(self) -> None:
-        """Start the patience anew: something arrived."""
+        """Restart the timeout: something arrived."""
         self._pause_ms = float(self._config.retry_backoff_ms)
         self._over_at = time.monotonic() + self._timeout_ms / 1000
 
@@ -138,23 +180,41 @@ class Retry:
                 f"{self._task} did not succeed within {self._timeout_ms} ms at {self._config.addresses}; "
                 f"the last answer was: {reason}"
             )
-        # Many tasks lose the same leader at once: do not come back in step.
+        # Many tasks lose the same leader at once: jitter keeps them from retrying at the same time.
         time.sleep(min(left_s, self._pause_ms * random.uniform(0.8, 1.2) / 1000))  # noqa: S311 (not a secret)
         self._pause_ms = min(self._pause_ms * 2, self._config.retry_backoff_max_ms)
 
 
+def call_with_retries(connection: Connection, node_id: int | None, request: Any, task: str) -> Any:
+    """Send to one broker until it answers; raises UnavailableError when the time is up."""
+    retry = Retry(connection.config, task)
+    while True:
+        try:
+            answer = connection.call(node_id, request)
+        except TransientError as error:
+            retry.pause(error)
+            continue
+        return answer
+
+
 def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
-    """The error for the user, if asking again is of no use."""
-    if isinstance(error, TokenError):
-        return AccessError(f"no login at {config.addresses}: {error.args[0]}")
+    """The error for the user if a retry cannot succeed, else None."""
+    if isinstance(error, (TokenError, LoginError)):
+        return AccessError(f"the login at {config.addresses} failed: {error.args[0]}")
     if isinstance(error, LOGIN_REFUSED):
-        return AccessError(
-            f"the brokers at {config.addresses} refused the login with {config.security.mechanism.value}: "
-            f"check {config.security.mechanism.settled_by}"
-        )
+        return AccessError(f"the brokers at {config.addresses} refused the login with {_login_of(config)}")
+    if isinstance(error, CertificateError):
+        return AccessError(sentence(error, config.security))
     if isinstance(error, wire_errors.IncompatibleBrokerVersion):
         return OptionError(
             f"the brokers at {config.addresses} (kafka.bootstrap.servers) are too old, "
-            f"Kafka 3.0 or newer is wanted: {error}"
+            f"Kafka 3.0 or newer is expected: {error}"
         )
     return None
+
+
+def _login_of(config: ClientConfig) -> str:
+    mechanism = config.security.mechanism
+    if config.security.mechanism_given:
+        return f"{mechanism.value}: check {mechanism.settings_option}"
+    return f"{mechanism.value}, the default, as kafka.sasl.mechanism is not set: set it"

@@ -13,11 +13,12 @@ import numpy as np
 from keyedwm.compiled import bare, inlined
 
 LEAST_RECORD_BYTES = 7
+UNNAMED = -2  # in place of the length of a header's value: the record is no control record
 MOST_HEADERS = 1 << 16  # of one record; each costs far more memory than the two bytes it may have in a batch
 
 
-class Plan(IntEnum):
-    """Columns of the plan, int64[batches, len(Plan)]: where the records of a batch stand and what its header says."""
+class PlanColumn(IntEnum):
+    """Columns of the plan, int64[batches, len(PlanColumn)]: where a batch's records are, and what its header says."""
 
     START = 0
     END = 1
@@ -30,8 +31,8 @@ class Plan(IntEnum):
     LEAST_OFFSET = 8  # no record of the piece may lie below
 
 
-class Found(IntEnum):
-    """Rows of what was found, int64[len(Found), records]; a length of -1 is null, KIND 1 is log-append time."""
+class RecordField(IntEnum):
+    """Rows of what was found, int64[len(RecordField), records]; a length of -1 is null, KIND 1 is log-append time."""
 
     OFFSET = 0
     TIME = 1
@@ -44,8 +45,8 @@ class Found(IntEnum):
     HEADERS = 8
 
 
-class FoundHeader(IntEnum):
-    """Rows of the headers found, int64[len(FoundHeader), headers]."""
+class HeaderField(IntEnum):
+    """Rows of the headers found, int64[len(HeaderField), headers]."""
 
     NAME_AT = 0
     NAME_LENGTH = 1
@@ -78,8 +79,8 @@ FAULTS = {
 def find_records(data, plan, span, found, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
     """Find the records with span[0] <= offset < span[1]; returns (how many, 0), or (batch, fault).
 
-    data: uint8[bytes]; plan: see Plan; found: see Found. When `found` is full it stops and notes in `cursor` where:
-    batch (len(plan) at the end), position, records left and least offset.
+    data: uint8[bytes]; plan: see PlanColumn; found: see RecordField. When `found` is full, it stops and notes in
+    `cursor` where: batch (len(plan) at the end), position, records left and least offset.
     """
     row, first = 0, cursor[0]
     at, left, least = cursor[1], cursor[2], cursor[3]
@@ -122,7 +123,7 @@ def find_records(data, plan, span, found, cursor):  # type: ignore[no-untyped-de
 
 def begin(plan: np.ndarray) -> np.ndarray:
     """Return the cursor at which `find_records` begins."""
-    start = (Plan.START, Plan.COUNT, Plan.LEAST_OFFSET)
+    start = (PlanColumn.START, PlanColumn.COUNT, PlanColumn.LEAST_OFFSET)
     return np.array([0, *(plan[0, column] for column in start)], np.int64)
 
 
@@ -152,7 +153,7 @@ def whole_records(data, most):  # type: ignore[no-untyped-def]
 
 @bare
 def find_headers(data, headers_at, headers, found):  # type: ignore[no-untyped-def]
-    """Find the headers of records that `find_records` has checked; found: see FoundHeader."""
+    """Find the headers of records that `find_records` has checked; found: see HeaderField."""
     h = 0
     for i in range(len(headers)):
         at = headers_at[i]
@@ -166,10 +167,15 @@ def find_headers(data, headers_at, headers, found):  # type: ignore[no-untyped-d
 
 
 @bare
-def find_named(data, headers_at, headers, name, named):  # type: ignore[no-untyped-def]
-    """Note which records that `find_records` has checked have `name` (uint8[]) as their first header's; how many."""
+def find_named(data, headers_at, headers, name, content):  # type: ignore[no-untyped-def]
+    """Note which records that `find_records` has checked have `name` (uint8[]) as their first header's; how many.
+
+    content: int64[2, records]: where that header's value is and its length, -1 for null; UNNAMED for other records.
+    Only the first header is looked at, so that a record with many costs no more than one with few.
+    """
     count = 0
     for i in range(len(headers)):
+        content[1, i] = -2
         if headers[i] == 0:
             continue
         length, at = _length(data, headers_at[i], len(data))
@@ -178,8 +184,9 @@ def find_named(data, headers_at, headers, name, named):  # type: ignore[no-untyp
             if data[at + k] != name[k]:
                 same = False
                 break
-        named[i] = same
-        count += same
+        if same:
+            content[1, i], content[0, i] = _length(data, at + length, len(data))
+            count += 1
     return count
 
 

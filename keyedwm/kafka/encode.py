@@ -17,11 +17,11 @@ import numpy as np
 from keyedwm.compiled import compiled, inlined
 from keyedwm.kafka.batches import CHECKED_FROM, HEADER_BYTES, TRANSACTIONAL
 from keyedwm.kafka.codecs import compress
-from keyedwm.kafka.layout import Layout, Rows, lay_out
+from keyedwm.kafka.record_columns import Layout, RecordColumns, lay_out
 from keyedwm.kafka.values import Codec
 
 BATCH_BYTES = 900_000  # a broker takes 1,048,588 by default
-_NOBODY = -1
+_NO_PRODUCER = -1
 _NUMBERS_BYTES = 31  # the most that a record's lengths, deltas and header count can take
 _NO_LEADER_EPOCH, _FORMAT = -1, 2
 
@@ -29,8 +29,8 @@ _NO_LEADER_EPOCH, _FORMAT = -1, 2
 class Producer(NamedTuple):
     """Who writes: the broker drops repeated sequences of one producer, and fences older epochs."""
 
-    producer_id: int = _NOBODY
-    epoch: int = _NOBODY
+    producer_id: int = _NO_PRODUCER
+    epoch: int = _NO_PRODUCER
     transactional: bool = False
 
 
@@ -43,7 +43,7 @@ class Batch:
 
 
 def encode(
-    rows: Rows | Layout,
+    rows: RecordColumns | Layout,
     *,
     codec: Codec = Codec.NONE,
     producer: Producer | None = None,
@@ -51,7 +51,7 @@ def encode(
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[Batch]:
     """Yield the record batches of the rows; sequences count up from `base_sequence` if there is a producer."""
-    laid = lay_out(rows) if isinstance(rows, Rows) else rows
+    laid = lay_out(rows) if isinstance(rows, RecordColumns) else rows
     times, key, value, names, contents = laid.timestamp_ms, laid.key, laid.value, laid.names, laid.contents
     fields = np.stack([key.starts, key.lengths, value.starts, value.lengths])
     pairs = np.stack([names.starts, names.lengths, contents.starts, contents.lengths])
@@ -65,7 +65,7 @@ def encode(
     out = np.empty(HEADER_BYTES + max((int(sizes[first:last].sum()) for first, last in cuts), default=0), np.uint8)
     for first, last in cuts:
         end = _write(out, (first, last), times, fields, data, (header_sizes, laid.headers), pairs)
-        yield Batch(_sealed(out[:end], codec, times[first:last], producer or Producer(), sequence), last - first)
+        yield Batch(_finished(out[:end], codec, times[first:last], producer or Producer(), sequence), last - first)
         sequence = (sequence + last - first) & 0x7FFFFFFF
 
 
@@ -79,14 +79,14 @@ def _cuts(sizes: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _sealed(out: np.ndarray, codec: Codec, times: np.ndarray, producer: Producer, sequence: int) -> bytes:
+def _finished(out: np.ndarray, codec: Codec, times: np.ndarray, producer: Producer, sequence: int) -> bytes:
     """The batch with its header in front, compressed."""
     if codec is not Codec.NONE:
         packed = compress(codec, out.data[HEADER_BYTES:])
         out = np.concatenate([out[:HEADER_BYTES], np.frombuffer(packed, np.uint8)])
     attributes = int(codec) | (TRANSACTIONAL if producer.transactional else 0)
-    if producer.producer_id == _NOBODY:
-        sequence = _NOBODY
+    if producer.producer_id == _NO_PRODUCER:
+        sequence = _NO_PRODUCER
     count, first, latest = len(times), int(times[0]), int(times.max())
     header = (attributes, count - 1, first, latest, producer.producer_id, producer.epoch, sequence, count)
     struct.pack_into(">hiqqqhii", out.data, CHECKED_FROM, *header)

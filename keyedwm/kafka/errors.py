@@ -1,6 +1,6 @@
-"""What brokers answer, and the errors this room raises.
+"""What brokers answer, and the errors this package raises.
 
-Rule: a code is never a bare number outside this room, and an error names topic, partition and offset as far as they
+Rule: a code is never a bare number outside this package, and an error names topic, partition and offset as far as they
 are known.
 """
 
@@ -15,7 +15,7 @@ from keyedwm.kafka.values import TopicPartition
 
 
 class Code(enum.IntEnum):
-    """The broker's error codes that this room treats by name; every other one is `OTHER`."""
+    """The broker's error codes that this package treats by name; every other one is `OTHER`."""
 
     OTHER = -1
     NONE = 0
@@ -34,6 +34,7 @@ class Code(enum.IntEnum):
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
     INVALID_TOPIC = 17
+    RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     TOPIC_AUTHORIZATION_FAILED = 29
@@ -60,6 +61,7 @@ class Code(enum.IntEnum):
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
+    TRANSACTION_ABORTABLE = 120
 
     @classmethod
     def of(cls, code: int) -> Code:
@@ -118,7 +120,7 @@ class UnknownTopicError(InputError):
 
 
 class AccessError(KeyedwmError):
-    """The cluster knows us and refuses, or does not accept our credentials."""
+    """The cluster denies an operation, or does not accept the credentials."""
 
     advice = "grant the rights, or fix the kafka.sasl.* and kafka.ssl.* options"
 
@@ -159,8 +161,46 @@ class OffsetOutOfRangeError(DataLossError):
     def of(cls, where: TopicPartition, offset: int, earliest: int, latest: int) -> OffsetOutOfRangeError:
         """For one asked offset."""
         error = cls(
-            f"offset {offset} of {where} is not in the log any more: available are {earliest} to {latest} (exclusive)"
+            f"offset {offset} of {where} is out of range: the log holds the offsets {earliest} to {latest} (exclusive)"
         )
         error.topic, error.partition = where
         error.offset, error.earliest, error.latest = offset, earliest, latest
         return error
+
+
+class TopicRecreatedError(DataLossError):
+    """The topic under a name is another one than before: its topic id has changed."""
+
+    topic: str = ""
+
+    @classmethod
+    def of(cls, topic: str, expected: object, found: object) -> TopicRecreatedError:
+        """For the topic id that was expected and the one that the brokers answer with."""
+        error = cls(f"topic {topic!r} was deleted and recreated: its topic id was {expected} and is {found} now")
+        error.topic = topic
+        return error
+
+
+class LogTruncatedError(DataLossError):
+    """A partition's log lost records that were already read, as after an unclean leader election."""
+
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+
+    @classmethod
+    def of(cls, where: TopicPartition, offset: int, epoch: int, end_offset: int) -> LogTruncatedError:
+        """For the position of a reader, the leader epoch of what it read last and where the log diverges from that."""
+        error = cls(
+            f"the log of {where} was truncated to offset {end_offset}, although it was read up to offset {offset} in "
+            f"leader epoch {epoch}: an unclean leader election lost records"
+        )
+        error.topic, error.partition = where
+        error.offset = offset
+        return error
+
+
+class RecordTooLargeError(InputError):
+    """A sound record that does not fit the memory allowed for one; it must not be skipped as a damaged one."""
+
+    advice = "raise kafka.fetch.max.bytes"

@@ -1,4 +1,4 @@
-"""What kafka-python's connection manager leaves to be wished for.
+"""kafka-python's connection manager and transports, with deadlines, limits and errors that name their cause.
 
 Rule: this file and `connection` are the only ones that touch kafka-python's network internals, which move between its
 versions.
@@ -6,9 +6,10 @@ versions.
 
 from __future__ import annotations
 
-import logging
+import functools
 import socket
 import ssl
+import time
 from typing import Any
 
 import kafka.errors as wire_errors
@@ -16,28 +17,30 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+from keyedwm.kafka.certificates import CertificateError
 from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.framing import LimitedConnection
+from keyedwm.kafka.outside import Outside
 
-MAX_ANSWER_BYTES = 2**31 - 1
 RECEIVE_BYTES = 256 << 10
+# What is taken from one socket at a time: a peer that never pauses must not fill the memory before it is looked at.
+_MOST_AT_ONCE_BYTES = 4 << 20
+_NO_HANDSHAKE = "the TLS handshake was not answered in time; is it a port without TLS?"
 LOGIN_REFUSED = (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)
-
-# At debug level these two write whole requests into the log, the login with its password among them.
-for _name in ("kafka.net.connection", "kafka.protocol.parser"):
-    logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.DEBUG)
 
 
 class _Receiving:
-    """Takes more than 4 KiB a call, and hands out what came before the end of the stream: a refused login says why."""
+    """Receives more than 4 KiB a call, and returns what came before the end of the stream: it may say why it ended."""
 
-    _sock: socket.socket
+    _sock: Any
 
     def _sock_recv(self) -> tuple[bytes, wire_errors.KafkaConnectionError | None]:
         parts: list[bytes] = []
-        failure = None
+        failure, taken = None, 0
         try:
-            while failure is None:
+            while failure is None and taken < _MOST_AT_ONCE_BYTES:
                 parts.append(self._sock.recv(RECEIVE_BYTES))
+                taken += len(parts[-1])
                 failure = None if parts[-1] else wire_errors.KafkaConnectionError("the broker closed the connection")
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass  # that is all for now
@@ -52,47 +55,92 @@ class _PlainTransport(_Receiving, KafkaTCPTransport):
 
 
 class _TlsTransport(_Receiving, KafkaSSLTransport):
-    pass
+    async def handshake_until(self, timeout_at: float) -> None:
+        """Shake hands; raises KafkaTimeoutError when the peer has not answered by then."""
+        while True:
+            try:
+                self._sock.do_handshake()
+            except ssl.SSLWantReadError:  # noqa: PERF203 (a handful of turns)
+                await self._net.wait_read(self._sock, timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at)
+            else:
+                return
 
 
 class Manager(KafkaConnectionManager):
     """Closes the sockets of failed attempts, and remembers why the last one failed while connecting."""
 
     last_failure: str | None = None
+    last_distrusted: CertificateError | None = None
 
-    _login_refused: BaseException | None = None
+    _final: BaseException | None = None
+
+    def __init__(self, net: Any, **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self._outside = Outside(self)
+        self._distrusted: set[Any] = set()
 
     def get_connection(self, node_id: Any, **how: Any) -> Any:
-        """A connection to a broker; while connecting a refused login is final, as repeating it can lock the account."""
-        if self._login_refused and self.cluster.is_bootstrap(node_id):
-            raise self._login_refused
+        """A connection to a broker; while connecting a refused login is final, as repeating it can lock the account.
+
+        So are certificates that are not trusted, if no bootstrap address has another.
+        """
+        if self._final and self.cluster.is_bootstrap(node_id):
+            raise self._final
+        if how.get("timeout_ms") is not None:
+            # While connecting, kafka-python lets the first silent address take all the time there is.
+            how["timeout_ms"] = min(how["timeout_ms"], self.socket_connection_setup_timeout_ms(node_id))
         connection = super().get_connection(node_id, **how)
+        if not isinstance(connection, LimitedConnection):
+            connection = LimitedConnection.of(connection, self._outside)
         if self.cluster.is_bootstrap(node_id):
-            connection.init_future.add_errback(self._remember)
+            connection.init_future.add_errback(functools.partial(self._remember, node_id))
         return connection
 
-    def _remember(self, error: BaseException) -> None:
+    def _remember(self, node_id: Any, error: BaseException) -> None:
         self.last_failure = str(error)
         if isinstance(error, LOGIN_REFUSED):
-            self._login_refused = error
+            self._final = error
+        if isinstance(error, CertificateError):
+            self.last_distrusted = error
+            self._distrusted.add(node_id)
+            if len(self._distrusted) == len(self.config["bootstrap_servers"]):
+                self._final = error
 
     def drop_connections(self) -> None:
         """Close all connections, in the loop's thread; the next request opens a new one."""
         for connection in list(self._conns.values()):
-            connection.close(wire_errors.KafkaConnectionError("given up: no answer came"))
+            connection.close(wire_errors.KafkaConnectionError("closed: no answer came in time"))
+
+    def close(self, node_id: Any = None, timeout_ms: Any = None) -> None:
+        """Close; what was not sent yet is dropped, or its socket would wait for a loop that has ended."""
+        if node_id is None:
+            for connection in self._conns.values():
+                if connection.transport is not None:
+                    connection.transport._write_buffer.clear()  # noqa: SLF001 (no public way to drop it in silence)
+        super().close(node_id, timeout_ms)
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:
         dialer = KafkaNetSocket()
-        self.last_failure = f"{node.host}: the name does not resolve"
-        for family, kind, protocol, _, address in dialer.dns_lookup(node.host, node.port):
+        over_at = timeout_at or time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1_000
+        lookup = f"the lookup of the name {node.host}"
+        addresses = await self._outside.call(lookup, lambda: _addresses(dialer, node.host, node.port), over_at)
+        if not addresses:
+            self.last_failure = f"{node.host}: the name does not resolve"
+        distrusted: ssl.SSLCertVerificationError | None = None
+        for family, kind, protocol, _, address in addresses:
             try:
-                return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, timeout_at)
-            except (OSError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
+                return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, over_at)
+            except (OSError, OverflowError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
                 self.last_failure = f"{node.host}:{node.port}: {error}"
+                distrusted = error if isinstance(error, ssl.SSLCertVerificationError) else distrusted
+        if distrusted is not None:
+            raise CertificateError(f"{node.host}:{node.port}", distrusted)
         raise wire_errors.KafkaConnectionError(self.last_failure)
 
     async def _dial(
-        self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, timeout_at: float | None
+        self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, over_at: float
     ) -> KafkaTCPTransport:
         opened: KafkaTCPTransport | None = None
         ready = False
@@ -100,12 +148,15 @@ class Manager(KafkaConnectionManager):
             sock.settimeout(0)
             for option in self.config["socket_options"]:
                 sock.setsockopt(*option)
-            await dialer.sock_connect(self._net, sock, address, timeout_at=timeout_at)
+            await dialer.sock_connect(self._net, sock, address, timeout_at=over_at)
             if self.ssl_enabled:
-                opened = _TlsTransport(self._net, sock, host=host, ssl_context=self.config["ssl_context"])
+                opened = tls = _TlsTransport(self._net, sock, host=host, ssl_context=self.config["ssl_context"])
+                try:
+                    await tls.handshake_until(over_at)
+                except wire_errors.KafkaTimeoutError as error:
+                    raise wire_errors.KafkaConnectionError(_NO_HANDSHAKE) from error
             else:
                 opened = _PlainTransport(self._net, sock, host=host)
-            await opened.handshake()
             ready = True
             return opened
         finally:
@@ -113,15 +164,22 @@ class Manager(KafkaConnectionManager):
                 (opened or sock).close()
 
 
+def _addresses(dialer: KafkaNetSocket, host: str, port: int) -> list[Any]:
+    try:
+        return dialer.dns_lookup(host, port)
+    except (ValueError, OverflowError):  # no name and no port at all, as a broker may tell them
+        return []
+
+
 def manager_settings(config: ClientConfig) -> dict[str, Any]:
     """The configuration as kafka-python takes it; raises OptionError for key and trust stores that cannot be read."""
     return {
         "bootstrap_servers": list(config.bootstrap_servers),
         "client_id": config.client_id,
-        "receive_message_max_bytes": MAX_ANSWER_BYTES,
+        "receive_message_max_bytes": config.answer_bytes,
         "request_timeout_ms": config.request_timeout_ms,
         "socket_connection_setup_timeout_ms": config.connect_timeout_ms,
-        # Who sends, limits itself; a connection that is full would refuse what others send meanwhile.
+        # Callers limit their own requests in flight; a full connection would refuse those of other callers.
         "max_in_flight_requests_per_connection": 1_000,
         "reconnect_backoff_ms": config.reconnect_backoff_ms,
         "reconnect_backoff_max_ms": config.reconnect_backoff_max_ms,

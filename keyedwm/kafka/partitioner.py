@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.compiled import compiled
-from keyedwm.kafka.layout import column_bytes
+from keyedwm.kafka.record_columns import column_bytes
 
 STICKY_RUN = 1_000
 

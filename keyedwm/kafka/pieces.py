@@ -6,25 +6,26 @@ ends where a record ends; nothing longer than one record, or one block of snappy
 
 from __future__ import annotations
 
+import io
+from collections import deque
 from collections.abc import Iterator
-from itertools import chain
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from keyedwm.kafka.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME, Batches, Header
+from keyedwm.kafka.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME, Batches, BatchField
 from keyedwm.kafka.codecs import FIRST_BYTES, DamagedError, TooLargeError, chunks
-from keyedwm.kafka.decode import FAULTS, Fault, Plan, whole_records
-from keyedwm.kafka.errors import CorruptRecordError
+from keyedwm.kafka.decode import FAULTS, Fault, PlanColumn, whole_records
+from keyedwm.kafka.errors import CorruptRecordError, RecordTooLargeError
 from keyedwm.kafka.values import Codec, TopicPartition
 
 LARGEST_UNIT_BYTES = 14 << 20
-CLAIM = "claims more records than its bytes or its offsets can hold"
 _ENLARGE = "a larger kafka.fetch.max.bytes allows more"
+CLAIM = "claims more records than its bytes or its offsets can hold"
 
 
 class Piece(NamedTuple):
-    """Bytes and the plan into them (see Plan); `open`: more records of the plan's last batch follow."""
+    """Bytes and the plan into them (see PlanColumn); `open`: more records of the plan's last batch follow."""
 
     data: bytes
     plan: np.ndarray
@@ -35,23 +36,25 @@ def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Pi
     """Cut the chosen batches (row numbers) into pieces; unit_bytes: the longest record or block to decompress."""
     table = batches.table[chosen]
     plan = _plan(table)
-    if not (table[:, Header.ATTRIBUTES] & CODEC_BITS).any():
+    if not (table[:, BatchField.ATTRIBUTES] & CODEC_BITS).any():
         yield Piece(batches.raw, plan)
         return
     view = memoryview(batches.raw)
     first, size = 0, 0
     held: list[bytes] = []
     for i in range(len(chosen)):
-        stream = _opened(batches.where, table[i], view[plan[i, Plan.START] : plan[i, Plan.END]], unit_bytes)
+        stream = _opened(batches.where, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], unit_bytes)
         head, second = next(stream, b""), next(stream, None)
         if held and (second is not None or size + len(head) > FIRST_BYTES):
             yield Piece(b"".join(held), plan[first:i])
             first, size, held = i, 0, []
         if second is not None:
-            yield from _long(batches.where, plan[i], chain((head, second), stream), unit_bytes)
+            begun = deque((head, second))
+            del head, second
+            yield from _long(batches.where, plan[i], _continued(begun, stream), unit_bytes)
             first = i + 1
             continue
-        plan[i, Plan.START], plan[i, Plan.END] = size, size + len(head)
+        plan[i, PlanColumn.START], plan[i, PlanColumn.END] = size, size + len(head)
         size += len(head)
         held.append(head)
     if held:
@@ -60,27 +63,29 @@ def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Pi
 
 def corrupt(where: TopicPartition, batch: np.ndarray, found: str) -> CorruptRecordError:
     """Name the batch of one row of a plan as damaged."""
-    return CorruptRecordError.of(where, int(batch[Plan.BASE_OFFSET]), found, int(batch[Plan.LAST_OFFSET]) + 1)
+    return CorruptRecordError.of(
+        where, int(batch[PlanColumn.BASE_OFFSET]), found, int(batch[PlanColumn.LAST_OFFSET]) + 1
+    )
 
 
 def _plan(table: np.ndarray) -> np.ndarray:
-    plan = np.empty((len(table), len(Plan)), np.int64)
-    plan[:, Plan.START] = table[:, Header.START] + HEADER_BYTES
-    plan[:, Plan.END] = table[:, Header.END]
-    plan[:, Plan.BASE_OFFSET] = table[:, Header.BASE_OFFSET]
-    plan[:, Plan.LAST_OFFSET] = table[:, Header.LAST_OFFSET]
-    plan[:, Plan.COUNT] = table[:, Header.COUNT]
-    plan[:, Plan.FIRST_TIME] = table[:, Header.FIRST_TIME]
-    plan[:, Plan.APPEND_TIME] = table[:, Header.MAX_TIME]
-    plan[:, Plan.LOG_APPENDED] = (table[:, Header.ATTRIBUTES] & LOG_APPEND_TIME) != 0
-    plan[:, Plan.LEAST_OFFSET] = table[:, Header.BASE_OFFSET]
+    plan = np.empty((len(table), len(PlanColumn)), np.int64)
+    plan[:, PlanColumn.START] = table[:, BatchField.START] + HEADER_BYTES
+    plan[:, PlanColumn.END] = table[:, BatchField.END]
+    plan[:, PlanColumn.BASE_OFFSET] = table[:, BatchField.BASE_OFFSET]
+    plan[:, PlanColumn.LAST_OFFSET] = table[:, BatchField.LAST_OFFSET]
+    plan[:, PlanColumn.COUNT] = table[:, BatchField.COUNT]
+    plan[:, PlanColumn.FIRST_TIME] = table[:, BatchField.FIRST_TIME]
+    plan[:, PlanColumn.APPEND_TIME] = table[:, BatchField.MAX_TIME]
+    plan[:, PlanColumn.LOG_APPENDED] = (table[:, BatchField.ATTRIBUTES] & LOG_APPEND_TIME) != 0
+    plan[:, PlanColumn.LEAST_OFFSET] = table[:, BatchField.BASE_OFFSET]
     return plan
 
 
 def _opened(where: TopicPartition, row: np.ndarray, data: memoryview, unit_bytes: int) -> Iterator[bytes]:
     """The records of one batch as they are decompressed."""
-    offset, after = int(row[Header.BASE_OFFSET]), int(row[Header.LAST_OFFSET]) + 1
-    number = int(row[Header.ATTRIBUTES]) & CODEC_BITS
+    offset, after = int(row[BatchField.BASE_OFFSET]), int(row[BatchField.LAST_OFFSET]) + 1
+    number = int(row[BatchField.ATTRIBUTES]) & CODEC_BITS
     if number not in Codec._value2member_map_:
         raise CorruptRecordError.of(where, offset, f"is compressed by an unknown codec ({number})", after)
     codec = Codec(number)
@@ -88,41 +93,51 @@ def _opened(where: TopicPartition, row: np.ndarray, data: memoryview, unit_bytes
         yield from chunks(codec, data, unit_bytes)
     except TooLargeError as error:
         found = f"cannot be decompressed ({codec.name.lower()}) in {unit_bytes} bytes of memory: {_ENLARGE}"
-        raise CorruptRecordError.of(where, offset, found, after) from error
+        raise RecordTooLargeError(f"the record batch at offset {offset} of {where} {found}") from error
     except DamagedError as error:
         found = f"cannot be decompressed ({codec.name.lower()}: {error})"
         raise CorruptRecordError.of(where, offset, found, after) from error
 
 
+def _continued(begun: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks already made, none of which is kept, and then the others."""
+    while begun:
+        yield begun.popleft()
+    yield from stream
+
+
 def _long(where: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], unit_bytes: int) -> Iterator[Piece]:
     """Cut one batch, as it is decompressed, behind the last whole record of what there is."""
-    left, least = int(batch[Plan.COUNT]), int(batch[Plan.LEAST_OFFSET])
+    left, least = int(batch[PlanColumn.COUNT]), int(batch[PlanColumn.LEAST_OFFSET])
     if left < 0:
         raise corrupt(where, batch, CLAIM)
-    held: list[bytes] = []
-    size, needed = 0, 0
+    held, needed = io.BytesIO(), 0
     for chunk in stream:
-        held.append(chunk)
-        size += len(chunk)
-        if size < needed or not chunk:
+        some = held.write(chunk)
+        del chunk
+        if held.tell() < needed or not some:
             continue
         if not left:
             _refuse(where, batch, Fault.LEFTOVER)
-        data = b"".join(held)
-        held.clear()
+        data = held.getvalue()  # no copy: they are the buffer's own bytes
         rows, end, needed, last = whole_records(np.frombuffer(data, np.uint8), left)
         if needed < 0:
             _refuse(where, batch, Fault(-needed))
         if needed > unit_bytes:
-            raise corrupt(where, batch, f"has a record of {needed} bytes, above {unit_bytes}: {_ENLARGE}")
+            raise RecordTooLargeError(
+                f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {where} has a record of {needed} "
+                f"bytes, above the {unit_bytes} that may be decompressed at once: {_ENLARGE}"
+            )
         if rows:
             piece = batch.copy()
-            piece[[Plan.START, Plan.END, Plan.COUNT, Plan.LEAST_OFFSET]] = 0, end, rows, least
+            piece[[PlanColumn.START, PlanColumn.END, PlanColumn.COUNT, PlanColumn.LEAST_OFFSET]] = 0, end, rows, least
             left -= rows
-            least = int(batch[Plan.BASE_OFFSET]) + last + 1
+            least = int(batch[PlanColumn.BASE_OFFSET]) + last + 1
             yield Piece(data, piece[None], open=left > 0)
-        held, size = [data[end:]], len(data) - end
-    if left or size:
+        held = io.BytesIO()
+        held.write(memoryview(data)[end:])
+        del data
+    if left or held.tell():
         _refuse(where, batch, Fault.LENGTH if left else Fault.LEFTOVER)
 
 

@@ -1,7 +1,8 @@
 """Record batches (format 2) as Arrow columns.
 
 Rule: only wanted columns are built; bytes are copied once, from the fetched (or decompressed) ones into Arrow's
-buffers. What cannot be read is a CorruptRecordError naming topic, partition and offset; never a wrong row.
+buffers. A batch that cannot be read raises CorruptRecordError naming topic, partition and offset; it never gives a
+wrong row.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.kafka.batches import Batches, Header, carrying
+from keyedwm.headers import HEADERS_TYPE
+from keyedwm.kafka.batches import Batches, BatchField, visible
 from keyedwm.kafka.decode import (
     FAULTS,
     LEAST_RECORD_BYTES,
+    UNNAMED,
     Fault,
-    Found,
-    FoundHeader,
-    Plan,
+    HeaderField,
+    PlanColumn,
+    RecordField,
     begin,
     find_headers,
     find_named,
@@ -30,7 +33,6 @@ from keyedwm.kafka.decode import (
 from keyedwm.kafka.pieces import CLAIM, LARGEST_UNIT_BYTES, corrupt, pieces
 from keyedwm.kafka.values import TopicPartition
 
-HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 # Rows of one step, headers counted as rows: what is noted about each takes 72 bytes, its bytes may be seven.
 MOST_ROWS = 1 << 17
 
@@ -39,17 +41,18 @@ MOST_ROWS = 1 << 17
 class Wanted:
     """Which of the costly columns to build; offsets and timestamps always come.
 
-    apart: records whose first header has this name are no rows: they come in `Records.apart`.
+    control_header: records whose first header has this name are control records: they come in
+        `Records.control_records`, not as rows.
     """
 
     key: bool = True
     value: bool = True
     headers: bool = False
-    apart: str | None = None
+    control_header: str | None = None
 
 
-class Apart(NamedTuple):
-    """One record that is no row: its offset, the content of the header that set it apart, and its value."""
+class ControlRecord(NamedTuple):
+    """One in-band control record: its offset, the value of its first header, and its own value."""
 
     offset: int
     header: bytes | None
@@ -63,7 +66,7 @@ class Records:
     key, value: binary, or None if not wanted; headers: list<struct<key, value>>, null for a record without any.
     offset: int64; timestamp_ms: int64; timestamp_type: int32, 0 create time, 1 log-append time.
     next_offset: the first offset not looked at yet; beyond the last row where offsets carry no visible record.
-    apart: what `Wanted.apart` set apart, in offset order.
+    control_records: the records named by `Wanted.control_header`, in offset order.
     """
 
     count: int
@@ -74,7 +77,7 @@ class Records:
     timestamp_ms: np.ndarray
     timestamp_type: np.ndarray
     next_offset: int
-    apart: tuple[Apart, ...] = ()
+    control_records: tuple[ControlRecord, ...] = ()
 
 
 def read_records(
@@ -90,20 +93,21 @@ def read_records(
     (producer id, first offset) are left out. unit_bytes: the longest record to decompress.
     """
     finish = min(batches.next_offset, span[1])
-    chosen = carrying(batches, span, aborted)
+    chosen = visible(batches, span, aborted)
     if not len(chosen):
         yield no_records(wanted, finish)
         return
-    behind = batches.table[chosen[-1], Header.LAST_OFFSET]
+    behind = batches.table[chosen[-1], BatchField.LAST_OFFSET]
     for data, plan, more in pieces(batches, chosen, unit_bytes):
-        last = not more and plan[-1, Plan.LAST_OFFSET] == behind
+        last = not more and plan[-1, PlanColumn.LAST_OFFSET] == behind
         bytes_in = np.frombuffer(data, np.uint8)
         for found, is_end in _found(batches.where, bytes_in, plan, span, wanted):
             if last and is_end:
                 # Markers and aborted batches behind the last piece are passed with it.
                 yield _decoded(bytes_in, found, wanted, finish)
             elif found.shape[1]:
-                yield _decoded(bytes_in, found, wanted, int(found[Found.OFFSET, -1]) + 1)
+                yield _decoded(bytes_in, found, wanted, int(found[RecordField.OFFSET, -1]) + 1)
+        del data, bytes_in  # or they would be held while the next piece is made
 
 
 def no_records(wanted: Wanted, next_offset: int) -> Records:
@@ -124,14 +128,14 @@ def _found(
     where: TopicPartition, data: np.ndarray, plan: np.ndarray, span: tuple[int, int], wanted: Wanted
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Find the records of one piece, step by step; true with the last step."""
-    counts, sizes = plan[:, Plan.COUNT], plan[:, Plan.END] - plan[:, Plan.START]
-    offsets = plan[:, Plan.LAST_OFFSET] - plan[:, Plan.BASE_OFFSET] + 1
+    counts, sizes = plan[:, PlanColumn.COUNT], plan[:, PlanColumn.END] - plan[:, PlanColumn.START]
+    offsets = plan[:, PlanColumn.LAST_OFFSET] - plan[:, PlanColumn.BASE_OFFSET] + 1
     wrong = np.flatnonzero((counts < 0) | (counts > sizes // LEAST_RECORD_BYTES) | (counts > offsets))
     if len(wrong):
         raise corrupt(where, plan[wrong[0]], CLAIM)
     left, cursor = int(counts.sum()), begin(plan)
     while cursor[0] < len(plan):
-        found = np.empty((len(Found), min(left, MOST_ROWS)), np.int64)
+        found = np.empty((len(RecordField), min(left, MOST_ROWS)), np.int64)
         rows, fault = find_records(data, plan, span, found, cursor)
         if fault:
             raise corrupt(where, plan[rows], FAULTS[Fault(fault)])
@@ -141,7 +145,7 @@ def _found(
 
 def _steps(found: np.ndarray, wanted: Wanted) -> list[np.ndarray]:
     """Cut what was found where its headers would take too much memory at once."""
-    headers = found[Found.HEADERS]
+    headers = found[RecordField.HEADERS]
     if not wanted.headers or int(headers.sum()) <= MOST_ROWS:
         return [found]
     step = np.cumsum(headers) // MOST_ROWS
@@ -149,37 +153,35 @@ def _steps(found: np.ndarray, wanted: Wanted) -> list[np.ndarray]:
 
 
 def _decoded(data: np.ndarray, found: np.ndarray, wanted: Wanted, next_offset: int) -> Records:
-    found, apart = _set_apart(data, found, wanted)
+    found, control_records = _split_control(data, found, wanted)
     return Records(
         found.shape[1],
-        _binary(data, found[Found.KEY_AT], found[Found.KEY_LENGTH]) if wanted.key else None,
-        _binary(data, found[Found.VALUE_AT], found[Found.VALUE_LENGTH]) if wanted.value else None,
-        _headers(data, found[Found.HEADERS_AT], found[Found.HEADERS]) if wanted.headers else None,
+        _binary(data, found[RecordField.KEY_AT], found[RecordField.KEY_LENGTH]) if wanted.key else None,
+        _binary(data, found[RecordField.VALUE_AT], found[RecordField.VALUE_LENGTH]) if wanted.value else None,
+        _headers(data, found[RecordField.HEADERS_AT], found[RecordField.HEADERS]) if wanted.headers else None,
         # copied, or a view would hold on to all that was found
-        found[Found.OFFSET].copy(),
-        found[Found.TIME].copy(),
-        found[Found.KIND].astype(np.int32),
+        found[RecordField.OFFSET].copy(),
+        found[RecordField.TIME].copy(),
+        found[RecordField.KIND].astype(np.int32),
         next_offset,
-        apart,
+        control_records,
     )
 
 
-def _set_apart(data: np.ndarray, found: np.ndarray, wanted: Wanted) -> tuple[np.ndarray, tuple[Apart, ...]]:
-    """Take the records that are no rows out of what was found; records without headers cost one look at a count."""
-    if wanted.apart is None or not found[Found.HEADERS].any():
+def _split_control(data: np.ndarray, found: np.ndarray, wanted: Wanted) -> tuple[np.ndarray, tuple[ControlRecord, ...]]:
+    """Split the control records from the rows; records without headers cost one comparison."""
+    if wanted.control_header is None or not found[RecordField.HEADERS].any():
         return found, ()
-    named = np.zeros(found.shape[1], np.bool_)
-    name = np.frombuffer(wanted.apart.encode(), np.uint8)
-    if not find_named(data, found[Found.HEADERS_AT], found[Found.HEADERS], name, named):
+    content = np.zeros((2, found.shape[1]), np.int64)
+    name = np.frombuffer(wanted.control_header.encode(), np.uint8)
+    if not find_named(data, found[RecordField.HEADERS_AT], found[RecordField.HEADERS], name, content):
         return found, ()
+    named = content[1] != UNNAMED
     theirs = found[:, named]
-    headers = _headers(data, theirs[Found.HEADERS_AT], theirs[Found.HEADERS]).to_pylist()
-    values = _binary(data, theirs[Found.VALUE_AT], theirs[Found.VALUE_LENGTH]).to_pylist()
-    apart = tuple(
-        Apart(int(offset), pairs[0]["value"], value)
-        for offset, pairs, value in zip(theirs[Found.OFFSET], headers, values, strict=True)
-    )
-    return found[:, ~named], apart
+    headers = _binary(data, *content[:, named]).to_pylist()
+    values = _binary(data, theirs[RecordField.VALUE_AT], theirs[RecordField.VALUE_LENGTH]).to_pylist()
+    offsets = theirs[RecordField.OFFSET].tolist()
+    return found[:, ~named], tuple(map(ControlRecord, offsets, headers, values))
 
 
 def _binary(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.Array:
@@ -196,10 +198,10 @@ def _headers(data: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> pa.Arr
     """Lists of (key, value), null for a record without headers."""
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
-    found = np.empty((len(FoundHeader), ends[-1]), np.int64)
+    found = np.empty((len(HeaderField), ends[-1]), np.int64)
     find_headers(data, starts, counts, found)
-    names = _strings(_binary(data, found[FoundHeader.NAME_AT], found[FoundHeader.NAME_LENGTH]))
-    contents = _binary(data, found[FoundHeader.CONTENT_AT], found[FoundHeader.CONTENT_LENGTH])
+    names = _strings(_binary(data, found[HeaderField.NAME_AT], found[HeaderField.NAME_LENGTH]))
+    contents = _binary(data, found[HeaderField.CONTENT_AT], found[HeaderField.CONTENT_LENGTH])
     pairs = pa.StructArray.from_arrays([names, contents], names=["key", "value"])
     valid, nulls = _validity(counts > 0)
     return pa.Array.from_buffers(HEADERS_TYPE, len(counts), [valid, pa.py_buffer(ends)], nulls, children=[pairs])

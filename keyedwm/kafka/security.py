@@ -6,18 +6,29 @@ Rule: secrets live in fields that no repr prints, and no message quotes them.
 from __future__ import annotations
 
 import enum
+import logging
 import shlex
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, wrong
 from keyedwm.kafka import token
-from keyedwm.kafka.stores import Store
+from keyedwm.kafka.keystores import Store
+from keyedwm.kafka.tls import TlsLimits
+
+if TYPE_CHECKING:
+    from keyedwm.kafka.token_provider import Provider
 
 _EXTENSION = "extension_"
+# Who gives these wants encryption or a login; others, as ssl.protocol, only tune it.
+_MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "ssl.cipher.", "ssl.endpoint.",
+              "ssl.engine.")  # fmt: skip
+_MEANS_LOGIN = ("sasl.jaas.", "sasl.mechanism", "sasl.oauthbearer.", "sasl.kerberos.service.", "sasl.login.callback.",
+                "sasl.login.class", "sasl.client.callback.")  # fmt: skip
+_log = logging.getLogger(__name__)
 
 
 class Protocol(enum.Enum):
@@ -49,7 +60,7 @@ class Mechanism(enum.Enum):
     OAUTHBEARER = "OAUTHBEARER"
 
     @property
-    def settled_by(self) -> str:
+    def settings_option(self) -> str:
         """The option that a refused login is settled by."""
         return f"kafka.{token.PROPERTY}" if self is Mechanism.OAUTHBEARER else "kafka.sasl.jaas.config"
 
@@ -60,6 +71,7 @@ class Security:
 
     protocol: Protocol = Protocol.PLAINTEXT
     mechanism: Mechanism = Mechanism.GSSAPI
+    mechanism_given: bool = True
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     kerberos_service: str = "kafka"
@@ -69,11 +81,13 @@ class Security:
     trusted_pem: str | None = None
     keys: Store | None = None
     check_hostname: bool = True
+    tls: TlsLimits = field(default_factory=TlsLimits)
 
     @classmethod
     def from_properties(cls, given: Mapping[str, str]) -> Security:
         """Read the `security.*`, `sasl.*` and `ssl.*` properties; raises OptionError for a wrong or missing one."""
         protocol = choice("kafka.security.protocol", given.get("security.protocol", "PLAINTEXT"), Protocol)
+        _check_used(given, protocol)
         settings: dict[str, Any] = {"protocol": protocol}
         if protocol.tls:
             settings |= _tls(given)
@@ -93,12 +107,16 @@ class Security:
             "ssl_context": self._ssl_context() if self.protocol.tls else None,
         }
 
-    def _provider(self) -> token.Provider | None:
-        return None if self.token_provider is None else token.Provider(self.token_provider, dict(self.extensions))
+    def _provider(self) -> Provider | None:
+        if self.token_provider is None:
+            return None
+        from keyedwm.kafka.token_provider import Provider
+
+        return Provider(self.token_provider, dict(self.extensions))
 
     def _ssl_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.tls.apply(context)
         context.check_hostname = self.check_hostname
         if self.trust is not None:
             self.trust.trust(context)
@@ -109,6 +127,24 @@ class Security:
         if self.keys is not None:
             self.keys.identify(context)
         return context
+
+
+def _check_used(given: Mapping[str, str], protocol: Protocol) -> None:
+    """Refuse settings of a TLS or a login that would not take place; with an explicit protocol it is a warning."""
+    unused = sorted(
+        name
+        for name in given
+        if (name.startswith(_MEANS_TLS) and not protocol.tls) or (name.startswith(_MEANS_LOGIN) and not protocol.sasl)
+    )
+    if not unused:
+        return
+    found = f"option kafka.{unused[0]} has no effect with kafka.security.protocol={protocol.value}"
+    if "security.protocol" not in given:
+        raise OptionError(
+            f"{found}, the default, which sends everything unencrypted and without a login: "
+            "set kafka.security.protocol to SSL, SASL_SSL or SASL_PLAINTEXT"
+        )
+    _log.warning("%s", found)
 
 
 def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
@@ -123,22 +159,29 @@ def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
 def _tls(given: Mapping[str, str]) -> dict[str, Any]:
     algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm.lower() not in {"", "https"}:
-        raise wrong("kafka.ssl.endpoint.identification.algorithm", algorithm, "https or nothing is wanted")
-    if "ssl.keystore.key" in given:
+        raise wrong("kafka.ssl.endpoint.identification.algorithm", algorithm, "https or nothing is expected")
+    for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
+        if name in given:
+            raise OptionError(
+                f"option kafka.{name} cannot be given in place: give kafka.ssl.keystore.location, a PEM file"
+            )
+    if "ssl.engine.factory.class" in given:
         raise OptionError(
-            "option kafka.ssl.keystore.key cannot be given in place: give kafka.ssl.keystore.location, a PEM file"
+            "option kafka.ssl.engine.factory.class names a Java class, which cannot be used here: leave it out, "
+            "and give the stores by kafka.ssl.truststore.* and kafka.ssl.keystore.*"
         )
     return {
         "trust": Store.from_properties(given, "truststore"),
         "trusted_pem": given.get("ssl.truststore.certificates"),
         "keys": Store.from_properties(given, "keystore"),
         "check_hostname": bool(algorithm),
+        "tls": TlsLimits.from_properties(given),
     }
 
 
 def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
     mechanism = choice("kafka.sasl.mechanism", given.get("sasl.mechanism", "GSSAPI"), Mechanism)
-    settings: dict[str, Any] = {"mechanism": mechanism}
+    settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_given": "sasl.mechanism" in given}
     if mechanism is Mechanism.GSSAPI:
         settings["kerberos_service"] = given.get("sasl.kerberos.service.name", "kafka")
         return settings
@@ -170,7 +213,7 @@ def _oauth(given: Mapping[str, str]) -> dict[str, Any]:
 
 def _jaas(text: str | None) -> dict[str, str]:
     """The settings of one JAAS entry: `module required name="value" ... ;`."""
-    right = 'one entry is wanted: CLASS required username="..." password="...";'
+    right = 'one entry is expected: CLASS required username="..." password="...";'
     if text is None:
         raise OptionError(f"option kafka.sasl.jaas.config is missing: {right}")
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";=")

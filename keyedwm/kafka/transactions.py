@@ -15,15 +15,14 @@ from kafka.protocol.admin import DescribeConfigsRequest, DescribeTransactionsReq
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from keyedwm.core.errors import FencedError, InputError, OptionError
+from keyedwm.core.errors import FencedError, InputError, KeyedwmError, OptionError, UnavailableError
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.connection import Retry, TransientError
+from keyedwm.kafka.connection import Retry, TransientError, call_with_retries, first_of
+from keyedwm.kafka.coordinators import MOVED, TRANSACTION
 from keyedwm.kafka.encode import Producer
 from keyedwm.kafka.errors import AccessError, Code, described
-from keyedwm.kafka.groups import TRANSACTION
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.values import TopicPartition, by_topic, number_of
 
-_ELSEWHERE = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
 _AMBIGUOUS = frozenset({
     Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAPPING,
 })  # fmt: skip
@@ -45,6 +44,14 @@ class Transaction(NamedTuple):
         return Producer(self.producer_id, self.epoch, transactional=True)
 
 
+class Status(NamedTuple):
+    """A transaction as its coordinator sees it; started_ms and timeout_ms are 0 where it does not say."""
+
+    fate: Fate
+    started_ms: int
+    timeout_ms: int
+
+
 class Fate(Enum):
     """What became of a transaction; UNKNOWN: the coordinator has forgotten it, or its id was used by someone else."""
 
@@ -54,37 +61,43 @@ class Fate(Enum):
     UNKNOWN = "unknown"
 
 
+class Holder(Enum):
+    """Who holds a transactional id; NOBODY: the coordinator has forgotten it."""
+
+    OURS = "ours"
+    ANOTHER = "another"
+    NOBODY = "nobody"
+
+
 def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transaction:
-    """Make the id ours; what was open under it is aborted. The transaction begins with its first partition."""
+    """Take the id over: an open transaction under it is aborted. The new one begins with its first partition."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, min_version=1, max_version=4
     )
     retry = Retry(cluster.config, f"beginning transaction {transactional_id!r}")
-    answer, code = _ask(cluster, transactional_id, request, _own_code, retry)
+    answer, code = ask(cluster, (transactional_id, TRANSACTION), request, _own_code, retry)
     if code is Code.NONE:
         return Transaction(transactional_id, answer.producer_id, answer.producer_epoch)
     if code is Code.INVALID_TRANSACTION_TIMEOUT:
         raise OptionError(
             f"option transactionTimeout: {timeout_ms} ms is more than the broker's {_LONGEST} allows: lower it"
         )
-    raise _refusal(transactional_id, "begun", answer.error_code)
+    raise refusal(transactional_id, "begun", answer.error_code)
 
 
 def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
     """Take partitions into the transaction; must come before the first batch to each."""
-    by_topic: dict[str, list[int]] = {}
-    for where in partitions:
-        by_topic.setdefault(where.topic, []).append(where.partition)
+    numbers = by_topic(partitions, lambda where: where.partition)
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transaction.transactional_id,
         v3_and_below_producer_id=transaction.producer_id,
         v3_and_below_producer_epoch=transaction.epoch,
-        v3_and_below_topics=[topic_type(name=name, partitions=parts) for name, parts in by_topic.items()],
+        v3_and_below_topics=[topic_type(name=name, partitions=parts) for name, parts in numbers.items()],
         max_version=3,
     )
     retry = Retry(cluster.config, f"adding partitions to transaction {transaction.transactional_id!r}")
-    answer, code = _ask(cluster, transaction.transactional_id, request, _partitions_code, retry)
+    answer, code = ask(cluster, (transaction.transactional_id, TRANSACTION), request, _partitions_code, retry)
     if code is not Code.NONE:
         name, number = next(
             (f"{topic.name}-{part.partition_index}", part.partition_error_code)
@@ -92,7 +105,7 @@ def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Itera
             for part in topic.results_by_partition
             if Code.of(part.partition_error_code) is code
         )
-        raise _refusal(transaction.transactional_id, f"extended to {name}", number)
+        raise refusal(transaction.transactional_id, f"extended to {name}", number)
 
 
 def end(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bool) -> dict[Transaction, Fate]:
@@ -127,9 +140,7 @@ def lingering(cluster: Cluster, prefix: str) -> list[Transaction]:
     """Return the open transactions whose ids begin with `prefix`, in order of their ids."""
     ids: set[str] = set()
     for node in brokers(cluster):
-        request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], max_version=1)
-        answer = _patiently(cluster, node, request, "listing transactions")
-        ids |= {found.transactional_id for found in answer.transaction_states}
+        ids |= _open_ids(cluster, node)
     found = [_describe(cluster, name) for name in sorted(ids) if name.startswith(prefix)]
     return [
         Transaction(state.transactional_id, state.producer_id, state.producer_epoch)
@@ -138,24 +149,95 @@ def lingering(cluster: Cluster, prefix: str) -> list[Transaction]:
     ]
 
 
+def _open_ids(cluster: Cluster, node: int) -> set[str]:
+    """The ids of the open transactions that a broker coordinates."""
+    retry = Retry(cluster.config, "listing transactions")
+    while True:
+        request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], max_version=1)
+        answer = _call_with_retries(cluster, node, request, "listing transactions")
+        code = Code.of(answer.error_code)
+        if code is Code.NONE:
+            return {found.transactional_id for found in answer.transaction_states}
+        why = described(answer.error_code)
+        if code.denied:
+            raise AccessError(f"not allowed to list the transactions that broker {node} coordinates: {why}")
+        if not code.retriable:
+            raise UnavailableError(f"the transactions that broker {node} coordinates cannot be listed: {why}")
+        retry.pause(why)  # for one, a coordinator that is still loading its log knows only some of them
+
+
 def fate(cluster: Cluster, transaction: Transaction) -> Fate:
     """Ask the coordinator what became of a transaction."""
     found = _describe(cluster, transaction.transactional_id)
-    if found is None:
-        return Fate.UNKNOWN
+    return Fate.UNKNOWN if found is None else _fate_of(transaction, found)
+
+
+def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Transaction, Status]:
+    """Ask the coordinators about all of them, one request per coordinator; raises UnavailableError, AccessError."""
+    pending = list(transactions)
+    retry = Retry(cluster.config, f"describing {len(pending)} transactions")
+    found: dict[Transaction, Status] = {}
+    while pending:
+        by_node: dict[int, list[Transaction]] = {}
+        for transaction in pending:
+            node = cluster.coordinator(transaction.transactional_id, TRANSACTION, retry)
+            by_node.setdefault(node, []).append(transaction)
+        asked = [(group, _submit_describe(cluster, node, group)) for node, group in by_node.items()]
+        pending, reason = [], ""
+        for group, answer in asked:
+            try:
+                states = {s.transactional_id: s for s in cluster.connection.result(answer).transaction_states}
+            except TransientError as error:
+                states, reason = {}, str(error)
+            for transaction in group:
+                status = _status_of(transaction, states.get(transaction.transactional_id))
+                if status is None:
+                    cluster.forget_coordinator(transaction.transactional_id, TRANSACTION)
+                    pending.append(transaction)
+                else:
+                    found[transaction] = status
+        if pending:
+            retry.pause(reason or "a coordinator did not answer for all of them")
+    return found
+
+
+def _submit_describe(cluster: Cluster, node: int, transactions: Iterable[Transaction]) -> Any:
+    ids = [transaction.transactional_id for transaction in transactions]
+    return cluster.connection.submit(node, DescribeTransactionsRequest(transactional_ids=ids, max_version=0))
+
+
+def _status_of(transaction: Transaction, state: Any) -> Status | None:
+    """Return None for an answer that is to be asked for again."""
+    if state is None or Code.of(state.error_code).retriable:
+        return None
+    code = Code.of(state.error_code)
+    if code is Code.TRANSACTIONAL_ID_NOT_FOUND:
+        return Status(Fate.UNKNOWN, 0, 0)
+    if code is not Code.NONE:
+        raise refusal(transaction.transactional_id, "described", state.error_code)
+    return Status(
+        _fate_of(transaction, state), max(state.transaction_start_time_ms, 0), max(state.transaction_timeout_ms, 0)
+    )
+
+
+def _fate_of(transaction: Transaction, found: Any) -> Fate:
+    """What the coordinator's state of an id says about a transaction under it."""
     ours = (found.producer_id, found.producer_epoch) == (transaction.producer_id, transaction.epoch)
     if ours and found.transaction_state in _COMMITTED:
         return Fate.COMMITTED
     if ours and found.transaction_state == _OPEN:
         return Fate.OPEN
-    # A broker that times a transaction out raises the epoch; an id is never used twice, so nobody else does.
+    # A broker that times a transaction out raises the epoch; an id is never used twice, so no other producer does.
     return Fate.ABORTED if found.transaction_state in _ABORTED else Fate.UNKNOWN
 
 
-def unchanged(cluster: Cluster, begun: Transaction) -> bool:
-    """Whether nobody has begun anything under this id since; a forgotten id counts as unchanged."""
+def holder(cluster: Cluster, begun: Transaction) -> Holder:
+    """Ask who has begun a transaction under this id last."""
     found = _describe(cluster, begun.transactional_id)
-    return found is None or (found.producer_id, found.producer_epoch) == (begun.producer_id, begun.epoch)
+    if found is None:
+        return Holder.NOBODY
+    ours = (found.producer_id, found.producer_epoch) == (begun.producer_id, begun.epoch)
+    return Holder.OURS if ours else Holder.ANOTHER
 
 
 def longest_timeout_ms(cluster: Cluster) -> int | None:
@@ -165,15 +247,16 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
     for node in brokers(cluster):
         asked = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=[_LONGEST])
         request = DescribeConfigsRequest(resources=[asked], include_synonyms=False, max_version=2)
-        answer = _patiently(cluster, node, request, f"reading {_LONGEST}")
-        allowed += [int(config.value) for config in answer.results[0].configs if config.value]
-    return min(allowed, default=None)
+        answer = _call_with_retries(cluster, node, request, f"reading {_LONGEST}")
+        configs = [config for result in answer.results for config in result.configs if config.name == _LONGEST]
+        allowed += [number_of(config.value) for config in configs]
+    return min((longest for longest in allowed if longest is not None), default=None)
 
 
 def brokers(cluster: Cluster) -> list[int]:
     """Return the node ids of all brokers."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=12)
-    answer = _patiently(cluster, None, request, "reading the list of brokers")
+    answer = _call_with_retries(cluster, None, request, "reading the list of brokers")
     return sorted(broker.node_id for broker in answer.brokers)
 
 
@@ -197,8 +280,8 @@ def _fate_by_code(cluster: Cluster, transaction: Transaction, number: int, *, co
     if code in _AMBIGUOUS:
         return fate(cluster, transaction)
     if not code.retriable:
-        raise _refusal(transaction.transactional_id, "ended", number)
-    if code in _ELSEWHERE:
+        raise refusal(transaction.transactional_id, "ended", number)
+    if code in MOVED:
         cluster.forget_coordinator(transaction.transactional_id, TRANSACTION)
     return Fate.OPEN
 
@@ -207,32 +290,32 @@ def _describe(cluster: Cluster, transactional_id: str) -> Any:
     """Return the coordinator's view; None if it knows no such id."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id], max_version=0)
     retry = Retry(cluster.config, f"asking about transaction {transactional_id!r}")
-    answer, code = _ask(cluster, transactional_id, request, _described_code, retry)
+    answer, code = ask(cluster, (transactional_id, TRANSACTION), request, _described_code, retry)
     if code is Code.TRANSACTIONAL_ID_NOT_FOUND:
         return None
     if code is not Code.NONE:
-        raise _refusal(transactional_id, "looked up", answer.transaction_states[0].error_code)
+        raise refusal(transactional_id, "looked up", answer.transaction_states[0].error_code)
     return answer.transaction_states[0]
 
 
-def _ask(
-    cluster: Cluster, transactional_id: str, request: Any, code_of: Callable[[Any], int], retry: Retry
+def ask(
+    cluster: Cluster, whom: tuple[str, int], request: Any, code_of: Callable[[Any], int], retry: Retry
 ) -> tuple[Any, Code]:
-    """Send to the id's coordinator until the answer is final."""
+    """Send to the coordinator of an (id, TRANSACTION) or a (group, GROUP) until the answer is final."""
     while True:
-        node = cluster.coordinator(transactional_id, TRANSACTION, retry)
+        node = cluster.coordinator(*whom, retry)
         try:
             answer = cluster.connection.call(node, request)
+            number = code_of(answer)
         except TransientError as error:
-            cluster.forget_coordinator(transactional_id, TRANSACTION)
+            cluster.forget_coordinator(*whom)
             retry.pause(error)
             continue
-        number = code_of(answer)
         code = Code.of(number)
         if not code.retriable:
             return answer, code
-        if code in _ELSEWHERE:
-            cluster.forget_coordinator(transactional_id, TRANSACTION)
+        if code in MOVED:
+            cluster.forget_coordinator(*whom)
         retry.pause(described(number))
 
 
@@ -241,7 +324,7 @@ def _own_code(answer: Any) -> int:
 
 
 def _described_code(answer: Any) -> int:
-    return answer.transaction_states[0].error_code
+    return int(first_of(answer.transaction_states, "transaction").error_code)
 
 
 def _partitions_code(answer: Any) -> int:
@@ -253,22 +336,17 @@ def _partitions_code(answer: Any) -> int:
     return next(iter([*final, *wrong]), 0)
 
 
-def _patiently(cluster: Cluster, node: int | None, request: Any, task: str) -> Any:
-    """Send to one broker until it answers."""
-    retry = Retry(cluster.config, task)
-    while True:
-        try:
-            answer = cluster.connection.call(node, request)
-        except TransientError as error:
-            retry.pause(error)
-            continue
-        return answer
+def _call_with_retries(cluster: Cluster, node: int | None, request: Any, task: str) -> Any:
+    return call_with_retries(cluster.connection, node, request, task)
 
 
-def _refusal(transactional_id: str, what: str, number: int) -> Exception:
+def refusal(transactional_id: str, what: str, number: int) -> KeyedwmError:
+    """Return the error for an answer that asking again does not change."""
     code, why = Code.of(number), described(number)
     if code.denied:
-        return AccessError(f"transaction {transactional_id!r} may not be {what}: {why}")
+        return AccessError(f"not allowed: transaction {transactional_id!r} cannot be {what}: {why}")
     if code in _AMBIGUOUS:
-        return FencedError(f"transaction {transactional_id!r} cannot be {what}, it is over or not ours any more: {why}")
+        return FencedError(
+            f"transaction {transactional_id!r} cannot be {what}, it has ended, or another producer has fenced it: {why}"
+        )
     return InputError(f"transaction {transactional_id!r} cannot be {what}: {why}")

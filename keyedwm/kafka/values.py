@@ -1,4 +1,4 @@
-"""The plain values this room trades in; no type of kafka-python leaves it.
+"""The plain values of this package; no type of kafka-python leaves it.
 
 Rule: values only, picklable and comparable; nothing here opens a connection.
 """
@@ -6,7 +6,10 @@ Rule: values only, picklable and comparable; nothing here opens a connection.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
+
+_Part = TypeVar("_Part")
 
 
 class TopicPartition(NamedTuple):
@@ -17,6 +20,23 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition], part: Callable[[TopicPartition], _Part]) -> dict[str, list[_Part]]:
+    """Return what `part` makes of each partition, in their order, by topic: the shape of Kafka's requests."""
+    found: dict[str, list[_Part]] = {}
+    for where in partitions:
+        found.setdefault(where.topic, []).append(part(where))
+    return found
+
+
+_MOST_DIGITS = 19
+
+
+def number_of(text: str | None) -> int | None:
+    """Read a whole number from 0 up out of a broker's setting, None if it is none that 64 bits hold."""
+    sound = text is not None and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if sound and text is not None else None
 
 
 class Isolation(enum.Enum):
@@ -39,6 +59,13 @@ class Codec(enum.IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+class LogEnd(NamedTuple):
+    """The offset after the last readable record, and the epoch of the leader that said so (None: it did not)."""
+
+    offset: int
+    leader_epoch: int | None
 
 
 class Committed(NamedTuple):

@@ -2,42 +2,80 @@
 """DataFrame functions: native operators driven by the coalesced watermark, and windows of our own."""
 
 from keyedwm.spark.aggregate import aggregate
-from keyedwm.spark.conf import recommended_conf
+from keyedwm.spark.conf import recommended_conf, session_conf
+from keyedwm.spark.events import events
+from keyedwm.spark.interpreter import use_this_python
+from keyedwm.spark.join import join
+from keyedwm.spark.join_latest import join_latest
+from keyedwm.spark.process import process
+from keyedwm.spark.progress import log_progress, source_progress
+from keyedwm.spark.reason import reason, show_reason_last
+from keyedwm.spark.savepoint import savepoint
 from keyedwm.spark.source import source
 from keyedwm.spark.start import start_in_turn
 from keyedwm.spark.watermark import with_watermark
 from keyedwm.spark.window_specs import early, session, sliding, tumbling
-from keyedwm.windows.aggregates import (
+from keyedwm.windows.aggregates.functions import (
     Aggregate,
     approx_count_distinct,
     avg,
     collect,
     count,
+    count_if,
     first,
     last,
+    linear_trend,
+    map_agg,
     max,
+    median,
     min,
+    quantile,
+    stddev,
     sum,
+    top_n,
+    variance,
 )
+from keyedwm.windows.process import Processor
 
 __all__ = [
     "Aggregate",
+    "Processor",
     "aggregate",
     "approx_count_distinct",
     "avg",
     "collect",
     "count",
+    "count_if",
     "early",
+    "events",
     "first",
+    "join",
+    "join_latest",
     "last",
+    "linear_trend",
+    "log_progress",
+    "map_agg",
     "max",
+    "median",
     "min",
+    "process",
+    "quantile",
+    "reason",
     "recommended_conf",
+    "savepoint",
     "session",
+    "session_conf",
     "sliding",
     "source",
+    "source_progress",
     "start_in_turn",
+    "stddev",
     "sum",
+    "top_n",
     "tumbling",
+    "variance",
     "with_watermark",
 ]
+
+use_this_python()
+show_reason_last()

@@ -14,25 +14,33 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
+from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
 from keyedwm.spark.conf import PARTITIONS, check_provider
-from keyedwm.spark.round import EMITTED, Placing
 from keyedwm.spark.source import Source, ship_source
 from keyedwm.spark.staged_rows import ship_rows
-from keyedwm.windows.aggregates import AggregateSpec, check_aggregate
+from keyedwm.windows.aggregates.functions import AggregateSpec, check_aggregate
 from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.plan import Early, LatePolicy, Plan, Session, Sliding
-from keyedwm.windows.shipping import TIME
+from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.shuffle import TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TAKEN = (EVENT_TIME, WATERMARK)
+# Observed metrics and the columns they add up; `timeless_rows` is the name of `null_event_time_rows` up to 0.1.
+_METRICS = {
+    "late_rows": "late_rows",
+    "null_event_time_rows": "null_event_time_rows",
+    "timeless_rows": "null_event_time_rows",
+    "frames": "frames",
+    "state_bytes": "state_bytes",
+}
 
 
 def aggregate(
     df: DataFrame | Source,
     by: str | Sequence[str] | Mapping[str, str],
-    window: Sliding | Session,
+    window: SlidingWindow | SessionWindow,
     aggs: Mapping[str, AggregateSpec],
     *,
     early: Early | None = None,
@@ -43,6 +51,8 @@ def aggregate(
     axis: str = "",
     buckets: int | None = None,
     name: str | None = None,
+    max_rows_per_batch: int | None = None,
+    continue_from: str | None = None,
 ) -> DataFrame:
     """Aggregate the event rows of `df` by key and window; a window leaves in the batch that carried its watermark.
 
@@ -50,10 +60,13 @@ def aggregate(
     is not loaded: then events become frames in the tasks that read them, and `by` and the aggregates name fields (such
     as `key::string`, `json:$.amount::double`, see docs/windows.md). by: key columns, none for all rows together; over a
     source also result column → field. aggs: result column → aggregate. late: what becomes of late rows (`drop`, `emit`,
-    `fail`). lateness: how long closed windows still take them. late_rule: `window`, `frame` or `event` (DESIGN rule
+    `fail`). lateness: how long closed windows still take them. late_rule: `window`, `frame` or `event` (rule
     11). early: see `keyedwm.spark.early`. accumulating: whether each pane holds the window's whole total or what is
     new. axis: the time axis, when several are configured. buckets: how many groups the keys are spread over, by default
     spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
+    max_rows_per_batch: about so many windows of all keys close in one batch at most, the others in the next ones; the
+    result's watermark follows what has left. By default all that a watermark closes leaves in its batch.
+    continue_from: a savepoint, whose windows are open at the start of a new checkpoint (docs/windows.md).
 
     Returns the `by` columns, `window`, one column per aggregate, `pane`, and `event_time` (the window's last
     millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.
@@ -61,7 +74,7 @@ def aggregate(
     """
     keys = _keys(by)
     _check_kinds(df, window, aggs, early)
-    _check_settings(accumulating, axis, name)
+    _check_settings(accumulating, axis, name, max_rows_per_batch, continue_from)
     _check_names((*keys, *aggs))
     asked = {
         "window": window,
@@ -76,30 +89,36 @@ def aggregate(
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")
     ids = bucket_ids(_bucket_count(spark, keys, buckets))
+    asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     if isinstance(df, Source):
         shipped, plan, key = ship_source(df, by if isinstance(by, Mapping) else keys, asked, axis, len(ids))
     elif isinstance(by, Mapping):
         raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
     else:
         shipped, plan, key = ship_rows(df, keys, asked, axis, ids)
-    return _wired(shipped, plan, Placing(name or _name(plan), tuple(ids), key))
+    return _wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
 
 
-def _wired(shipped: DataFrame, plan: Plan, placing: Placing) -> DataFrame:
+def _wired(shipped: DataFrame, plan: WindowPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
     """From what stage one shipped to the results."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from keyedwm.spark.bucket import Bucket
+    from keyedwm.spark.bucket_move import initial_state, moved
     from keyedwm.spark.unpack import Unpack, output_schema
 
     by_clock = plan.early is not None and plan.early.every_ms is not None
     output = output_schema(plan.result_schema)
+    begin = None if savepoint is None else moved(savepoint, plan, layout)
+    state = None
+    if savepoint is not None and begin is not None:
+        state = initial_state(shipped.sparkSession, savepoint, begin, layout)
     emitted = shipped.groupBy("bucket").transformWithStateInPandas(
-        Bucket(plan, placing), EMITTED, "append", "ProcessingTime" if by_clock else "None"
+        Bucket(plan, layout, begin), EMITTED, "append", "ProcessingTime" if by_clock else "None", initialState=state
     )
-    told = [F.sum(metric).alias(metric) for metric in ("late_rows", "timeless_rows", "frames", "state_bytes")]
-    return emitted.observe(placing.name, *told).mapInArrow(Unpack(output), from_arrow_schema(output))
+    metrics = [F.sum(column).alias(metric) for metric, column in _METRICS.items()]
+    return emitted.observe(layout.name, *metrics).mapInArrow(Unpack(output), from_arrow_schema(output))
 
 
 def _keys(by: object) -> tuple[str, ...]:
@@ -107,7 +126,7 @@ def _keys(by: object) -> tuple[str, ...]:
     keys = tuple(by) if isinstance(by, (Sequence, Mapping)) and not isinstance(by, str) else (by,)
     for key in (*keys, *(by.values() if isinstance(by, Mapping) else ())):
         if not isinstance(key, str):
-            raise OptionError(f"aggregate: by={key!r}: the names of columns are wanted; compute others before")
+            raise OptionError(f"aggregate: by={key!r}: the names of columns are expected; compute others before")
     return keys
 
 
@@ -116,24 +135,32 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
     from pyspark.sql import DataFrame
 
     if not isinstance(df, (DataFrame, Source)):
-        raise OptionError(f"aggregate: df={df!r}: a frame, or keyedwm.spark.source(spark), is wanted; load() a reader")
+        raise OptionError(
+            f"aggregate: df={df!r}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+        )
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
-        raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is wanted, such as {{'orders': count()}}")
-    if not isinstance(window, (Sliding, Session)):
-        raise OptionError(f"aggregate: window={window!r}: keyedwm.spark's tumbling, sliding or session is wanted")
+        raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
+    if not isinstance(window, (SlidingWindow, SessionWindow)):
+        raise OptionError(f"aggregate: window={window!r}: keyedwm.spark's tumbling, sliding or session is expected")
     for name, spec in aggs.items():
         check_aggregate(name, spec)
     if early is not None and not isinstance(early, Early):
-        raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is wanted")
+        raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is expected")
 
 
-def _check_settings(accumulating: object, axis: object, name: object) -> None:
+def _check_settings(accumulating: object, axis: object, name: object, most: object, savepoint: object) -> None:
     if not isinstance(accumulating, bool):
-        raise OptionError(f"aggregate: accumulating={accumulating!r}: True or False is wanted")
+        raise OptionError(f"aggregate: accumulating={accumulating!r}: True or False is expected")
     if not isinstance(axis, str):
-        raise OptionError(f"aggregate: axis={axis!r}: the name of a time axis is wanted, or leave it out")
+        raise OptionError(f"aggregate: axis={axis!r}: the name of a time axis is expected, or leave it out")
     if name is not None and not (isinstance(name, str) and name):
-        raise OptionError(f"aggregate: name={name!r}: a text is wanted, or leave it out")
+        raise OptionError(f"aggregate: name={name!r}: a text is expected, or leave it out")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise OptionError(f"aggregate: max_rows_per_batch={most!r}: a whole number of at least 1 is expected, or none")
+    if savepoint is not None and not isinstance(savepoint, str):
+        raise OptionError(
+            f"aggregate: continue_from={savepoint!r}: the place of a savepoint is expected, or leave it out"
+        )
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -155,6 +182,6 @@ def _bucket_count(spark: SparkSession, keys: Sequence[str], buckets: int | None)
     return whole("buckets", str(buckets if buckets is not None else spark.conf.get(PARTITIONS)))
 
 
-def _name(plan: Plan) -> str:
-    kind = "session" if isinstance(plan.window, Session) else "window"
+def _name(plan: WindowPlan) -> str:
+    kind = "session" if isinstance(plan.window, SessionWindow) else "window"
     return f"{kind}-{plan.digest()[:6]}"

@@ -1,7 +1,6 @@
-"""A bucket: one group of transformWithState, that is one Jet processor (DESIGN section 7).
+"""A bucket: one group of transformWithState, that is one Jet processor (docs/design/operators.md).
 
 Rule: state is a few blobs, the operator's own and one small note of channels, counters and the plan they belong to.
-Whatever a worker still holds from the batch before is used only if the note says that it is that very state.
 """
 
 from __future__ import annotations
@@ -13,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.spark.round import Note, Placing, Round
-from keyedwm.spark.stage_one import control_rows
-from keyedwm.windows.plan import Plan
-from keyedwm.windows.state import unpacked
-from keyedwm.worker import settle_worker
+from keyedwm.core.control_row import decode_rows
+from keyedwm.core.errors import OutOfTurnError
+from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.bucket_move import Moved, check_follows
+from keyedwm.spark.bucket_state import SparkStore, named_state, read_note, require_owner, write_state
+from keyedwm.windows.plan import WindowPlan
+from keyedwm.windows.process import ProcessPlan
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.note import NOTE
+from keyedwm.windows.state.store import StateChanges
+from keyedwm.worker import freeze_gc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,24 +30,48 @@ if TYPE_CHECKING:
 NOTE_VERSION = 2
 _log = logging.getLogger("keyedwm.aggregate")
 _NO_CLOCK = -1
+# What may differ between two plans: of windows, and of a processor.
+_MEANS = ("windows, aggregates, keys or panes", "columns, keys, or the processor's name or version")
+# Of a bucket that was moved: which snapshot of each source must come next; see `check_follows`.
+_FOLLOWS = "follows"
 
 
 class Bucket(StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
-    def __init__(self, plan: Plan, placing: Placing) -> None:
+    def __init__(self, plan: WindowPlan | ProcessPlan, layout: BucketLayout, moved: Moved | None = None) -> None:
         self._plan = plan
-        self._placing = placing
+        self._layout = layout
+        self._moved = moved
+        self._follows: dict[str, int | None] = {}
 
     def init(self, handle: Any) -> None:
         """Name the state."""
         self._handle = handle
-        self._note = handle.getValueState("note", "note string")
-        self._blobs = handle.getMapState("blobs", "name string", "blob binary")
+        self._note, self._blobs = named_state(handle)
 
     def close(self) -> None:
         """The task ends."""
-        settle_worker()
+        freeze_gc()
+
+    def handleInitialState(
+        self,
+        key: Any,
+        initialState: pd.DataFrame,  # noqa: N803  Spark's names
+        timerValues: Any,  # noqa: N803, ARG002
+    ) -> None:
+        """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
+        moved = self._moved
+        if moved is None:
+            raise OutOfTurnError(f"{self._layout.who}: state came without a savepoint")
+        held = read_note(self._note)
+        note = moved.first_note(self._layout, int(key[0])) if held is None else BucketNote.from_json(held)
+        before = None if held is None else SparkStore(self._blobs, note.blobs).get(NOTE)
+        pieces = [piece for piece in initialState.itertuples(index=False) if piece.name is not None]
+        written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: moved.note_with(before, pieces)}
+        note.blobs.update({name: len(blob) for name, blob in written.items()})
+        told = note.as_json() | self._owner() | {_FOLLOWS: dict(moved.follows)}
+        write_state(self._note, self._blobs, StateChanges(written, frozenset()), told)
 
     def handleInputRows(
         self,
@@ -51,17 +79,20 @@ class Bucket(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: N803  Spark's names
     ) -> Iterator[pd.DataFrame]:
-        """Take one micro-batch."""
+        """Run one micro-batch."""
         shipped = [row for frame in rows for row in frame.itertuples(index=False)]
         shipped.sort(key=lambda row: row.part)
-        now = self._open(key)
-        now.take(
-            control=[one for row in shipped if row.control for one in control_rows(row.control)],
+        batch = self._open(key)
+        control = [one for row in shipped if row.control for one in decode_rows(row.control)]
+        if self._follows:
+            self._follows = check_follows(self._layout.who, self._follows, control)
+        yield from batch.on_input(
+            control=control,
             partials=[unpacked(row.partials) for row in shipped if row.partials is not None],
-            timeless=sum(int(row.timeless) for row in shipped),
+            null_event_time_rows=sum(int(row.null_event_times) for row in shipped),
             now_ms=self._clock_ms(timerValues),
         )
-        yield from self._close(now, timerValues)
+        yield self._close(batch)
 
     def handleExpiredTimer(
         self,
@@ -70,78 +101,53 @@ class Bucket(StatefulProcessor):
         expiredTimerInfo: Any,  # noqa: N803, ARG002
     ) -> Iterator[pd.DataFrame]:
         """Let early panes out by the clock, in a batch that brought nothing."""
-        now = self._open(key)
-        now.clock(timerValues.getCurrentProcessingTimeInMs())
-        yield from self._close(now, timerValues)
+        batch = self._open(key)
+        yield from batch.on_timer(timerValues.getCurrentProcessingTimeInMs())
+        yield self._close(batch)
 
-    def _open(self, key: Any) -> Round:
-        """The state as the batch before left it."""
-        bucket = int(key[0])
-        if not self._note.exists():
-            return Round(self._plan, self._placing, bucket)
-        note = Note.from_json(self._checked(json.loads(self._note.get()[0])))
-        blobs = {name: bytes(self._blobs.getValue((name,))[0]) for name in note.blobs}
-        return Round(self._plan, self._placing, bucket, note, blobs)
+    def _open(self, key: Any) -> BucketBatch:
+        """Open the state as the batch before left it; nothing but the note is read yet."""
+        held = read_note(self._note)
+        self._follows = {} if held is None else held.get(_FOLLOWS, {})
+        if held is not None:
+            means = _MEANS[isinstance(self._plan, ProcessPlan)]
+            require_owner(self._layout.kind, held, self._owner(), means)
+        note = BucketNote() if held is None else BucketNote.from_json(held)
+        return BucketBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
 
-    def _close(self, now: Round, timers: Any) -> Iterator[pd.DataFrame]:
-        """Write the state and give out the results."""
-        changed, removed = now.changed()
-        for name in removed:
-            self._blobs.removeKey((name,))
-        for name, blob in changed.items():
-            self._blobs.updateValue((name,), (blob,))
-        if self._plan.early is not None and self._plan.early.every_ms is not None:
-            self._wake_at(now, timers.getCurrentProcessingTimeInMs() + self._plan.early.every_ms)
-        self._note.update((json.dumps(now.note.as_json() | self._owner(), sort_keys=True),))
-        if now.late_rows:
-            told = {"aggregate": self._placing.name, "late_rows": now.late_rows, "watermark_ms": now.watermark_ms}
-            _log.warning("rows came too late for every window: %s", json.dumps(told))
-        yield from now.leaving()
+    def _close(self, batch: BucketBatch) -> pd.DataFrame:
+        """Write what changed in the state; return the batch's last row."""
+        changes = batch.drain()
+        self._set_timer(batch)
+        told = batch.note.as_json() | self._owner() | ({_FOLLOWS: self._follows} if self._follows else {})
+        write_state(self._note, self._blobs, changes, told)
+        if batch.late_rows:
+            late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}
+            told = {self._layout.kind: self._layout.name} | late
+            _log.warning("rows were late for every window: %s", json.dumps(told))
+        return batch.last_row()
 
-    def _wake_at(self, now: Round, at_ms: int) -> None:
-        """One timer for each bucket, moved on by every batch: it fires only in a batch that brings nothing."""
-        if now.note.timer_ms is not None:
-            self._handle.deleteTimer(now.note.timer_ms)
-        now.note.timer_ms = at_ms
-        self._handle.registerTimer(at_ms)
+    def _set_timer(self, batch: BucketBatch) -> None:
+        """Keep one timer for each bucket, at the time the operator asks for."""
+        note = batch.note
+        if batch.next_timer_ms == note.timer_ms:
+            return
+        if note.timer_ms is not None:
+            self._handle.deleteTimer(note.timer_ms)
+        note.timer_ms = batch.next_timer_ms
+        if note.timer_ms is not None:
+            self._handle.registerTimer(note.timer_ms)
 
     def _owner(self) -> dict[str, Any]:
         """Whose state it is; another's is refused."""
         return {
             "version": NOTE_VERSION,
-            "buckets": len(self._placing.ids),
+            "buckets": len(self._layout.ids),
             "plan": self._plan.digest(),
-            "axis": self._placing.key,
-            "name": self._placing.name,
+            "told": self._plan.told(),
+            "axis": self._layout.key,
+            "name": self._layout.name,
         }
-
-    def _checked(self, note: dict[str, Any]) -> dict[str, Any]:
-        name = self._placing.name
-        if note["version"] != NOTE_VERSION:
-            raise FormatError(
-                f"aggregate {name}: its state has version {note['version']}, this keyedwm reads version {NOTE_VERSION}"
-            )
-        if note["buckets"] != len(self._placing.ids):
-            raise OptionError(
-                f"aggregate {name}: the checkpoint has {note['buckets']} buckets and this plan "
-                f"{len(self._placing.ids)}; their number is fixed in a checkpoint: give buckets={note['buckets']}"
-            )
-        if note["plan"] != self._plan.digest():
-            raise OptionError(
-                f"aggregate {name}: the checkpoint holds the state of another plan (windows, aggregates, keys or panes "
-                f"differ): go back to that plan, or start from a new checkpoint"
-            )
-        if note["axis"] != self._placing.key:
-            raise OptionError(
-                f"aggregate {name}: the checkpoint follows the time axis with key {note['axis']}, this plan the one "
-                f"with key {self._placing.key}: go back to that axis, or start from a new checkpoint"
-            )
-        if note["name"] != name:  # whoever follows its channels would wait for those of the old name
-            raise OptionError(
-                f"aggregate {name}: the checkpoint calls it {note['name']}, and so its channels: give "
-                f"name={note['name']!r}"
-            )
-        return note
 
     def _clock_ms(self, timers: Any) -> int | None:
         now_ms = timers.getCurrentProcessingTimeInMs()

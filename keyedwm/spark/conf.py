@@ -21,18 +21,33 @@ def recommended_conf(cores: int = 4) -> Mapping[str, str]:
     """Return the settings for a session that runs keyedwm; give them to the builder before the query starts.
 
     cores: how many tasks run at once. The state store provider is required by Spark's transformWithState; the others
-    save time: one bucket a core, small state commits, Arrow batches large enough to be worth a call. The last one
+    save time: one bucket a core, small state commits, no reading of what is overwritten to count the rows of the
+    state, Arrow batches large enough to be worth a call. The last one
     switches off a limit in bytes for which Spark measures the whole batch after every row it hands to Python, a third
     of what our sink costs the JVM; rows of a megabyte want the limit back, or a lower maxRecordsPerBatch.
     """
     if cores < 1:
-        raise OptionError(f"recommended_conf(cores={cores}): a whole number of at least 1 is wanted")
+        raise OptionError(f"recommended_conf(cores={cores}): a whole number of at least 1 is expected")
     return {
         PROVIDER: ROCKSDB,
         PARTITIONS: str(cores),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(_NO_LIMIT),
+    }
+
+
+def session_conf(cores: int = 4) -> Mapping[str, str]:
+    """Return the settings of `recommended_conf` and those that only the session's builder or spark-submit can set.
+
+    These save time when queries start: Python workers are forked from a process that has loaded what they need, and
+    talk to the JVM through sockets of the file system.
+    """
+    return {
+        **recommended_conf(cores),
+        "spark.python.daemon.module": "keyedwm.daemon",
+        "spark.python.unix.domain.socket.enabled": "true",
     }
 
 

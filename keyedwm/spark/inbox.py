@@ -1,7 +1,7 @@
-"""What the control rows of one micro-batch tell a bucket: the channels' changes, and the one watermark they add up to.
+"""The channels of a bucket, and the one watermark that their control rows add up to, micro-batch by micro-batch.
 
-Rule: values in, values out; the order in which rows arrived means nothing. Every batch carries the barriers of all the
-channels of its source, so they also tell which channels there are (DESIGN sections 4 and 12).
+Rule: values in, values out; the order of arrival of rows does not matter. Every batch carries the barriers of all the
+channels of its source, so they also say which channels there are (docs/design/rows.md).
 """
 
 from __future__ import annotations
@@ -10,47 +10,53 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from keyedwm.core.barriers import BarrierCut, collect_cuts, delivered_twice, first_incomplete
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
-from keyedwm.core.coalescer import Added, Advanced, Change, Coalescer, Output, Removed, WentIdle, Woken
-from keyedwm.core.errors import InputError, RegressionError
-from keyedwm.core.rows import ORDER, Kind
-from keyedwm.core.watermark import Watermark
+from keyedwm.core.coalescer import (
+    Change,
+    ChannelAdded,
+    ChannelRemoved,
+    ChannelReset,
+    ChannelWentIdle,
+    ChannelWoken,
+    Coalescer,
+    Output,
+    WatermarkAdvanced,
+)
+from keyedwm.core.control_row import ControlRow
+from keyedwm.core.errors import FormatError, InputError, RegressionError
+from keyedwm.core.parsing import whole_number_or_none
+from keyedwm.core.rows import ORDER, ControlKind
+from keyedwm.core.watermark import Status, Watermark
 
 _SHOWN = 5
+_SHOWN_CHARS = 200
+_LOAD_ONCE = "if two reads of one topic were united, load it once and unite frames of that"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Control:
-    """One control row as it travels to the buckets; fields that do not apply are None."""
+class BatchWatermarks:
+    """The watermarks of a batch: `batch_watermark_ms` decides which of its rows are late, the rest holds after them."""
 
-    kind: Kind
-    key: int | None = None
-    watermark_ms: int | None = None
-    channel: str | None = None
-    snapshot: int | None = None
-    channels: int | None = None
-    offset: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
-    """What a batch told. `promised_ms`: the watermark its rows are judged by; the rest is true once they are taken."""
-
-    promised_ms: int | None
+    batch_watermark_ms: int | None
     watermark_ms: int | None
     went_idle: bool
     woke: bool
 
 
 class Inbox:
-    """The channels of one bucket on one time axis, and the watermark they add up to."""
+    """The channels of one bucket on one time axis, and the watermark that they add up to."""
 
     def __init__(self, owner: str, key: int) -> None:
         self._owner = owner
         self._key = key
         self._coalescer = Coalescer()
-        # Channel → the name of its source: a source's channels come and go together, told by its barriers.
+        # Channel → its source; of rows that name none (version 1), its group: the channels of a source, or of several
+        # sources with as many channels each. Group → how many sources it has, where that is not one.
         self._source: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        # Source → the watermark that its planner coalesced, which can be above its slowest channel (rule 6).
+        self._planned: dict[str, int] = {}
         self._watermark_ms: int | None = None
 
     @property
@@ -63,22 +69,23 @@ class Inbox:
         """Whether all channels were idle at the end of the last batch."""
         return self._coalescer.snapshot().common.idle_spell
 
-    def take(self, rows: Iterable[Control]) -> Told:
+    def take(self, rows: Iterable[ControlRow]) -> BatchWatermarks:
         """Take all control rows of a batch. Raises InputError if its barriers are not whole.
 
-        A frame united with itself brings every row twice, which tells nothing new.
+        A frame united with itself brings every row twice; the second one has no effect.
         """
         rows = sorted(dict.fromkeys(rows), key=_turn)
         was_idle = self.idle
         changes = self._membership(rows)
-        self._rise(self._promise(rows))
-        promised_ms = self._watermark_ms
+        self._rise(self._planned_watermark(rows))
+        batch_watermark_ms = self._watermark_ms
         changes += [change for row in rows if (change := self._change(row)) is not None]
         for output in self._stepped(changes):
             if isinstance(output, Watermark) and output.key == self._key:
                 self._rise(output.time_ms)
-        return Told(
-            promised_ms=promised_ms,
+        self._rise(self._united_watermark())
+        return BatchWatermarks(
+            batch_watermark_ms=batch_watermark_ms,
             watermark_ms=self._watermark_ms,
             went_idle=self.idle and not was_idle,
             woke=was_idle and not self.idle,
@@ -88,58 +95,110 @@ class Inbox:
         try:
             return self._coalescer.step(changes, 0)
         except RegressionError as error:
-            raise InputError(
-                f"{self._owner}: {error.message}: if two reads of one topic were united, load it once and unite "
-                f"frames of that"
-            ) from error
+            raise InputError(f"{self._owner}: {error.message}: {_LOAD_ONCE}") from error
 
-    def _membership(self, rows: Iterable[Control]) -> list[Change]:
-        """Which channels came and which left, by the barriers."""
+    def _membership(self, rows: Iterable[ControlRow]) -> list[Change]:
+        """Return which channels were added and removed, as the barriers say."""
         changes: list[Change] = []
-        cuts = _cuts(rows)
+        cuts = collect_cuts(rows)
         if not cuts:
             raise InputError(
                 f"{self._owner}: a batch came without barrier rows, which tell the channels: the source has "
-                f"barriers=false, or rows where control is not null were filtered before the aggregate; keep them, "
+                f"barriers=false, or rows where control is not null were filtered before this operator; keep them, "
                 f'for example with .where("control IS NOT NULL OR (...)")'
             )
-        for (snapshot, count), arrived in sorted(cuts.items()):
-            if len(arrived) % count:
-                raise InputError(
-                    f"{self._owner}: {len(arrived) % count} of {count} barrier rows of snapshot {snapshot} arrived "
-                    f"({', '.join(sorted(arrived)[:_SHOWN])}): rows where control is not null were filtered before "
-                    f'the aggregate; keep them, for example with .where("control IS NOT NULL OR (...)")'
-                )
-            known = {self._source[channel] for channel in arrived if channel in self._source}
-            if len(arrived) == count:
-                # The whole of one source: what it had before and has no more is gone.
-                source = min(known, default=min(arrived))
-                gone = sorted(c for c, of in self._source.items() if of in known and c not in arrived)
-                changes += [Removed(channel) for channel in gone]
-                for channel in gone:
-                    del self._source[channel]
-                new = dict.fromkeys(sorted(arrived), source)
-            else:
-                new = {channel: channel for channel in sorted(arrived) if channel not in self._source}
-            changes += [Added(channel) for channel in new if channel not in self._source]
-            self._source.update(new)
+        incomplete = first_incomplete(cuts)
+        if incomplete is not None:
+            raise InputError(
+                f"{self._owner}: {incomplete.delivered} of {incomplete.expected} barrier rows of snapshot "
+                f"{incomplete.snapshot} arrived ({', '.join(incomplete.arrived[:_SHOWN])}): rows where control is not "
+                f"null were filtered before this operator; keep them, for example with "
+                f'.where("control IS NOT NULL OR (...)")'
+            )
+        twice = delivered_twice(cuts)
+        if twice is not None:
+            raise InputError(f"{self._owner}: channel {twice} comes from two sources: {_LOAD_ONCE}")
+        for cut in cuts:
+            changes += self._follow(cut)
         return changes
 
-    def _promise(self, rows: Iterable[Control]) -> int | None:
-        """What the driver coalesced when it planned the batch; of two sources neither speaks for both."""
-        if len(set(self._source.values())) > 1:
-            return None
-        promises = (row.watermark_ms for row in rows if row.channel is None and row.key == self._key)
-        return max((ms for ms in promises if ms is not None), default=None)
+    def _follow(self, cut: BarrierCut) -> list[Change]:
+        """Apply what a cut says of channels: those of its source that it lacks are gone.
 
-    def _change(self, row: Control) -> Change | None:
-        if row.channel is None or row.kind is Kind.BARRIER:
+        A cut that names no source may be that of several with as many channels each. Of such a group of sources it may
+        be some: they are a group of their own from then on. When all sources of a group have delivered, what none of
+        them has delivered is gone. The cut of a source without channels has none: all that it had are gone.
+        """
+        if not cut.expected:
+            return self._without([channel for channel, group in self._source.items() if group == cut.source])
+        count = len(cut.arrived) // cut.expected
+        groups = {self._source[channel] for channel in cut.arrived if channel in self._source}
+        if cut.source is not None and cut.source in self._source.values():
+            groups.add(cut.source)
+        name = cut.source or min(groups, default=cut.arrived[0])
+        gone: list[str] = []
+        largest = max((self._counts.get(group, 1) for group in groups), default=0)
+        if largest > count:
+            for group in groups:
+                self._counts[group] = max(1, self._counts.get(group, 1) - count)
+            name = cut.source or f"{cut.arrived[0]} since {cut.snapshot}"
+        else:
+            arrived = set(cut.arrived)
+            gone = [c for c, group in self._source.items() if group in groups and c not in arrived]
+        changes = self._without(gone)
+        new = [channel for channel in cut.arrived if channel not in self._source]
+        self._source.update(dict.fromkeys(cut.arrived, name))
+        self._counts[name] = count
+        used = set(self._source.values())
+        self._counts = {group: sources for group, sources in self._counts.items() if group in used and sources > 1}
+        return [*changes, *map(ChannelAdded, new)]
+
+    def _without(self, gone: Sequence[str]) -> list[Change]:
+        for channel in gone:
+            del self._source[channel]
+        return [ChannelRemoved(channel) for channel in sorted(gone)]
+
+    def _planned_watermark(self, rows: Sequence[ControlRow]) -> int | None:
+        """Return what the driver coalesced when it planned the batch; of several sources none covers the others."""
+        told = [row for row in rows if row.channel is None]
+        # What a source flushes when all of its channels are idle (rule 4) is no promise for when they wake up.
+        flushed = {row.source for row in told if row.kind is ControlKind.IDLE}
+        planned = [(row.source, row.watermark_ms) for row in told if row.key == self._key]
+        for source, ms in planned:
+            if source is not None and ms is not None and source not in flushed:
+                self._planned[source] = max(ms, self._planned.get(source, ms))
+        if self._is_united:
             return None
-        if row.kind is Kind.IDLE:
-            return WentIdle(row.channel)
-        if row.kind is Kind.WATERMARK and row.key == self._key and row.watermark_ms is not None:
-            return Advanced(row.channel, self._key, row.watermark_ms)
-        return Woken(row.channel)  # an active row, or the watermark of another time axis
+        # A source whose last channel is gone flushes as well, and that is no promise of the one that goes on.
+        there = {None, *self._source.values()} if self._source else {source for source, _ in planned}
+        return max((ms for source, ms in planned if ms is not None and source in there), default=None)
+
+    @property
+    def _is_united(self) -> bool:
+        return len(set(self._source.values())) > 1 or bool(self._counts)
+
+    def _united_watermark(self) -> int | None:
+        """The minimum over the active channels of several sources, each as high at least as its planner coalesced."""
+        if not self._is_united or not self._planned:
+            return None
+        held = [
+            (watermarks.get(self._key), self._planned.get(self._source.get(channel, "")))
+            for channel, (status, watermarks) in self._coalescer.snapshot().channels.items()
+            if status is Status.ACTIVE
+        ]
+        promised = [max((ms for ms in both if ms is not None), default=None) for both in held]
+        return None if None in promised else min((ms for ms in promised if ms is not None), default=None)
+
+    def _change(self, row: ControlRow) -> Change | None:
+        if row.channel is None or row.kind is ControlKind.BARRIER:
+            return None
+        if row.kind is ControlKind.IDLE:
+            return ChannelWentIdle(row.channel)
+        if row.kind is ControlKind.RESET:
+            return ChannelReset(row.channel)
+        if row.kind is ControlKind.WATERMARK and row.key == self._key and row.watermark_ms is not None:
+            return WatermarkAdvanced(row.channel, self._key, row.watermark_ms)
+        return ChannelWoken(row.channel)  # an active row, or the watermark of another time axis
 
     def _rise(self, watermark_ms: int | None) -> None:
         if watermark_ms is not None and (self._watermark_ms is None or watermark_ms > self._watermark_ms):
@@ -150,34 +209,35 @@ class Inbox:
         return {
             "channels": b64encode(encode_channels(self._coalescer.snapshot())).decode(),
             "sources": dict(sorted(self._source.items())),
+            "counts": dict(sorted(self._counts.items())),
+            "planned": dict(sorted(self._planned.items())),
             "watermark": self._watermark_ms,
         }
 
     @classmethod
     def restore(cls, owner: str, key: int, state: Mapping) -> Inbox:
-        """Go on from a snapshot."""
+        """Go on from a snapshot. Raises FormatError for one that `snapshot` never gives."""
         it = cls(owner, key)
-        it._coalescer = Coalescer.restore(decode_channels(b64decode(state["channels"])))
-        it._source = dict(state["sources"])
-        it._watermark_ms = state["watermark"]
+        try:
+            it._coalescer = Coalescer.restore(decode_channels(b64decode(state["channels"], validate=True)))
+            it._source = dict(state["sources"])
+            it._counts = dict(state.get("counts", {}))  # 0.2.0 has none of these two
+            it._planned = dict(state.get("planned", {}))
+            it._watermark_ms = whole_number_or_none(state["watermark"], "its watermark")
+        except (ValueError, TypeError, KeyError, AttributeError, InputError) as error:
+            why = (error.message if isinstance(error, InputError) else repr(error))[:_SHOWN_CHARS]
+            raise FormatError(f"{owner}: the saved state of its channels is damaged: {why}") from error
         return it
 
 
-def barriers_of(rows: Iterable[Control]) -> int | None:
+def barriers_of(rows: Iterable[ControlRow]) -> int | None:
     """Return the highest snapshot id among the barriers, None without one."""
-    return max((row.snapshot for row in rows if row.kind is Kind.BARRIER and row.snapshot is not None), default=None)
+    return max(
+        (row.snapshot for row in rows if row.kind is ControlKind.BARRIER and row.snapshot is not None), default=None
+    )
 
 
-def _cuts(rows: Iterable[Control]) -> dict[tuple[int, int], set[str]]:
-    """Each cut's channels. Two sources in one query make two cuts, or one that a multiple of the channels delivers."""
-    cuts: dict[tuple[int, int], set[str]] = {}
-    for row in rows:
-        if row.kind is Kind.BARRIER and row.channel is not None and row.snapshot is not None and row.channels:
-            cuts.setdefault((row.snapshot, row.channels), set()).add(row.channel)
-    return cuts
-
-
-def _turn(row: Control) -> tuple:
-    """The order inside a channel (DESIGN section 12); rows of one place rise by their watermark."""
+def _turn(row: ControlRow) -> tuple:
+    """The order inside a channel (docs/design/rows.md); rows of one place rise by their watermark."""
     offset = -1 if row.offset is None else row.offset
     return (row.channel or "", offset, ORDER[row.kind], row.key or 0, row.watermark_ms or 0)

@@ -10,8 +10,8 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.field import Field
 from keyedwm.plugin import FORMAT
-from keyedwm.windows.aggregates import Aggregate
-from keyedwm.windows.plan import Plan
+from keyedwm.windows.aggregates.functions import Aggregate, is_simple
+from keyedwm.windows.plan import WindowPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,7 @@ class Source:
     def option(self, key: str, value: _Value) -> Source:
         """Set an option of the source, as DataStreamReader does: names are case-insensitive, the last one counts."""
         if not isinstance(value, (bool, float, int, str)):
-            raise OptionError(f"option {key}: a text, number or boolean is wanted, not {type(value).__name__}")
+            raise OptionError(f"option {key}: a text, number or boolean is expected, not {type(value).__name__}")
         others = {name: text for name, text in self.given.items() if name.lower() != key.lower()}
         return Source(self.spark, others | {key: str(value).lower() if isinstance(value, bool) else str(value)})
 
@@ -55,14 +55,16 @@ def source(spark: SparkSession) -> Source:
 
 def ship_source(
     read: Source, by: Mapping[str, str] | Sequence[str], asked: Mapping[str, Any], axis: str, buckets: int
-) -> tuple[DataFrame, Plan, int]:
+) -> tuple[DataFrame, WindowPlan, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
-    from pyspark_wm_source.options import SourceOptions
-    from pyspark_wm_source.staging import HIDDEN_ORDER, plan_schema, read_fields, stage_options
+    from pyspark_wm_source.options.source_options import SourceOptions
+    from pyspark_wm_source.options.stage import HIDDEN_ORDER, StageSpec, plan_schema, read_fields
 
     for name, spec in asked["aggregates"]:
         if isinstance(spec, Aggregate):
             raise OptionError(f"aggregate: {name!r} is an Aggregate of your own, it runs over rows: load() the source")
+        if not is_simple(spec):
+            raise OptionError(f"aggregate: {name!r} is {spec.describe()}, which runs over rows: load() the source")
     options = SourceOptions.parse(read.given)
     if axis not in options.axes:
         axes = ", ".join(filter(None, options.axes))
@@ -71,8 +73,19 @@ def ship_source(
     columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
     fields = by if isinstance(by, Mapping) else {_name_of(text, columns.names): text for text in by}
     readers = read_fields(fields, [spec for _, spec in asked["aggregates"]], columns)
-    plan = Plan(schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, **asked).trimmed()
-    staged = read.options(**stage_options(plan, fields, axis, buckets))
+    read_from = (*(f"{name} {readers[name].field}" for name in fields), f"event time {options.axes[axis].where}")
+    plan = WindowPlan(
+        schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, read_from=read_from, **asked
+    ).trimmed()
+    spec = StageSpec(
+        window=plan.window,
+        late_rule=plan.late_rule,
+        by=fields,
+        aggregates=dict(plan.aggregates),
+        axis=axis,
+        buckets=buckets,
+    )
+    staged = read.options(**spec.as_options())
     SourceOptions.parse(staged.given).for_stream()  # here, where a refusal is one sentence
     return staged.load(), plan, options.axes[axis].config.key
 

@@ -1,6 +1,6 @@
 """Stage one behind the source: a frame of in-band rows becomes what `stage_one` ships.
 
-Rule: only what is needed crosses into Python: the columns in use, event time as ms, the control row as text.
+Rule: only what is needed crosses into Python: the columns in use, event time as ms, the control row as its text.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.arrow.schema import CONTROL_TYPE, axis_column
+from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
-from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, EVENT_TIME, WATERMARK
+from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.windows.plan import Plan
-from keyedwm.windows.shipping import ORDER, SHIPPED, TIME
+from keyedwm.windows.plan import WindowPlan
+from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,83 +23,89 @@ if TYPE_CHECKING:
 
 def ship_rows(
     df: DataFrame, keys: Sequence[str], asked: Mapping[str, Any], axis: str, ids: Sequence[int]
-) -> tuple[DataFrame, Plan, int]:
+) -> tuple[DataFrame, WindowPlan, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    _check_rows(df, axis)
-    used = list(dict.fromkeys([*keys, *(spec.column for _, spec in asked["aggregates"] if spec.column is not None)]))
-    _check_columns(df, used)
-    timed = _timed(df, axis)
+    check_rows(df, axis)
+    used = list(dict.fromkeys([*keys, *(name for _, spec in asked["aggregates"] for name in spec.inputs(df.columns))]))
+    check_columns(df, used)
+    timed = timed_rows(df, axis)
     order = ORDER if set(ORDER) <= set(df.columns) else ()
-    schema = _arrow_schema(_columns(timed, [*used, *order, TIME]))
-    plan = Plan(schema=schema, by=tuple(keys), order=order, **asked).trimmed()
-    rows = _columns(timed, [*plan.columns, CONTROL_TEXT])
+    schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
+    plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **asked).trimmed()
+    rows = columns_of(timed, [*plan.columns, CONTROL_TEXT])
     rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
-    return rows.mapInArrow(StageOne(plan, tuple(ids)), from_arrow_schema(SHIPPED)), plan, _key(df, axis)
+    return rows.mapInArrow(StageOne(plan, tuple(ids)), from_arrow_schema(SHIPPED)), plan, axis_key(df, axis)
 
 
-def _timed(df: DataFrame, axis: str) -> DataFrame:
+def timed_rows(df: DataFrame, axis: str) -> DataFrame:
     """The rows with their event time in ms and their control row as text: only what is needed crosses into Python."""
     from pyspark.sql import functions as F
 
     time = F.unix_millis(F.col(axis_column(EVENT_TIME, axis)))
-    return df.withColumns({TIME: time, CONTROL_TEXT: _control_text(df)})
+    return df.withColumns({TIME: time, CONTROL_TEXT: control_text(df)})
 
 
-def _columns(df: DataFrame, names: Sequence[str]) -> DataFrame:
+def columns_of(df: DataFrame, names: Sequence[str]) -> DataFrame:
     """These columns, each once; a dot or a backtick in a name is that."""
     return df.select(*(f"`{name.replace('`', '``')}`" for name in dict.fromkeys(names)))
 
 
-def _control_text(df: DataFrame) -> Column:
+def control_text(df: DataFrame) -> Column:
+    """The text of a control row, as `keyedwm.core.control_row` reads it; null for an event row."""
     from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_type
 
     control = F.col(CONTROL)
-    fields = [control[name].alias(name) for name in CONTROL_FIELDS if name != "watermark"]
+    there = CONTROL_FIELDS if df.schema[CONTROL].dataType == from_arrow_type(CONTROL_TYPE) else CONTROL_FIELDS_1
+    fields = [control[name].alias(name) for name in there if name != "watermark"]
     fields.append(F.unix_millis(control["watermark"]).alias("watermark_ms"))
     if "offset" in df.columns and df.schema["offset"].dataType.typeName() == "long":
         fields.append(F.col("offset"))
     return F.when(control.isNotNull(), F.to_json(F.struct(*fields)))
 
 
-def _check_rows(df: DataFrame, axis: str) -> None:
+def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate") -> None:
+    """Refuse a frame without control rows and times, in one sentence."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not df.isStreaming:
         raise InputError(
-            "aggregate: the frame is a batch read, which has no watermarks to close windows: read it with "
+            f"{asked_by}: the frame is a batch read, which has no watermarks to close windows: read it with "
             "spark.readStream (and trigger(availableNow=True)), or take Spark's own groupBy"
         )
-    if CONTROL not in df.columns or df.schema[CONTROL].dataType != from_arrow_type(CONTROL_TYPE):
+    known = [from_arrow_type(kind) for kind in (CONTROL_TYPE, CONTROL_TYPE_1)]
+    if CONTROL not in df.columns or df.schema[CONTROL].dataType not in known:
         raise InputError(
-            f"aggregate: the frame has no control rows (columns {', '.join(df.columns)}): it must be rows of the "
+            f"{asked_by}: the frame has no control rows (columns {', '.join(df.columns)}): it must be rows of the "
             f"keyedwm source, read as a stream with emitControl=true and the column {CONTROL!r} kept"
         )
     for column in (axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)):
         if column not in df.columns:
             axes = [c.removeprefix(f"{WATERMARK}_") for c in df.columns if c.startswith(f"{WATERMARK}_")]
             hint = f"axis must be one of {', '.join(axes)}" if axes else "keep it when columns are chosen"
-            raise InputError(f"aggregate: the frame has no column {column!r}; {hint}")
+            raise InputError(f"{asked_by}: the frame has no column {column!r}; {hint}")
     found = df.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
     if found != "timestamp":
         raise InputError(
-            f"aggregate: the column {axis_column(EVENT_TIME, axis)!r} is of type {found}, it must be a timestamp, as "
+            f"{asked_by}: the column {axis_column(EVENT_TIME, axis)!r} is of type {found}, it must be a timestamp, as "
             f"the source has it"
         )
 
 
-def _check_columns(df: DataFrame, used: Sequence[str]) -> None:
+def check_columns(df: DataFrame, used: Sequence[str], asked_by: str = "aggregate") -> None:
+    """Refuse columns that the frame does not have."""
     for column in used:
         if column not in df.columns:
             hint = nearest(column, df.columns)
             raise OptionError(
-                f"aggregate: the frame has no column {column!r}; "
+                f"{asked_by}: the frame has no column {column!r}; "
                 + (f"did you mean {hint!r}?" if hint else f"it has {', '.join(df.columns)}")
             )
 
 
-def _key(df: DataFrame, axis: str) -> int:
+def axis_key(df: DataFrame, axis: str) -> int:
     """The watermark key of the axis, which the source writes into the metadata of the axis's watermark column."""
     column = axis_column(WATERMARK, axis)
     metadata = df.schema[column].metadata
@@ -111,7 +117,8 @@ def _key(df: DataFrame, axis: str) -> int:
     return metadata.get(AXIS_KEY, 0)
 
 
-def _arrow_schema(df: DataFrame) -> pa.Schema:
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """Return the columns in Arrow, timestamps in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(df.schema, timezone="UTC")

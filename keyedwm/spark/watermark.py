@@ -1,4 +1,4 @@
-"""Spark's own stateful operators, driven by the coalesced watermark (DESIGN section 6).
+"""Spark's own stateful operators, driven by the coalesced watermark (docs/design/operators.md#sparks-operators).
 
 Rule: Spark's watermark becomes `watermark - 1 ms` with no delay: Spark drops event time <= its watermark, ours keeps an
 event at W. No filter may sink below the node that tracks it, or the watermark would stick with the filtered rows.
@@ -14,6 +14,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 
 _DRIVING = "_keyedwm_watermark"
+_OF_AXIS = f"{WATERMARK}_"
 
 
 def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
@@ -25,6 +26,10 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
     Raises InputError if `df` lacks the source's columns.
     """
     event_time, watermark = axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)
+    known = [name.removeprefix(_OF_AXIS) for name in df.columns if name.startswith(_OF_AXIS)]
+    if axis and axis not in known and (known or WATERMARK in df.columns):
+        has = ", ".join(known) or "a single one without a name: leave the axis out"
+        raise InputError(f"with_watermark: the source has no time axis {axis!r}; it has {has}")
     for column in (event_time, watermark):
         if column not in df.columns:
             raise InputError(

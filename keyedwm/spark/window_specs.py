@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from keyedwm.core.options import choice, duration_ms, whole
-from keyedwm.core.sessions import Touching
-from keyedwm.windows.plan import Early, Session, Sliding
+from keyedwm.core.touching import Touching
+from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
 
 
-def tumbling(size: str, offset: str = "0 seconds") -> Sliding:
+def tumbling(size: str, offset: str = "0 seconds") -> SlidingWindow:
     """Windows `[start, start + size)` that meet end to end; `offset` moves them from the epoch.
 
     Raises OptionError unless 0 <= offset < size.
@@ -15,20 +15,20 @@ def tumbling(size: str, offset: str = "0 seconds") -> Sliding:
     return sliding(size, size, offset)
 
 
-def sliding(size: str, slide: str, offset: str = "0 seconds") -> Sliding:
+def sliding(size: str, slide: str, offset: str = "0 seconds") -> SlidingWindow:
     """Windows of `size`, one every `slide` (hopping windows).
 
     Raises OptionError unless the slide divides the size and 0 <= offset < slide.
     """
-    return Sliding(duration_ms("size", size), duration_ms("slide", slide), duration_ms("offset", offset))
+    return SlidingWindow(duration_ms("size", size), duration_ms("slide", slide), duration_ms("offset", offset))
 
 
-def session(gap: str, touching: str = "merge") -> Session:
-    """Rows of a key less than `gap` apart; exactly `gap` apart they merge, or stay `separate` (DESIGN rule 11).
+def session(gap: str, touching: str = "merge") -> SessionWindow:
+    """Rows of a key less than `gap` apart; exactly `gap` apart they merge, or stay `separate` (rule 11).
 
     Raises OptionError unless the gap is above 0 and `touching` is merge or separate.
     """
-    return Session(duration_ms("gap", gap), choice("touching", touching, Touching))
+    return SessionWindow(duration_ms("gap", gap), choice("touching", touching, Touching))
 
 
 def early(rows: int | None = None, every: str | None = None) -> Early:

@@ -1,1 +1,9 @@
-"""Real brokers, manual clocks and seeded simulation for tests and the demo; nothing shipped imports it."""
+"""Real Kafka brokers for tests, the demo and `keyedwm broker`: started, reached through a faulty proxy, stopped; and
+`check_policy`, the laws of a watermark policy as a test.
+
+Only `keyedwm.cli` imports this package among the shipped code.
+"""
+
+from keyedwm.testing.policies import check_policy
+
+__all__ = ["check_policy"]

@@ -1,6 +1,6 @@
 """A real Kafka for tests, the demo and `keyedwm broker`.
 
-Rule: the first of three ways that this machine offers (DESIGN section 10): the cluster named by KEYEDWM_BOOTSTRAP, a
+Rule: the first of three ways (docs/design/dependencies.md): the cluster named by KEYEDWM_BOOTSTRAP, a
 container where Docker answers, else a process on the local Java. Never a mock. What was started here is stopped here.
 """
 
@@ -19,6 +19,7 @@ from keyedwm.testing.local import local_broker
 
 VARIABLE = "KEYEDWM_BOOTSTRAP"
 ANSWER_LIMIT_S = 10.0
+_LAST_PORT = 65_535
 Way = Literal["given", "container", "local"]
 WAYS: tuple[str, ...] = get_args(Way)
 
@@ -61,6 +62,8 @@ def broker(
 
     Raises OptionError if the way is not to be had here, UnavailableError if the broker does not come up.
     """
+    if port is not None and not 0 < port <= _LAST_PORT:
+        raise OptionError(f"port {port} is wrong: a whole number from 1 to {_LAST_PORT} is expected")
     way = way or choose_way()
     if way == "given":
         yield _given(port, extra)

@@ -6,6 +6,7 @@ Rule: the container has a name before it exists, so its guard stands before it s
 from __future__ import annotations
 
 import gc
+import socket
 import sys
 import uuid
 import warnings
@@ -56,7 +57,7 @@ def _ask_docker() -> str | None:
         from docker.errors import DockerException, ImageNotFound
         from testcontainers.core.docker_client import DockerClient
     except ImportError:
-        return "testcontainers is not installed"
+        return "testcontainers is not installed (pip install testcontainers)"
     try:
         with closing(DockerClient().client) as client:
             client.ping()
@@ -85,7 +86,7 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
     # Clients are told this address, so it must be known before the container starts. By number: a published port need
     # not be there on ::1. TESTCONTAINERS_HOST_OVERRIDE names another one.
     host = container.get_docker_client().host().replace("localhost", LOOPBACK)
-    container.ports[str(port)] = (host, port) if host == LOOPBACK else port
+    container.ports[str(port)] = (published_on(host), port)
     for variable, value in container_variables(host, port, extra or {}).items():
         container.with_env(variable, value)
     container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(int(START_LIMIT_S)))
@@ -99,6 +100,14 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
             yield ContainerBroker(f"{host}:{port}", name)
         finally:
             container.stop()
+
+
+def published_on(host: str) -> str:
+    """The one address of the Docker host that the port is published on, never all: this Kafka asks for no login."""
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise UnavailableError(f"the name of the Docker host {host} does not resolve: {error}") from error
 
 
 def _log(container: DockerContainer) -> str:

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.testing.jar_hashes import HASHES
 from keyedwm.testing.java import complaint, find_java
 
 QUIET_S = 2.0
@@ -71,7 +72,18 @@ def _fill(home: Path, name: str, coordinates: Sequence[str], *, transitive: bool
         _run_ivy(work, name)
         if not any((work / "jars").glob("*.jar")):
             raise UnavailableError(f"the Maven registry gave no jar for {', '.join(coordinates)}")
+        _check(sorted((work / "jars").glob("*.jar")))
         (work / "jars").rename(home)
+
+
+def _check(jars: Sequence[Path]) -> None:
+    for jar in jars:
+        found = hashlib.sha256(jar.read_bytes()).hexdigest()
+        if found != HASHES.get(jar.name):
+            raise UnavailableError(
+                f"{jar.name} from the Maven registry has the SHA-256 {found}, not that of keyedwm.testing.jar_hashes: "
+                "it is another file than before, or a version was changed without its hash"
+            )
 
 
 def _ivy_module(coordinates: Sequence[str], *, transitive: bool) -> str:

@@ -1,6 +1,6 @@
 """Accumulator columns: numbers as numpy arrays of int64, anything else as one contiguous Arrow array.
 
-Rule: a column is a value; whoever changes one made it.
+Rule: only the code that created a column may change it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carr
 
 
 def take(column: Column, places: Ints) -> Column:
-    """The values at these places."""
+    """Return the values at these row positions."""
     return column[places] if isinstance(column, np.ndarray) else column.take(pa.array(places))
 
 
 def concat(columns: Sequence[Column]) -> Column:
-    """One column out of pieces of the same type."""
+    """Concatenate columns of the same type."""
     if len(columns) == 1:
         return columns[0]
     if isinstance(columns[0], np.ndarray):
@@ -32,12 +32,12 @@ def concat(columns: Sequence[Column]) -> Column:
 
 
 def to_arrow(column: Column) -> pa.Array:
-    """As a column of a table."""
+    """Return the column as an Arrow array."""
     return pa.array(column) if isinstance(column, np.ndarray) else column
 
 
 def contiguous(chunked: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One Arrow array, without a dictionary."""
+    """Return one Arrow array without dictionary encoding."""
     array = chunked
     if isinstance(chunked, pa.ChunkedArray):
         array = chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks or [_none(chunked)])
@@ -45,12 +45,12 @@ def contiguous(chunked: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def number(name: str) -> pa.Field:
-    """The field of a column that is held as numpy: int64, never null."""
+    """Return the field of a column that is held as numpy: int64, never null."""
     return pa.field(name, pa.int64(), nullable=False)
 
 
 def from_arrow(field: pa.Field, chunked: pa.ChunkedArray) -> Column:
-    """The reverse of `to_arrow`."""
+    """Return the column of an Arrow array (the inverse of `to_arrow`)."""
     array = contiguous(chunked)
     return ints(array) if _is_number(field) else array
 
@@ -60,12 +60,12 @@ def _is_number(field: pa.Field) -> bool:
 
 
 def ints(array: pa.Array) -> Ints:
-    """An int64 array without nulls as numpy, without a copy."""
+    """Return an int64 array without nulls as numpy, without a copy."""
     return array.to_numpy(zero_copy_only=True)
 
 
 def empty(field: pa.Field) -> Column:
-    """A column without values."""
+    """Return a column without values."""
     return np.empty(0, np.int64) if _is_number(field) else pa.array([], field.type)
 
 

@@ -6,6 +6,7 @@ else by its text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -34,6 +35,16 @@ def hashed(values: pa.Array) -> Hashes:
     begins = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     octets = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return _mixed(_of_bytes(octets, begins))
+
+
+def hashed_rows(columns: Sequence[pa.Array], rows: int) -> Hashes:
+    """64 bits for each row by all of its columns; a null is a value like any other."""
+    combined = np.zeros(rows, np.uint64)
+    for column in columns:
+        hashes = np.zeros(rows, np.uint64)
+        hashes[column.is_valid().to_numpy(zero_copy_only=False)] = hashed(column.drop_null())
+        combined = _mixed(combined ^ hashes)
+    return combined
 
 
 @compiled

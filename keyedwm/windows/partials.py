@@ -1,7 +1,7 @@
-"""Stage one: rows become partials, one for each key and frame, or for each key and run of rows within a session's gap.
+"""Stage one: rows are combined into partials, one for each key and frame, or for each key and session of the batch.
 
-Rule: it knows no watermark and keeps nothing. Rows without an event time belong to no window and are left out. Partials
-stand in order of frame (or start).
+Rule: stage one knows no watermark and holds no state. Rows without an event time belong to no window and are left out.
+Partials are ordered by frame (or by start).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import pyarrow.compute as pc
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LateRule
+from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.windows.columns import Column, Ints, contiguous, ints, to_arrow
-from keyedwm.windows.keys import distinct_codes, row_groups
-from keyedwm.windows.kinds import Groups, Rows
-from keyedwm.windows.loops import count_by_group, frames_of, lowest_by_group
-from keyedwm.windows.plan import FARTHEST_MS, Plan, Session, Sliding
-from keyedwm.windows.sessions import joined_runs
+from keyedwm.windows.grouping import pair_groups, row_groups
+from keyedwm.windows.kernels import count_by_group, frames_of, lowest_by_group
+from keyedwm.windows.plan import FARTHEST_MS, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.session_merge import joined_runs
 
 _UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
 
 
-def combine_rows(plan: Plan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
-    """Return the partials of these rows (`plan.partial_schema`). InputError if a column of the plan is missing."""
+def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
+    """Return the partials of these rows (`plan.partial_schema`); raise InputError if a column is missing."""
     for name in plan.columns:
         if name not in batch.schema.names:
             raise InputError(f"the rows have no column {name!r}, they have {', '.join(batch.schema.names)}")
@@ -39,25 +39,24 @@ def combine_rows(plan: Plan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
             f"an event time in {plan.time!r} lies between {times.min()} and {times.max()} ms, farther from 1970 than "
             f"{FARTHEST_MS} ms; is its unit right?"
         )
-    keys = [_as_key(contiguous(batch[name])) for name in plan.by]
+    keys = [as_key(contiguous(batch[name])) for name in plan.by]
     numbers = row_groups(keys, len(times))
-    if isinstance(plan.window, Session):
+    if isinstance(plan.window, SessionWindow):
         groups, first, interval = _session_groups(plan.window, numbers, times)
     else:
         groups, first, interval = _frame_groups(plan.window, numbers, times)
-    rows = Rows(times, tuple(contiguous(batch[name]) for name in plan.order))
+    rows = RowOrder(times, tuple(contiguous(batch[name]) for name in plan.order))
     columns: list[Column] = [*(key.take(pa.array(first)) for key in keys), *interval]
     if plan.late_rule is LateRule.EVENT:
         columns.append(~lowest_by_group(~times, groups.ids, groups.count))
     columns.append(count_by_group(groups.ids, groups.count))
-    for (_, spec), kind in zip(plan.aggregates, plan.kinds, strict=True):
-        values = None if spec.column is None else contiguous(batch[spec.column])
-        columns += kind.gather(values, rows, groups)
+    for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True):
+        columns += function.gather(spec.values_of(batch, plan.schema), rows, groups)
     return pa.Table.from_arrays([to_arrow(column) for column in columns], schema=plan.partial_schema)
 
 
 def millis(times: pa.Array) -> Ints:
-    """Event times as whole milliseconds, finer ones floored (DESIGN section 12)."""
+    """Return event times as whole milliseconds; finer ones are rounded down."""
     if pa.types.is_int64(times.type):
         return ints(times)
     ticks = ints(times.cast(pa.timestamp(times.type.unit)).view(pa.int64()))
@@ -67,35 +66,24 @@ def millis(times: pa.Array) -> Ints:
     return ticks if unit == "ms" else ticks // _UNITS[unit]
 
 
-def _as_key(values: pa.Array) -> pa.Array:
-    """Floats as Spark groups them: -0.0 is 0.0, and all NaN are one."""
+def as_key(values: pa.Array) -> pa.Array:
+    """Return floats as Spark groups them: -0.0 is 0.0, and all NaN values are equal."""
     if not pa.types.is_floating(values.type):
         return values
     plain = pc.add(values, pa.scalar(0.0, values.type))
     return pc.if_else(pc.is_nan(plain), pa.scalar(math.nan, values.type), plain)
 
 
-def _frame_groups(window: Sliding, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
-    """Groups in order of frame, the first row of each, and its frame's start."""
-    frames, low, high = frames_of(times, window.slide_ms, window.offset_ms)
-    width = int(numbers.max()) + 1
-    if (high - low + 1) * width >= 2**62:  # times far apart: number the frames that occur
-        distinct, frames_at = np.unique(frames, return_inverse=True)
-    else:
-        distinct, frames_at = None, frames - low
-    size = (len(distinct) if distinct is not None else int(high - low) + 1) * width
-    ids, codes = distinct_codes(frames_at * width + numbers, size)
-    found = codes // width
-    starts = distinct[found] if distinct is not None else found + low
-    return (
-        Groups(ids, len(codes)),
-        _first_rows(ids, len(codes)),
-        [window.offset_ms + starts * window.slide_ms],
-    )
+def _frame_groups(window: SlidingWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
+    """Return the groups in order of frame, the first row of each, and the start of its frame."""
+    frames = frames_of(times, window.slide_ms, window.offset_ms)
+    ids, starts, _ = pair_groups(frames, numbers, int(numbers.max()) + 1)
+    first = _first_rows(ids, len(starts))
+    return Groups(ids, len(starts)), first, [window.offset_ms + starts * window.slide_ms]
 
 
-def _session_groups(window: Session, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
-    """Groups in order of start, the first row of each, and its interval."""
+def _session_groups(window: SessionWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
+    """Return the groups in order of start, the first row of each, and its interval."""
     ids, starts, ends = joined_runs(window, numbers, times, times + window.gap_ms)
     return Groups(ids, len(starts)), _first_rows(ids, len(starts)), [starts, ends]
 

@@ -7,17 +7,20 @@ before any row is read; two plans with the same digest have the same state and t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
-from keyedwm.core.sessions import Touching
-from keyedwm.windows.aggregates import AggregateSpec
-from keyedwm.windows.kinds import Kind, column_type
+from keyedwm.core.options import span_text
+from keyedwm.core.touching import Touching
+from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, column_type
+from keyedwm.windows.aggregates.functions import AggregateSpec
 
 WINDOW, PANE, CONTROL = "window", "pane", "control"
 HIDDEN = "__"
@@ -45,13 +48,51 @@ class LatePolicy(Enum):
     FAIL = "fail"
 
 
-def _check_length(what: str, ms: int) -> None:
+def check_length(what: str, ms: int) -> None:
+    """Raise OptionError if a length of time is beyond what results can hold."""
     if ms > FARTHEST_MS:
         raise OptionError(f"the {what} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
 
 
+def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
+    """Raise OptionError unless a result can have these columns beside its window and pane."""
+    if not has_aggregates:
+        raise OptionError("an aggregation needs at least one aggregate, for example count()")
+    for name in names:
+        if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
+            raise OptionError(
+                f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
+                f"{HIDDEN} are taken; give it another name"
+            )
+    lower = [name.lower() for name in names]  # Spark does not tell names of another case apart
+    doubled = sorted({name for name in names if lower.count(name.lower()) > 1})
+    if doubled:
+        raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")
+
+
+def check_key_columns(schema: pa.Schema, needed: Sequence[str], by: Sequence[str]) -> None:
+    """Raise OptionError unless the input has these columns, and those of `by` can be keys."""
+    for name in needed:
+        column_type(schema, name)
+    for name in by:
+        found = column_type(schema, name)
+        if pa.types.is_nested(found):
+            raise OptionError(
+                f"the key column {name!r} is of type {found}, which cannot be a key: take its parts, or a text of it"
+            )
+
+
+def check_time_column(schema: pa.Schema, name: str) -> None:
+    """Raise OptionError unless a column can hold event times."""
+    found = column_type(schema, name)
+    if not (pa.types.is_timestamp(found) or pa.types.is_int64(found)):
+        raise OptionError(
+            f"the event-time column {name!r} is of type {found}, it must be a timestamp or int64 milliseconds"
+        )
+
+
 @dataclass(frozen=True, slots=True)
-class Sliding:
+class SlidingWindow:
     """Windows `[end - size, end)`, one every `slide`; their ends stand at `offset + n * slide`."""
 
     size_ms: int
@@ -61,12 +102,12 @@ class Sliding:
     def __post_init__(self) -> None:
         if self.slide_ms < 1:
             raise OptionError(f"the slide of a window is {self.slide_ms} ms, it must be 1 or more")
-        _check_length("size of a window", self.size_ms)
+        check_length("size of a window", self.size_ms)
         if self.size_ms < self.slide_ms or self.size_ms % self.slide_ms:
             nearest_ms = max(1, round(self.size_ms / self.slide_ms)) * self.slide_ms
             raise OptionError(
-                f"a window of {self.size_ms} ms every {self.slide_ms} ms is no whole number of frames: "
-                f"the slide must divide the size (a size of {nearest_ms} ms would do)"
+                f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)} is no whole number of frames: "
+                f"the slide must divide the size (a size of {span_text(nearest_ms)} would do)"
             )
         if not 0 <= self.offset_ms < self.slide_ms:
             raise OptionError(
@@ -74,14 +115,14 @@ class Sliding:
             )
 
 
-def tumbling(size_ms: int, offset_ms: int = 0) -> Sliding:
+def tumbling(size_ms: int, offset_ms: int = 0) -> SlidingWindow:
     """Windows that meet end to end: the slide is the size."""
-    return Sliding(size_ms, size_ms, offset_ms)
+    return SlidingWindow(size_ms, size_ms, offset_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """Intervals `[t, t + gap)` that merge when they overlap, and with MERGE also when they touch (DESIGN rule 11)."""
+class SessionWindow:
+    """Intervals `[t, t + gap)` that merge when they overlap, and with MERGE also when they touch (rule 11)."""
 
     gap_ms: int
     touching: Touching = Touching.MERGE
@@ -89,7 +130,7 @@ class Session:
     def __post_init__(self) -> None:
         if self.gap_ms < 1:
             raise OptionError(f"the gap of a session is {self.gap_ms} ms, it must be 1 or more")
-        _check_length("gap of a session", self.gap_ms)
+        check_length("gap of a session", self.gap_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +146,22 @@ class Early:
         for name, value in (("number of rows", self.rows), ("interval in ms", self.every_ms)):
             if value is not None and value < 1:
                 raise OptionError(f"the {name} between early panes is {value}, it must be 1 or more")
-        _check_length("interval between early panes", self.every_ms or 0)
+        check_length("interval between early panes", self.every_ms or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class WindowPlan:
     """One aggregation. `schema` is the input's: `by` columns, `time` (timestamp, or int64 ms) and the columns used.
 
     With `accumulating` every pane of a window holds its whole total, else only what came since the pane before.
     `order` names columns that order rows of equal event time for first, last and collect (topic, partition, offset).
+    `read_from` says where keys and event times are read, where their columns' names do not. `most_rows`: so many
+    results, and those that close with the last one, close in one batch of a bucket; it may change at any time.
     """
 
     schema: pa.Schema
     by: tuple[str, ...]
-    window: Sliding | Session
+    window: SlidingWindow | SessionWindow
     aggregates: tuple[tuple[str, AggregateSpec], ...]
     time: str = "event_time"
     order: tuple[str, ...] = ()
@@ -127,19 +170,28 @@ class Plan:
     lateness_ms: int = 0
     early: Early | None = None
     accumulating: bool = True
-    kinds: tuple[Kind, ...] = field(init=False, repr=False, compare=False)
+    read_from: tuple[str, ...] = ()
+    most_rows: int | None = None
+    _digest: str = field(init=False, repr=False, compare=False)
+    functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check_names()
         self._check_time()
         self._check_late()
-        kinds = tuple(spec.bind(self.schema, self.order) for _, spec in self.aggregates)
-        object.__setattr__(self, "kinds", kinds)
+        functions = tuple(spec.bind(self.schema, self.order) for _, spec in self.aggregates)
+        object.__setattr__(self, "functions", functions)
+        object.__setattr__(self, "_digest", self._computed_digest())  # once, and the same in every process
 
     @property
     def is_session(self) -> bool:
         """Whether windows are sessions."""
-        return isinstance(self.window, Session)
+        return isinstance(self.window, SessionWindow)
+
+    @property
+    def merges_touching(self) -> bool:
+        """Whether an event exactly at a window's end still belongs to it."""
+        return isinstance(self.window, SessionWindow) and self.window.touching is Touching.MERGE
 
     @property
     def has_panes(self) -> bool:
@@ -149,7 +201,12 @@ class Plan:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The input columns that are used, each once."""
-        used = [*self.by, self.time, *self.order, *(spec.column for _, spec in self.aggregates if spec.column)]
+        used = [
+            *self.by,
+            self.time,
+            *self.order,
+            *(name for _, spec in self.aggregates for name in spec.inputs(self.schema.names)),
+        ]
         return tuple(dict.fromkeys(used))
 
     @cached_property
@@ -171,7 +228,9 @@ class Plan:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """Of what an operator emits: by columns, `window`, one column per aggregate, `pane`."""
-        values = [pa.field(name, kind.result) for (name, _), kind in zip(self.aggregates, self.kinds, strict=True)]
+        values = [
+            pa.field(name, function.result) for (name, _), function in zip(self.aggregates, self.functions, strict=True)
+        ]
         return pa.schema([*self.key_fields, pa.field(WINDOW, WINDOW_TYPE), *values, pa.field(PANE, PANE_TYPE)])
 
     @property
@@ -193,58 +252,56 @@ class Plan:
         """The hidden columns that hold the accumulators, aggregate by aggregate."""
         return [
             inner.with_name(f"{HIDDEN}{number}_{inner.name}")
-            for number, kind in enumerate(self.kinds)
-            for inner in kind.fields
+            for number, function in enumerate(self.functions)
+            for inner in function.fields
         ]
 
-    def trimmed(self) -> Plan:
+    def trimmed(self) -> WindowPlan:
         """Without order columns that decide nothing, which need not be read."""
-        return self if any(getattr(kind, "order", ()) for kind in self.kinds) else replace(self, order=())
+        return self if any(getattr(function, "order", ()) for function in self.functions) else replace(self, order=())
 
     def digest(self) -> str:
-        """A short text that differs when state of one plan cannot serve the other."""
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return self._digest
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides how state is laid out, ready for JSON: `state.move` compares it with another plan's.
+
+        aggregates: name, description, and the accumulator's columns with their types, in order.
+        """
+        return {
+            "window": str(self.window),
+            "late": f"{self.late_rule} {self.lateness_ms} {self.accumulating} {self.early}",
+            "by": [[inner.name, str(inner.type)] for inner in self.key_fields],
+            "read_from": list(self.read_from),
+            "aggregates": [
+                [name, spec.describe(), [[inner.name, str(inner.type)] for inner in function.fields]]
+                for (name, spec), function in zip(self.aggregates, self.functions, strict=True)
+            ],
+        }
+
+    def _computed_digest(self) -> str:
         told = [
             str(self.window),
             f"{self.late_rule} {self.lateness_ms} {self.accumulating} {self.early}",
             *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
             *(f"{inner.name} {inner.type}" for inner in self.partial_schema),
+            *self.read_from,
         ]
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
     def _check_names(self) -> None:
-        if not self.aggregates:
-            raise OptionError("an aggregation needs at least one aggregate, for example count()")
-        outputs = [*self.by, *(name for name, _ in self.aggregates)]
-        for name in outputs:
-            if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
-                raise OptionError(
-                    f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
-                    f"{HIDDEN} are taken; give it another name"
-                )
-        lower = [name.lower() for name in outputs]  # Spark does not tell names of another case apart
-        doubled = sorted({name for name in outputs if lower.count(name.lower()) > 1})
-        if doubled:
-            raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")
-        for name in (*self.by, self.time, *self.order):
-            column_type(self.schema, name)
-        for name in self.by:
-            if pa.types.is_nested(self.type_of(name)):
-                raise OptionError(
-                    f"the key column {name!r} is of type {self.type_of(name)}, which cannot be a key: take its parts, "
-                    f"or a text of it"
-                )
+        names = [*self.by, *(name for name, _ in self.aggregates)]
+        check_result_names(names, has_aggregates=bool(self.aggregates))
+        check_key_columns(self.schema, (*self.by, self.time, *self.order), self.by)
 
     def _check_time(self) -> None:
-        found = column_type(self.schema, self.time)
-        if not (pa.types.is_timestamp(found) or pa.types.is_int64(found)):
-            raise OptionError(
-                f"the event-time column {self.time!r} is of type {found}, it must be a timestamp or int64 milliseconds"
-            )
+        check_time_column(self.schema, self.time)
 
     def _check_late(self) -> None:
         if self.lateness_ms < 0:
             raise OptionError(f"the allowed lateness is {self.lateness_ms} ms, it must be 0 or more")
-        _check_length("allowed lateness", self.lateness_ms)
+        check_length("allowed lateness", self.lateness_ms)
         if self.lateness_ms and self.late_rule is not LateRule.WINDOW:
             raise OptionError(
                 f"an allowed lateness of {self.lateness_ms} ms needs the late rule 'window', "

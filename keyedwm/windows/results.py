@@ -1,24 +1,24 @@
-"""What leaves an operator: by columns, window, aggregates, pane; in order of end, start, key."""
+"""The outputs of an operator: key columns, window, aggregates and pane, ordered by end, start and key."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Ints
-from keyedwm.windows.entries import Entries, finished
-from keyedwm.windows.keys import Keys
-from keyedwm.windows.plan import PANE_TYPE, WINDOW_TYPE, Plan, Timing
+from keyedwm.windows.plan import PANE_TYPE, WINDOW_TYPE, Timing, WindowPlan
+from keyedwm.windows.state.entries import Entries, finished
+from keyedwm.windows.state.key_dictionary import KeyDictionary
 
 _MICROS = WINDOW_TYPE.field(0).type
 
 
 @dataclass(frozen=True, slots=True)
 class Panes:
-    """Emissions of one timing: an entry, an interval and a pane's number each."""
+    """Panes of one timing: an entry, an interval and a pane index each."""
 
     entries: Entries
     starts_ms: Ints
@@ -31,16 +31,24 @@ class Panes:
         return len(self.entries)
 
 
-def results(plan: Plan, keys: Keys, panes: Panes) -> pa.Table:
-    """Return the panes as rows of `plan.result_schema`, ordered."""
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Rows that leave an operator, and their event times."""
+
+    rows: pa.Table
+    event_ms: Ints
+
+
+def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Output]:
+    """Yield the panes as rows of `plan.result_schema`, ordered; nothing if there are none."""
     if not len(panes):
-        return plan.result_schema.empty_table()
+        return
     ranks = keys.ranks(panes.entries.keys)
     order = _order(ranks, panes.starts_ms, panes.ends_ms)
     entries = panes.entries.take(order)
     rows = len(entries)
     window = pa.StructArray.from_arrays(
-        [_instants(panes.starts_ms[order]), _instants(panes.ends_ms[order])], fields=list(WINDOW_TYPE)
+        [instants(panes.starts_ms[order]), instants(panes.ends_ms[order])], fields=list(WINDOW_TYPE)
     )
     pane = pa.StructArray.from_arrays(
         [
@@ -51,17 +59,27 @@ def results(plan: Plan, keys: Keys, panes: Panes) -> pa.Table:
         fields=list(PANE_TYPE),
     )
     columns = [*keys.columns(entries.keys), window, *finished(plan, entries), pane]
-    return pa.Table.from_arrays(columns, schema=plan.result_schema)
+    yield Output(pa.Table.from_arrays(columns, schema=plan.result_schema), event_times(plan, panes.ends_ms[order]))
 
 
-def together(plan: Plan, tables: Sequence[pa.Table]) -> pa.Table:
-    """Some results behind each other."""
-    full = [table for table in tables if table.num_rows]
-    return pa.concat_tables(full) if full else plan.result_schema.empty_table()
+def event_times(plan: WindowPlan, ends_ms: Ints) -> Ints:
+    """Return the event time of results: the last millisecond at which their windows are still open.
+
+    So no result is late behind the watermark that its operator passed on before: a window closes at W >= end, a session
+    that merges with an event exactly at its end closes at W > end (rule 11).
+    """
+    return ends_ms if plan.merges_touching else ends_ms - 1
+
+
+def passed_on_ms(plan: WindowPlan, watermark_ms: int, reached_ms: int | None) -> int:
+    """Return the watermark that results keep: less the allowed lateness, and not above what has left so far."""
+    if plan.most_rows is not None and reached_ms is not None:
+        watermark_ms = min(watermark_ms, reached_ms)
+    return watermark_ms - plan.lateness_ms
 
 
 def _order(ranks: Ints, starts_ms: Ints, ends_ms: Ints) -> Ints:
-    """By end, start, key."""
+    """Return the order by end, start and key."""
     span = int(ends_ms.max()) - int(ends_ms.min())
     by_key = np.arange(len(ranks)) if (np.diff(ranks) >= 0).all() else np.argsort(ranks, kind="stable")
     if (np.diff(ends_ms - starts_ms) == 0).all():
@@ -70,13 +88,14 @@ def _order(ranks: Ints, starts_ms: Ints, ends_ms: Ints) -> Ints:
     return np.lexsort((ranks, starts_ms, ends_ms))
 
 
-def _instants(times_ms: Ints) -> pa.Array:
+def instants(times_ms: Ints) -> pa.Array:
+    """Return times as Spark's timestamps."""
     return pa.array(times_ms * 1000).view(_MICROS)
 
 
 def late_sentence(rows: int, time_ms: int, watermark_ms: int | None) -> str:
-    """For `late="fail"`."""
+    """Return the error message for `late="fail"`."""
     return (
-        f"{rows} rows came late, from {time_ms} ms on, behind the watermark {watermark_ms} ms; allow more "
+        f"{rows} rows were late, from {time_ms} ms on, behind the watermark of {watermark_ms} ms; allow more "
         "lateness or a longer watermark lag, or choose late='drop' or late='emit'"
     )

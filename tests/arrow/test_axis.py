@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance.models.axis import Axis, is_late
 from keyedwm.arrow.axis import AxisRun, late
-from keyedwm.core.axis import Axis, AxisConfig, AxisState
+from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
-from keyedwm.core.watermark import MAX_MS, MIN_MS, is_late
+from keyedwm.core.watermark import MAX_MS, MIN_MS
 
 policies = st.sampled_from(
     [

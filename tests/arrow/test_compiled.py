@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from keyedwm import compiled
+from keyedwm import compiled, private
+
+pytestmark = pytest.mark.starts
 
 
 def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says_so(
@@ -22,7 +27,176 @@ def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says
 
 
 def test_a_process_that_plans_or_commits_loads_neither_the_compiler_nor_pandas():
-    modules = "keyedwm.spark.bucket, pyspark_wm_source.staging, pyspark_wm_sink.kafka_writer, pyspark_wm_sink.writer"
+    sources = "keyedwm.spark.bucket, pyspark_wm_source.task.preaggregate"
+    modules = f"{sources}, pyspark_wm_sink.kafka.writer, pyspark_wm_sink.writer"
     source = f"import sys, {modules}; print([heavy for heavy in ('numba', 'pandas') if heavy in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
+
+
+def add_one(x):
+    return x + 1
+
+
+def test_a_process_that_checks_options_loads_no_kafka_client():
+    checks = (
+        "from pyspark_wm_source.reader import row_schema; from pyspark_wm_sink.options import SinkOptions;"
+        "row_schema({'kafka.bootstrap.servers': 'a:1', 'subscribe': 't'}); SinkOptions.parse({'path': '/t'});"
+    )
+    source = f"{checks} import sys; print([heavy for heavy in ('kafka', 'numba', 'pandas') if heavy in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_a_process_that_writes_to_delta_loads_no_kafka_client():
+    source = (
+        "import sys; from pyspark.sql.types import LongType, StructType;"
+        "from pyspark_wm_sink.writer import stream_writer;"
+        "stream_writer({'path': '/tmp/no-table', 'snapshot': 'batch'}, StructType().add('n', LongType()), False);"
+        "print([heavy for heavy in ('kafka', 'numba', 'pandas') if heavy in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The directory is looked for again, and what these tests find is forgotten after them."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    compiled.cache_directory.cache_clear()
+    compiled._warn_once.cache_clear()
+    yield
+    compiled.cache_directory.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_compiled_code_is_kept_in_a_directory_for_this_user_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    old = os.umask(0)
+    try:
+        found = compiled.cache_directory()
+    finally:
+        os.umask(old)
+    assert found == tmp_path / "keyedwm" / "compiled"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o702])
+def test_a_given_directory_that_others_may_write_to_is_not_used(mode, tmp_path, monkeypatch, caplog):
+    tmp_path.chmod(mode)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert compiled.cache_directory() is None
+    assert f"may be written by others (mode {mode:04o})" in caplog.text
+    assert compiled._compiled(add_one)(1) == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_directory_of_another_user_or_a_link_is_not_used(tmp_path, monkeypatch):
+    mine, link = tmp_path / "mine", tmp_path / "link"
+    mine.mkdir(mode=0o700)
+    link.symlink_to(mine)
+    assert private.unsafe(mine) is None
+    assert private.unsafe(link) == "is no directory, or a link"
+    monkeypatch.setattr(private.os, "geteuid", lambda: 4711)
+    assert "belongs to the user" in private.unsafe(mine)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o702])
+def test_a_directory_that_others_can_exchange_is_not_used_and_its_ancestor_is_named(
+    mode, tmp_path, monkeypatch, caplog
+):
+    shared = tmp_path / "shared"
+    (shared / "between").mkdir(parents=True, mode=0o700)
+    shared.chmod(mode)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(shared / "between" / "mine"))
+    assert compiled.cache_directory() is None
+    named = f"mine lies under {shared}, which may be written by others (mode {mode:04o}), so code in it could be"
+    assert named in caplog.text
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("mode", [0o1777, 0o1775, 0o755, 0o700])
+def test_a_directory_under_one_that_is_sticky_or_not_written_by_others_is_used(mode, tmp_path, monkeypatch):
+    tmp_path.chmod(mode)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "made" / "mine"))
+    old = os.umask(0)
+    try:
+        assert compiled.cache_directory() == tmp_path / "made" / "mine"
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_link_among_the_ancestors_is_followed_once_and_what_it_leads_to_is_judged(tmp_path, monkeypatch):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir(mode=0o700)
+    link.symlink_to(real)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(link / "mine"))
+    assert compiled.places(os.environ) == [real / "mine"]
+    assert private.unsafe(link / "mine") == f"lies under {link}, which is no directory, or a link"
+    assert compiled.cache_directory() == real / "mine"
+    real.chmod(0o777)
+    assert "lies under" in private.unsafe(real / "mine")
+
+
+def test_an_ancestor_of_another_user_is_named_and_one_of_root_is_none_of_theirs(tmp_path, monkeypatch):
+    (tmp_path / "home" / "mine").mkdir(parents=True, mode=0o700)
+    own = private.Path.lstat
+
+    def of_user(user):
+        def lstat(path):
+            found = list(own(path))
+            found[4] = user if path == tmp_path / "home" else os.geteuid()
+            return os.stat_result(found)
+
+        return lstat
+
+    monkeypatch.setattr(private.Path, "lstat", of_user(0))
+    assert private.unsafe(tmp_path / "home" / "mine") is None
+    monkeypatch.setattr(private.Path, "lstat", of_user(4711))
+    told = private.unsafe(tmp_path / "home" / "mine")
+    assert told == f"lies under {tmp_path / 'home'}, which belongs to the user with the id 4711"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_the_private_directory_of_another_user_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(private.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / "home" / "keyedwm" / "compiled").mkdir(parents=True)
+    (tmp_path / "home" / "keyedwm" / "compiled").chmod(0o777)
+    assert compiled.cache_directory() == tmp_path / f"keyedwm-compiled-{os.geteuid()}"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_directory_that_others_may_write_to_inside_a_given_one_is_not_used(tmp_path, monkeypatch, caplog):
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    old = os.umask(0)
+    try:
+        made = compiled._compiled(add_one)
+    finally:
+        os.umask(old)
+    assert made(1) == 2
+    assert "no private directory" in caplog.text
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+def test_a_process_loads_what_another_has_compiled_and_compiles_nothing_else(tmp_path):
+    use = "import pyarrow as pa; from keyedwm.kafka import partitioner; partitioner.murmur2(pa.array([b'k']));"
+    load = "from keyedwm import compiled; from keyedwm.kafka import partitioner; compiled.load_cached();"
+    tell = "print(sum(len(one.made().signatures) for one in compiled._all if one._function.__name__ == '_hash_all'))"
+
+    def told(source: str) -> str:
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        environment.pop("NUMBA_CACHE_DIR", None)
+        return subprocess.run(
+            [sys.executable, "-c", source], check=True, capture_output=True, text=True, env=environment
+        ).stdout.strip()
+
+    assert told(load + tell) == "0"
+    told(use)
+    assert told(load + tell) == "1"

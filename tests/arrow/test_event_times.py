@@ -146,3 +146,15 @@ def test_a_path_is_read_in_all_its_spellings() -> None:
 )
 def test_an_event_time_is_told_as_the_option_names_it(text):
     assert EventTime.parse(text, Unit.MILLISECONDS).text == text
+
+
+@pytest.mark.parametrize("text", ['{"t": 1', '{"t":1731000000000', '{"t": [0, 1', '{"t": -1.5e3', '{"t": nul'])
+def test_a_number_that_the_text_cuts_off_is_no_time(text: str) -> None:
+    path = "json:$.t[1]" if "[" in text else "json:$.t"
+    assert from_values(path, Unit.MILLISECONDS, [text.encode()]) == [None]
+
+
+@pytest.mark.parametrize("text", ['{"t": 1}', '{"t": 1 ', '{"t": 1,', '{"t": "1"', '{"t": [0, 1]'])
+def test_a_number_that_ends_before_the_text_does_is_a_time(text: str) -> None:
+    path = "json:$.t[1]" if "[" in text else "json:$.t"
+    assert from_values(path, Unit.MILLISECONDS, [text.encode()]) == [1]

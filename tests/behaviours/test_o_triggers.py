@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, Row
 
-from keyedwm.kafka.admin import create_partitions
+from keyedwm.testing.admin import create_partitions
 from tests.tools import cluster_at, events, remake, wait_until
 
 AVAILABLE_NOW = {"availableNow": True}

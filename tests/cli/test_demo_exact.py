@@ -1,4 +1,4 @@
-"""The exact answer, lateness by a partition's own promise, and what a table of counts lost."""
+"""The exact answer, lateness behind a partition's own watermark, and what a table of counts lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.cli.demo.exact import COUNTS, difference, exact_counts, late_by_own_promise
+from keyedwm.cli.demo.exact import COUNTS, difference, exact_counts, late_behind_own_watermark
 from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, Flights, read_flights
 
 LAG_MS = 3 * HOUR_MS
@@ -33,7 +33,7 @@ def test_the_year_has_19434_hours_with_flights():
     exact = exact_counts(year)
     assert exact.num_rows == 19_434
     assert sum(exact["count"].to_pylist()) == 328_521
-    assert late_by_own_promise(year, LAG_MS).sum() == 2_464
+    assert late_behind_own_watermark(year, LAG_MS).sum() == 2_464
 
 
 def test_hours_are_counted_per_origin():
@@ -47,14 +47,14 @@ def test_a_record_is_late_below_its_own_partitions_highest_minus_the_lag():
     #              10   on time: nothing before it
     #               7   exactly at 10 - 3: on time
     #             6.9   late
-    #              14   moves the promise to 11
+    #              14   moves the watermark to 11
     #              10   late now, though it was on time before
-    late = late_by_own_promise(flights(EWR=[10, 7, 6.9, 14, 10]), LAG_MS)
+    late = late_behind_own_watermark(flights(EWR=[10, 7, 6.9, 14, 10]), LAG_MS)
     assert late.tolist() == [False, False, True, False, True]
 
 
 def test_another_partition_makes_nobody_late():
-    late = late_by_own_promise(flights(EWR=[100], JFK=[10, 8], LGA=[50]), LAG_MS)
+    late = late_behind_own_watermark(flights(EWR=[100], JFK=[10, 8], LGA=[50]), LAG_MS)
     assert not late.any()
 
 
@@ -62,14 +62,14 @@ def test_another_partition_makes_nobody_late():
 def test_no_cut_into_batches_makes_a_record_late_that_is_not_late_by_itself(seed):
     chance = np.random.default_rng(seed)
     hours = chance.uniform(0, 24, 60)
-    late = late_by_own_promise(flights(JFK=hours), LAG_MS)
+    late = late_behind_own_watermark(flights(JFK=hours), LAG_MS)
     event_ms = (hours * HOUR_MS).astype(np.int64)
     batch = np.sort(chance.integers(0, 8, 60))
     for number in range(1, 8):
         before = event_ms[batch < number]
         if len(before):
-            below_promise = event_ms[batch == number] < before.max() - LAG_MS
-            assert (below_promise <= late[batch == number]).all()
+            below_watermark = event_ms[batch == number] < before.max() - LAG_MS
+            assert (below_watermark <= late[batch == number]).all()
 
 
 def test_the_exact_counts_have_lost_nothing():

@@ -71,7 +71,7 @@ def test_fewer_days_are_the_first_days():
 
 @pytest.mark.parametrize("days", [0, 366])
 def test_days_that_the_data_lacks_are_refused(days):
-    with pytest.raises(InputError, match=f"--days {days}: .* 1 to 365 is wanted"):
+    with pytest.raises(InputError, match=f"--days {days}: .* 1 to 365 is expected"):
         read_flights(days)
 
 

@@ -20,9 +20,9 @@ from keyedwm.cli.main import main
 
 PNG = b"\x89PNG\r\n"
 FIGURES = {
-    "native": Figures(rows_in=328_521, late_by_own_promise=2_464, lost=1_241, hours_wrong=123, seconds=147.31),
-    "keyedwm": Figures(rows_in=328_521, late_by_own_promise=2_464, lost=2, hours_wrong=2, seconds=144.25),
-    "exact": Figures(rows_in=328_521, late_by_own_promise=2_464, lost=0, hours_wrong=0, seconds=0.04),
+    "native": Figures(rows_in=328_521, late_behind_own_watermark=2_464, lost=1_241, hours_wrong=123, seconds=147.31),
+    "keyedwm": Figures(rows_in=328_521, late_behind_own_watermark=2_464, lost=2, hours_wrong=2, seconds=144.25),
+    "exact": Figures(rows_in=328_521, late_behind_own_watermark=2_464, lost=0, hours_wrong=0, seconds=0.04),
 }
 
 
@@ -78,7 +78,7 @@ def test_a_record_lost_though_it_was_on_time_ends_with_1_and_names_it(judged, fl
     counts[0]["count"] -= 1
     code, _, complaint, _ = judged(counts=pa.Table.from_pylist(counts, schema=COUNTS))
     assert code == 1
-    assert "keyedwm lost 1 records that were not late by their own partition's promise" in complaint
+    assert "keyedwm lost 1 records that were not late behind their own partition's watermark" in complaint
     assert "partition 0, offset" in complaint
     assert complaint.count("\n") == 1
 
@@ -133,7 +133,7 @@ def test_a_row_that_differs_is_named(name, wrong, said):
 def test_the_json_holds_three_sides_and_the_broker():
     found = json.loads(as_json(FIGURES, "container"))
     assert list(found) == ["native", "keyedwm", "exact", "broker"]
-    assert list(found["native"]) == ["rows_in", "late_by_own_promise", "lost", "hours_wrong", "seconds"]
+    assert list(found["native"]) == ["rows_in", "late_behind_own_watermark", "lost", "hours_wrong", "seconds"]
     assert found["native"]["lost"] == 1_241
 
 
@@ -148,7 +148,7 @@ def test_the_table_has_a_row_for_each_figure_and_a_column_for_each_side():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--days", "400"], "--days 400: "), (["--steps", "0"], "--steps 0: at least 1 is wanted")]
+    ("words", "said"), [(["--days", "400"], "--days 400: "), (["--steps", "0"], "--steps 0: at least 1 is expected")]
 )
 def test_a_wrong_number_is_one_sentence_and_2(words, said, capsys):
     assert main(["demo", *words]) == 2

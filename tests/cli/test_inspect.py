@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from deltalake import write_deltalake
 
+from keyedwm.cli.inspect import _storage
 from keyedwm.cli.main import main
+from keyedwm.core.errors import OptionError
 from keyedwm.kafka.transactions import Transaction
-from pyspark_wm_sink.ledger import Entry, Ledger, Runs
+from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import ChannelRecord, Record
-from tests.sink.test_publish import how, staged
+from tests.sink.delta_sink import how, staged
 
 
 def record(batch: int) -> Record:
@@ -21,7 +24,7 @@ def record(batch: int) -> Record:
         "orders-2": ChannelRecord(snapshot=batch, offset=7, idle=True, watermarks={}),
     }
     return Record(
-        query="q-1", run="r-2", batch=batch, attempt="a", snapshot=batch, rows=10 * batch, swallowed=batch % 2,
+        query="q-1", run="r-2", batch=batch, attempt="a", snapshot=batch, rows=10 * batch, ignored=batch % 2,
         channels=channels, coalesced={0: 500 * batch},
     )  # fmt: skip
 
@@ -30,7 +33,7 @@ def record(batch: int) -> Record:
 def ledger(tmp_path):
     made = Ledger(tmp_path / "checkpoint" / "keyedwm")
     with made.locked():
-        made.write_runs(Runs(query="q-1", runs=("r-1", "r-2"), fence=Transaction("fence", 1, 0)))
+        made.write_run_history(RunHistory(query="q-1", runs=("r-1", "r-2"), fence=Transaction("fence", 1, 0)))
         for batch in range(13):
             entry = Entry(batch=batch, record=record(batch), transactions=(Transaction("t", 1, 0),))
             made.decide(entry)
@@ -68,7 +71,7 @@ def test_a_place_may_be_named_as_for_the_sink_with_its_scheme(capsys, ledger):
 
 def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
     to = how(tmp_path / "table", SnapshotMode.BATCH)
-    from pyspark_wm_sink.publish import publish
+    from pyspark_wm_sink.delta.publish import publish
 
     for batch in (0, 1):
         for query in ("q-a", "q-b"):
@@ -85,7 +88,7 @@ def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
     ("spoil", "said"),
     [
         (lambda path: path.write_text(path.read_text()[:-5]), r"the ledger file .*12\.decided\.json is damaged"),
-        (lambda path: path.write_text(path.read_text().replace("orders", "0rders")), r"its checksum does not fit"),
+        (lambda path: path.write_text(path.read_text().replace("orders", "0rders")), r"its checksum does not match"),
         (lambda path: path.write_bytes(b"\xff\xfe"), r"the ledger file .* cannot be read"),
     ],
 )
@@ -117,3 +120,78 @@ def test_a_place_that_is_neither_is_one_sentence(capsys, tmp_path):
 def test_wrong_words_are_refused(capsys, tmp_path, words):
     assert main(["inspect", str(tmp_path), *words]) == 2
     assert f"{words[0]}: " in capsys.readouterr().err
+
+
+def test_escape_codes_and_markup_of_others_have_no_effect(capsys, tmp_path):
+    evil = "t\x1b]0;owned\x07\x9b31m[bold red]x[/]:bomb:-0"
+    made = Ledger(tmp_path)
+    with made.locked():
+        made.write_run_history(RunHistory(query=f"q{evil}", runs=(evil,), fence=Transaction("fence", 1, 0)))
+        channels = {evil: ChannelRecord(snapshot=1, offset=1, watermarks={0: 5})}
+        shown = replace(record(1), query=evil, channels=channels)
+        made.decide(Entry(batch=1, record=shown, transactions=(), control=()))
+    assert main(["inspect", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said) == []
+    assert said.count("[bold red]x[/]:bomb:") >= 2
+    assert "\\x1b]0;owned" in said
+
+
+def test_a_name_of_others_begins_no_line_of_ours(capsys, tmp_path):
+    evil = "q\nledger /x: query real, 1 runs\r\u2028"
+    made = Ledger(tmp_path)
+    with made.locked():
+        made.write_run_history(RunHistory(query=evil, runs=(evil,), fence=Transaction("fence", 1, 0)))
+        made.decide(Entry(batch=1, record=record(1), transactions=(), control=()))
+    said = inspected(capsys, str(tmp_path))
+    name = "q\\nledger /x: query real, 1 runs\\r\\u2028"
+    first = f"ledger {tmp_path}: query {name}, 1 runs, the latest {name}"
+    assert [line for line in said.splitlines() if line.startswith("ledger ")] == [first]
+
+
+def test_files_beside_the_batches_and_deep_json_of_others_stop_no_look_at_a_checkpoint(capsys, tmp_path):
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+        (tmp_path / log / "\u00b2").write_text("")  # isdigit() holds for it, and int() refuses it
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n" + "[" * 200_000)
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert "nor has it a source of keyedwm" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["inspect", "migrate"])
+def test_an_address_with_a_login_is_refused_and_not_repeated(capsys, command):
+    assert main([command, "s3://AKIA:hunter2/x@bucket/cp"]) == 2
+    said = capsys.readouterr().err
+    assert "the address holds a login" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "name", ["azure_storage_account_key", "azure_storage_sas_key", "google_service_account_key", "account_key", "sas",
+             "aws_sse_customer_key_base64", "fs.azure.sas.c.a"],
+)  # fmt: skip
+def test_the_secrets_of_every_store_are_refused_in_place(name):
+    with pytest.raises(OptionError, match=f"give {name}=env:VARIABLE") as refused:
+        _storage([f"{name}=hunter2"])
+    assert "hunter2" not in str(refused.value)
+
+
+def test_escape_codes_in_an_error_have_no_effect(capsys):
+    assert main(["inspect", "no\x1b[2Jwhere"]) == 2
+    assert "no\\x1b[2Jwhere does not exist" in capsys.readouterr().err
+
+
+def test_a_secret_on_the_command_line_is_refused_and_taken_from_a_variable_or_a_file(capsys, tmp_path, monkeypatch):
+    words = ["inspect", "s3://bucket/table", "--storage"]
+    assert main([*words, "aws_secret_access_key=hunter2"]) == 2
+    said = capsys.readouterr().err
+    assert "give aws_secret_access_key=env:VARIABLE or aws_secret_access_key=file:PATH" in said
+    assert "hunter2" not in said
+    monkeypatch.setenv("THE_KEY", "hunter2")
+    (tmp_path / "key").write_text("hunter3\n")
+    given = ["aws_secret_access_key=env:THE_KEY", f"aws_session_token=file:{tmp_path / 'key'}", "aws_region=here"]
+    assert _storage(given) == {
+        "aws_secret_access_key": "hunter2", "aws_session_token": "hunter3", "aws_region": "here",
+    }  # fmt: skip
+    assert main([*words, "aws_secret_access_key=env:NO_SUCH"]) == 2
+    assert "there is no environment variable 'NO_SUCH' here" in capsys.readouterr().err

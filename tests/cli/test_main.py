@@ -15,6 +15,8 @@ from keyedwm.cli.main import COMMANDS, main
 from keyedwm.testing.broker import VARIABLE, answers
 from keyedwm.testing.local import free_ports
 
+pytestmark = pytest.mark.starts
+
 KEYEDWM = Path(sys.executable).with_name("keyedwm")
 LIMIT_S = 60
 

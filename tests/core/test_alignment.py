@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.core.alignment import Aborted, Alignment, Completed
+from conformance.models.alignment import Aborted, Alignment, Completed
+from conformance.models.inbound import Barrier, End, Event, Inbound, Terminal
+from conformance.models.snapshots import SnapshotLedger
 from keyedwm.core.errors import InputError, KeyedwmError, OutOfTurnError
-from keyedwm.core.inbound import End, Event, Inbound, Terminal
-from keyedwm.core.snapshots import SnapshotLedger
-from keyedwm.core.watermark import Barrier, Guarantee, IdleMarker, Watermark
+from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
 
 AT_LEAST_ONCE = Guarantee.AT_LEAST_ONCE
 EXACTLY_ONCE = Guarantee.EXACTLY_ONCE

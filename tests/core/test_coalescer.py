@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from keyedwm.core.coalescer import (
-    Added,
-    Advanced,
+    ChannelAdded,
+    ChannelFinished,
+    ChannelRemoved,
+    ChannelWentIdle,
+    ChannelWoken,
     Coalescer,
     CoalescerState,
     CommonState,
-    Finished,
-    Removed,
-    WentIdle,
-    Woken,
+    WatermarkAdvanced,
 )
 from keyedwm.core.errors import InputError, OutOfTurnError, RegressionError
 from keyedwm.core.watermark import MAX_MS, MIN_MS, Guarantee, IdleMarker, Status, Watermark
@@ -23,7 +23,7 @@ IDLE = IdleMarker()
 
 def of(*channels, **options):
     coalescer = Coalescer(**options)
-    coalescer.step([Added(channel) for channel in channels], 0)
+    coalescer.step([ChannelAdded(channel) for channel in channels], 0)
     return coalescer
 
 
@@ -64,7 +64,7 @@ def test_at_least_once_swallows_a_regression_counts_it_and_still_wakes_the_chann
     assert it.watermark("b", 0, 5) == []
     assert it.idle("b") == []
     assert it.watermark("b", 0, 5) == []
-    assert it.swallowed == 1
+    assert it.ignored == 1
     assert it.status("b") is Status.ACTIVE
     assert it.watermark("a", 0, 20) == []
 
@@ -256,11 +256,19 @@ def test_without_retention_nothing_is_remembered_of_the_clock():
 
 def test_many_changes_are_evaluated_once_at_the_end():
     it = of("a", "b")
-    output = it.step([Advanced("a", 0, 5), Advanced("b", 0, 4), Advanced("b", 0, 9), Advanced("a", 0, 7)], 0)
+    output = it.step(
+        [
+            WatermarkAdvanced("a", 0, 5),
+            WatermarkAdvanced("b", 0, 4),
+            WatermarkAdvanced("b", 0, 9),
+            WatermarkAdvanced("a", 0, 7),
+        ],
+        0,
+    )
     assert output == [wm(7)]
-    assert it.step([WentIdle("a"), WentIdle("b"), Woken("a")], 0) == []
-    assert it.step([WentIdle("a"), Woken("a"), WentIdle("a")], 0) == [wm(9), IDLE]
-    assert it.step([Removed("a"), Finished("b")], 0) == []
+    assert it.step([ChannelWentIdle("a"), ChannelWentIdle("b"), ChannelWoken("a")], 0) == []
+    assert it.step([ChannelWentIdle("a"), ChannelWoken("a"), ChannelWentIdle("a")], 0) == [wm(9), IDLE]
+    assert it.step([ChannelRemoved("a"), ChannelFinished("b")], 0) == []
 
 
 def test_a_coalescer_can_be_built_from_channel_entries_kept_elsewhere():
@@ -288,19 +296,22 @@ def test_after_a_restore_what_comes_again_is_refused_or_swallowed_and_counted(gu
             it.watermark("a", 0, 9)
     else:
         assert it.watermark("a", 0, 9) == []
-        assert it.swallowed == 1
+        assert it.ignored == 1
     assert it.watermark("a", 0, 11) == [wm(11)]
 
 
 def test_a_step_of_many_advances_checks_each_of_them():
     it = of("a", "b")
-    it.step([Advanced("a", 0, 5), Advanced("b", 0, 6)], 0)
-    for wrong in (Advanced("b", 0, 7), Advanced("b", 0, MAX_MS + 1), Advanced("x", 0, 9)):
+    it.step([WatermarkAdvanced("a", 0, 5), WatermarkAdvanced("b", 0, 6)], 0)
+    for wrong in (WatermarkAdvanced("b", 0, 7), WatermarkAdvanced("b", 0, MAX_MS + 1), WatermarkAdvanced("x", 0, 9)):
         with pytest.raises((RegressionError, InputError, OutOfTurnError)):
-            it.step([Advanced("a", 0, it.snapshot().channels["a"][1][0] + 1), Advanced("b", 0, 7), wrong], 0)
-        it.step([Advanced("b", 0, it.snapshot().channels["b"][1][0] + 1)], 0)
+            it.step(
+                [WatermarkAdvanced("a", 0, it.snapshot().channels["a"][1][0] + 1), WatermarkAdvanced("b", 0, 7), wrong],
+                0,
+            )
+        it.step([WatermarkAdvanced("b", 0, it.snapshot().channels["b"][1][0] + 1)], 0)
     it.idle("b")
-    assert it.step([Advanced("a", 0, 100), Advanced("b", 0, 50)], 0) == [wm(50)]
+    assert it.step([WatermarkAdvanced("a", 0, 100), WatermarkAdvanced("b", 0, 50)], 0) == [wm(50)]
     assert it.idle("b") == [wm(100)]
     assert it.idle("a") == [IDLE]
 
@@ -314,6 +325,6 @@ def test_the_common_state_goes_through_json_and_back():
     it.idle("a", now_ms=3)
     common = it.snapshot().common
     assert common.idle_spell
-    assert common.swallowed == 1
+    assert common.ignored == 1
     assert CommonState.from_json(common.as_json()) == common
     assert common.as_json()["top"] == [[-5, 9], [5, 7]]

@@ -11,11 +11,12 @@ import random
 
 import pytest
 
-from keyedwm.core.coalescer import Added, Coalescer
+from conformance.models.frames import higher_frame
+from conformance.models.mapper import Mapper, MapperConfig
+from keyedwm.core.coalescer import ChannelAdded, Coalescer
 from keyedwm.core.errors import KeyedwmError, UnavailableError
-from keyedwm.core.frames import floor_frame, higher_frame
+from keyedwm.core.frames import floor_frame
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.mapper import Mapper, MapperConfig
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import ThrottleByFrame
 from keyedwm.core.watermark import IdleMarker, Status
@@ -77,7 +78,7 @@ def plain_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     rng = random.Random(seed)
     channels = Channels(rng, fewest=2)
     coalescer, peer = Coalescer(), jet.coalescer(channels.count)
-    coalescer.step([Added(name) for name in channels.names], 0)
+    coalescer.step([ChannelAdded(name) for name in channels.names], 0)
     got, expected = [], []
     done = set()
     for _ in range(rng.randint(4, 18)):
@@ -114,7 +115,7 @@ def keyed_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     rng = random.Random(seed)
     channels = Channels(rng, fewest=2)
     coalescer, peer = Coalescer(), jet.keyed_coalescer(channels.count)
-    coalescer.step([Added(name) for name in channels.names], 0)
+    coalescer.step([ChannelAdded(name) for name in channels.names], 0)
     got, expected = [], []
 
     def live(status):

@@ -8,20 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
-from keyedwm.core.coalescer import Added, Advanced, Coalescer, Finished, Removed, WentIdle, Woken
+from keyedwm.core.coalescer import (
+    ChannelAdded,
+    ChannelFinished,
+    ChannelRemoved,
+    ChannelWentIdle,
+    ChannelWoken,
+    Coalescer,
+    WatermarkAdvanced,
+)
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.watermark import Guarantee, IdleMarker, Status, Watermark
 
 NAMES = ["a", "b", "c", "d"]
 channels = st.sampled_from(NAMES)
 changes = st.one_of(
-    st.builds(Added, channels),
-    st.builds(Removed, channels),
-    st.builds(Advanced, channels, st.integers(-1, 1), st.integers(-20, 60)),
-    st.builds(Advanced, channels, st.just(0), st.integers(-20, 60)),
-    st.builds(Woken, channels),
-    st.builds(WentIdle, channels),
-    st.builds(Finished, channels),
+    st.builds(ChannelAdded, channels),
+    st.builds(ChannelRemoved, channels),
+    st.builds(WatermarkAdvanced, channels, st.integers(-1, 1), st.integers(-20, 60)),
+    st.builds(WatermarkAdvanced, channels, st.just(0), st.integers(-20, 60)),
+    st.builds(ChannelWoken, channels),
+    st.builds(ChannelWentIdle, channels),
+    st.builds(ChannelFinished, channels),
 )
 retentions = st.none() | st.integers(0, 9)
 sequences = st.lists(st.tuples(st.integers(0, 5), st.lists(changes, max_size=3)), max_size=40)
@@ -63,16 +71,16 @@ class Brute:
 
     def apply(self, change):
         kind, name = type(change), change.channel
-        if kind is Added:
+        if kind is ChannelAdded:
             self.channels[name] = [Status.ACTIVE, {}]
             self.spell = False
-        elif kind is Removed:
+        elif kind is ChannelRemoved:
             del self.channels[name]
-        elif kind in (Finished, WentIdle):
-            self.channels[name][0] = Status.DONE if kind is Finished else Status.IDLE
+        elif kind in (ChannelFinished, ChannelWentIdle):
+            self.channels[name][0] = Status.DONE if kind is ChannelFinished else Status.IDLE
         elif self.channels[name][0] is not Status.DONE:
             self.channels[name][0], self.spell = Status.ACTIVE, False
-            if kind is Advanced:
+            if kind is WatermarkAdvanced:
                 marks = self.channels[name][1]
                 marks[change.key] = max(change.time_ms, marks.get(change.key, change.time_ms))
                 self.tops[change.key] = max(change.time_ms, self.tops.get(change.key, change.time_ms))
@@ -145,18 +153,35 @@ def test_a_restore_after_every_step_is_invisible(sequence, retention_ms, encode)
     assert again == state
 
 
-@given(st.permutations([Advanced("a", 0, 5), Advanced("b", 0, 8), Advanced("c", 1, 3), Woken("d"), WentIdle("b")]))
+@given(
+    st.permutations(
+        [
+            WatermarkAdvanced("a", 0, 5),
+            WatermarkAdvanced("b", 0, 8),
+            WatermarkAdvanced("c", 1, 3),
+            ChannelWoken("d"),
+            ChannelWentIdle("b"),
+        ]
+    )
+)
 def test_the_order_of_changes_to_different_channels_does_not_matter_within_a_step(order):
     # b's watermark comes before it goes idle: those two are one channel's and keep their order.
     ordered = [change for change in order if change.channel != "b"]
-    ordered[2:2] = [Advanced("b", 0, 8), WentIdle("b")]
+    ordered[2:2] = [WatermarkAdvanced("b", 0, 8), ChannelWentIdle("b")]
     it = Coalescer()
-    it.step([Added(name) for name in NAMES], 0)
+    it.step([ChannelAdded(name) for name in NAMES], 0)
     output = it.step(ordered, 0)
     same = Coalescer()
-    same.step([Added(name) for name in NAMES], 0)
+    same.step([ChannelAdded(name) for name in NAMES], 0)
     assert output == same.step(
-        [Advanced("b", 0, 8), WentIdle("b"), Advanced("a", 0, 5), Advanced("c", 1, 3), Woken("d")], 0
+        [
+            WatermarkAdvanced("b", 0, 8),
+            ChannelWentIdle("b"),
+            WatermarkAdvanced("a", 0, 5),
+            WatermarkAdvanced("c", 1, 3),
+            ChannelWoken("d"),
+        ],
+        0,
     )
     assert it.snapshot() == same.snapshot()
 
@@ -168,12 +193,12 @@ def test_the_order_of_steps_on_different_channels_does_not_matter_in_the_end(pai
     for name, time_ms in pairs:
         if time_ms > highest.get(name, -1):
             highest[name] = time_ms
-            per_channel[name].append(Advanced(name, 0, time_ms))
+            per_channel[name].append(WatermarkAdvanced(name, 0, time_ms))
     ends = set()
     for _ in range(4):
         queues = {name: list(steps) for name, steps in per_channel.items()}
         it = Coalescer()
-        it.step([Added(name) for name in NAMES], 0)
+        it.step([ChannelAdded(name) for name in NAMES], 0)
         while any(queues.values()):
             name = random.choice([name for name in NAMES if queues[name]])
             it.step([queues[name].pop(0)], 0)
@@ -186,7 +211,7 @@ def test_the_order_of_going_idle_does_not_matter(watermarks, done):
     ends = set()
     for order in permutations(NAMES):
         it = Coalescer()
-        it.step([Added(name) for name in NAMES], 0)
+        it.step([ChannelAdded(name) for name in NAMES], 0)
         for name, time_ms in watermarks.items():
             it.watermark(name, 0, time_ms)
         output = []
@@ -203,8 +228,8 @@ def test_the_order_of_going_idle_does_not_matter(watermarks, done):
 def test_cutting_watermarks_into_steps_any_way_ends_in_the_same_state(pairs, cuts):
     whole, parts = Coalescer(**OPTIONS), Coalescer(**OPTIONS)
     for it in (whole, parts):
-        it.step([Added(name) for name in NAMES], 0)
-    advances = [Advanced(name, 0, time_ms) for name, time_ms in pairs]
+        it.step([ChannelAdded(name) for name in NAMES], 0)
+    advances = [WatermarkAdvanced(name, 0, time_ms) for name, time_ms in pairs]
     whole.step(advances, 0)
     edges = [0, *sorted(cut for cut in cuts if cut < len(advances)), len(advances)]
     for start, end in pairwise(edges):

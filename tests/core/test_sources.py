@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.core.axis import Axis, AxisConfig, AxisState, concatenate
+from conformance.models.axis import Axis, is_late
+from conformance.models.frames import higher_frame
+from conformance.models.mapper import Mapper, MapperConfig
+from keyedwm.core.axis import AxisConfig, AxisState, concatenate
 from keyedwm.core.errors import FormatError, InputError, OptionError, OutOfTurnError
-from keyedwm.core.frames import floor_frame, higher_frame
+from keyedwm.core.frames import floor_frame
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.mapper import Mapper, MapperConfig
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.retention import History
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
-from keyedwm.core.watermark import MAX_MS, MIN_MS, IdleMarker, Watermark, is_late
+from keyedwm.core.watermark import MAX_MS, MIN_MS, IdleMarker, Watermark
 
 POLICIES = [
     FixedLag(0),
@@ -115,7 +117,15 @@ def test_a_state_that_a_policy_never_writes_is_refused(policy):
 def test_a_state_that_a_throttle_or_an_axis_never_writes_is_refused():
     with pytest.raises(FormatError):
         NoThrottle().build((1, 2))
-    for value in ([], [1, "2"], [1, None]):
+    for value in (
+        [],
+        [1],
+        [1, "policy", "2"],
+        [1, "policy", None],
+        [1, "odd", 2],
+        [1.5, "policy"],
+        [1, "propagated", 2],
+    ):
         with pytest.raises(FormatError):
             AxisState.from_list(value)
 
@@ -146,12 +156,12 @@ def test_throttling_by_step_lets_the_first_pass_and_then_whole_steps():
 def test_throttling_by_batch_sends_once_after_the_events():
     run = ThrottleByBatch().build()
     assert run.admit(5) is None
-    assert [run.settle(5), run.settle(5), run.settle(4), run.settle(6)] == [5, None, None, 6]
+    assert [run.end_of_batch(5), run.end_of_batch(5), run.end_of_batch(4), run.end_of_batch(6)] == [5, None, None, 6]
 
 
 def test_no_throttle_sends_every_advance_and_a_frame_of_no_size_none():
     assert [NoThrottle().build().admit(1), NoThrottle().build((1,)).admit(1)] == [1, None]
-    assert ThrottleByFrame(0).build().settle(5) is None
+    assert ThrottleByFrame(0).build().end_of_batch(5) is None
 
 
 def test_history_knows_what_was_noted_at_or_before():

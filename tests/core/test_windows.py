@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.cli.conformance.aggregates import AGGREGATES
-from keyedwm.core.aggregate import WindowResult
+from conformance.aggregates import AGGREGATES
+from conformance.models.join import Join, JoinConfig, Side
+from conformance.models.results import Late, WindowResult
+from conformance.models.sessions import SessionConfig, Sessions, merge
+from conformance.models.sliding import Sliding, SlidingConfig, SlidingState, common_window_end
+from conformance.models.time_bounds import Limits, bounds_of, tightest
 from keyedwm.core.errors import InputError, OptionError, RegressionError
-from keyedwm.core.join import Join, JoinConfig, Side
-from keyedwm.core.late import Late, LateRule
-from keyedwm.core.sessions import SessionConfig, Sessions, Touching, merge
-from keyedwm.core.sliding import Sliding, SlidingConfig, SlidingState, common_window_end
-from keyedwm.core.time_bounds import Limits, bounds_of, tightest
+from keyedwm.core.late import LateRule
+from keyedwm.core.touching import Touching
 from keyedwm.core.watermark import Guarantee, Watermark
 
 SUM, COUNT = AGGREGATES["sum"], AGGREGATES["count"]

@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from keyedwm.spark import recommended_conf, session_conf
+
+# A running session takes note of these, does not follow them, and does not let go of them.
+BUILDERS_ONLY = session_conf().keys() - recommended_conf().keys()
+
 
 @pytest.fixture(autouse=True)
 def settings_end_with_the_page(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -16,6 +21,8 @@ def settings_end_with_the_page(request: pytest.FixtureRequest) -> Iterator[None]
     before = dict(conf.getAll)
     yield
     for name, value in dict(conf.getAll).items():
+        if name in BUILDERS_ONLY:
+            continue
         if name not in before:
             conf.unset(name)
         elif value != before[name]:

@@ -1,22 +1,33 @@
-"""The docs are run: every Python block of a page, in order, against a real Kafka and a real Spark."""
+"""The docs are run: every Python block of a page and `$ keyedwm ...`, in order, with a real Kafka and a real Spark.
+
+What stands in a `text` block behind a Python block is what the block prints.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from keyedwm.kafka.admin import create_topic
+from keyedwm.cli.main import main as command
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
+from keyedwm.testing.admin import create_topic
 from keyedwm.testing.broker import Broker
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?|^    \$ keyedwm (.*?)$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "design").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -30,12 +41,19 @@ def test_the_code_of_a_page_runs(page: Path, kafka: Broker, spark: SparkSession,
     for name in topics.values():
         create_topic(cluster, name, 2)
     cluster.close()
+    topics["site-visits"] = f"{topic}-visits"  # the page creates it
     names = {"spark": spark}
-    for block in blocks:
+    for block, printed, words in blocks:
+        if words:
+            assert command(shlex.split(words.replace("/data/", f"{tmp_path}/"))) == 0
+            continue
         code = block.replace("localhost:9092", kafka.bootstrap).replace('"/data/', f'"{tmp_path}/')
+        code = code.replace("awaitAnyTermination()", "awaitAnyTermination(timeout=1)")  # the test stops the queries
         for shown, name in topics.items():
             code = code.replace(f'"{shown}"', f'"{name}"')
-        exec(compile(code, str(page), "exec"), names)  # noqa: S102 - our own docs
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(code, str(page), "exec"), names)  # noqa: S102 - our own docs
+        assert not printed or out.getvalue() == printed
         for query in spark.streams.active:
             query.processAllAvailable()
             query.stop()

@@ -1,6 +1,6 @@
 """Break a running pipeline in every way, again and again, and count what a reader finds lost, doubled or out of order.
 
-Run: python -m tests.e2e.campaign --kills 40 --seed 7   (half of the kills for each target)
+Run: python -m tests.e2e.campaign --kills 40 --seed 7   (half of the kills for each target, on three brokers)
 
 Everything random comes from the seed; only where exactly a kill falls depends on the machine.
 """
@@ -64,10 +64,12 @@ def drawn(target: str, kills: int, seed: int, only: Sequence[str]) -> list[str]:
     return order
 
 
-def campaign(target: str, kills: int, seed: int, directory: Path, only: Sequence[str] = ()) -> Outcome:
+def campaign(
+    target: str, kills: int, seed: int, directory: Path, only: Sequence[str] = (), brokers: int = 1
+) -> Outcome:
     """Strike one target; a round that fails ends it."""
     outcome = Outcome(target, Counter(), 0.0, Counter(), Findings())
-    with world(directory, target, seed) as at:
+    with world(directory, target, seed, brokers) as at:
         outcome.findings = at.target.findings
         began = time.monotonic()
         try:
@@ -85,13 +87,13 @@ def campaign(target: str, kills: int, seed: int, directory: Path, only: Sequence
     return outcome
 
 
-def run(targets: Sequence[str], kills: int, seed: int, only: Sequence[str] = ()) -> list[Outcome]:
+def run(targets: Sequence[str], kills: int, seed: int, only: Sequence[str] = (), brokers: int = 1) -> list[Outcome]:
     """Share the kills among the targets; a failed one's directory is kept."""
     outcomes = []
     for number, target in enumerate(targets):
         directory = Path(tempfile.mkdtemp(prefix=f"keyedwm-campaign-{target}-"))
         share = kills // len(targets) + (number < kills % len(targets))
-        outcomes.append(campaign(target, share, seed, directory, only))
+        outcomes.append(campaign(target, share, seed, directory, only, brokers))
         if outcomes[-1].clean:
             shutil.rmtree(directory, ignore_errors=True)
     return outcomes
@@ -110,10 +112,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(os.environ.get("KEYEDWM_SEED") or 20240229))
     parser.add_argument("--targets", nargs="+", choices=sorted(TARGETS), default=sorted(TARGETS))
     parser.add_argument("--faults", nargs="+", choices=sorted(FAULTS), default=(), help="only these")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="three replicate to each other")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nothing is left behind
     print(f"seed {given.seed}", flush=True)
-    outcomes = run(given.targets, given.kills, given.seed, given.faults)
+    outcomes = run(given.targets, given.kills, given.seed, given.faults, given.brokers)
     for outcome in outcomes:
         print(outcome.failure, *outcome.findings.other, sep="\n")
         print(outcome.told())

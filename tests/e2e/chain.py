@@ -26,11 +26,13 @@ def between(topic: str) -> str:
 
 def _source(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> DataFrame:
     reader = spark.readStream.format("keyedwm").option("kafka.bootstrap.servers", bootstrap)
-    return reader.options(subscribe=topic, startingOffsets="earliest", eventTime="json:$.t", **options).load()
+    return reader.options(subscribe=topic, startingOffsets="earliest", **options).load()
 
 
 def upstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> DataStreamWriter:
-    rows = _source(spark, bootstrap, topic, maxOffsetsPerTrigger=BITE, idleTimeout="none").drop("partition")
+    rows = _source(spark, bootstrap, topic, eventTime="json:$.t", maxOffsetsPerTrigger=BITE, idleTimeout="none").drop(
+        "partition"
+    )
     given = {"kafka.bootstrap.servers": bootstrap, "topic": between(topic), "controlRows": "inline"}
     return rows.writeStream.format("keyedwm").options(
         **given, checkpointLocation=str(directory / "upstream.checkpoint")
@@ -38,7 +40,7 @@ def upstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -
 
 
 def downstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> DataStreamWriter:
-    rows = _source(spark, bootstrap, between(topic), propagate="true")
+    rows = _source(spark, bootstrap, between(topic), propagate="true")  # event times are those that upstream wrote
     return rows.writeStream.format("keyedwm").options(
         path=str(directory / "table"), checkpointLocation=str(directory / "downstream.checkpoint")
     )

@@ -80,6 +80,10 @@ class Driver:
         """Spark's Python processes: the daemon, planners, tasks, commits."""
         return [pid for pid in self.tree() if "pyspark" in _command(pid) and "java" not in _command(pid)]
 
+    def opens(self, path: Path) -> bool:
+        """Whether one of its processes has this file open."""
+        return any(str(path) in _open_files(pid) for pid in self.tree())
+
     def told(self) -> list[Told]:
         path = self.directory / "told.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
@@ -113,6 +117,15 @@ def _descendants(pid: int) -> list[int]:
     found, frontier = [], {pid}
     while frontier := {child for child, (parent, _) in processes.items() if parent in frontier}:
         found += sorted(frontier)
+    return found
+
+
+def _open_files(pid: int) -> set[str]:
+    found = set()
+    with suppress(OSError):
+        for handle in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.add(str(handle.readlink()))
     return found
 
 

@@ -7,16 +7,16 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from keyedwm.kafka.transactions import Transaction, lingering
+from keyedwm.kafka.transactions import Transaction, end, lingering
 from keyedwm.testing.proxy import Link
 from tests.e2e.driver import sleep_until
 from tests.e2e.world import LIMIT_S, CampaignError, World
-from tests.tools import SPARK_SAW_TWO, cluster_at, wait_until
+from tests.tools import SPARK_SAW_TWO, wait_until
 
 SHORT = "4 seconds"
 
@@ -46,28 +46,32 @@ def worker(world: World) -> None:
 
 
 def broker(world: World) -> None:
-    world.some_moment()
-    world.broker.kill()
-    time.sleep(world.random.uniform(0, 0.5))
-    world.broker.start()
+    """Killed and started again while producers have batches in flight."""
+    with world.feeding():
+        world.some_moment()
+        killed, roles = world.brokers.kill(world.random, world.feed.topic)
+        world.notes.update(roles)
+        time.sleep(world.random.uniform(0, 0.5 if world.brokers.count == 1 else 5))
+        for one in killed:
+            one.start()
 
 
 def cut(world: World) -> None:
     """The network resets every connection, and refuses new ones for a while."""
     world.some_moment()
-    world.proxy.set(Link.REFUSED)
+    world.brokers.link(Link.REFUSED, world.random)
     time.sleep(world.random.uniform(0, 1.5))
-    world.proxy.set(Link.OPEN)
+    world.brokers.heal()
 
 
 def half_open(world: World) -> None:
     """Connections stand, but nothing comes through, or no answers; sometimes for longer than a client waits."""
     world.some_moment()
-    world.proxy.set(world.random.choice([Link.SILENT, Link.MUTE]))
+    world.brokers.link(world.random.choice([Link.SILENT, Link.MUTE]), world.random)
     time.sleep(world.random.choice([0.3, 1.0, 4.0]) * world.random.uniform(0.5, 1))
     if world.random.random() < 0.5:
-        world.proxy.reset()
-    world.proxy.set(Link.OPEN)
+        world.brokers.reset()
+    world.brokers.heal()
 
 
 def disk_full(world: World) -> None:
@@ -119,27 +123,63 @@ def _repair(world: World, newest: Path, whole: bytes) -> None:
 def slow_commit(world: World) -> None:
     """The commit begins when the broker has given up on the batch's transactions: a loud error, never a loss."""
     world.driver.hold()
-    cluster = cluster_at(world.broker.bootstrap)
+    with _caught(world, 1, options={"transactionTimeout": SHORT}) as (waiting, open_ones):
+        world.driver.want(options={})
+        # Not those of a query that came after: they live longer.
+        wait_until(lambda: not waiting & open_ones(), "the broker ends the transactions")
+    world.refused(_LOST)
+
+
+def part_expired(world: World) -> None:
+    """One of a batch's transactions is ended before the decision, as by its time-out: none of it may be visible."""
+    world.drain()
+    world.driver.hold()
+    with _caught(world, 2, source={"minPartitions": "3"}) as (waiting, _):
+        world.driver.want(source={})
+        end(world.brokers.cluster(), [world.random.choice(sorted(waiting))], commit=False)
+    world.refused(_LOST)
+
+
+@contextmanager
+def _caught(
+    world: World, least: int, **wish: Mapping[str, str]
+) -> Iterator[tuple[set[Transaction], Callable[[], set[Transaction]]]]:
+    """So many transactions of one batch, whose commit waits for the ledger's lock; and which ones are open now."""
+    cluster = world.brokers.cluster()
     before = set(lingering(cluster, ""))  # of the batch that was stopped: open for longer
-    world.driver.want(held=False, options={"transactionTimeout": SHORT})
 
     def begun() -> set[Transaction]:
         return set(lingering(cluster, "")) - before
 
+    world.feed.send(40, 40)
+    world.driver.want(held=False, **wish)
     with (world.disk.path / "ledger" / "lock").open() as lock:
         while True:
-            world.feed.send(20, 40)
-            # A batch's tasks have begun: now its commit has to wait for the ledger, until the broker loses patience.
-            sleep_until(begun, 60)
+            # A batch's tasks have begun: now its commit has to wait.
+            sleep_until(lambda: len(begun()) >= least, 60)
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # A task whose transaction ends while it still writes is run again, and its batch is committed.
+            commits = not world.target.halfway() and sleep_until(lambda: world.driver.opens(Path(lock.name)), 60)
             waiting = begun()
-            if waiting and not world.target.halfway():
+            if commits and len(waiting) >= least:
                 break
             fcntl.flock(lock, fcntl.LOCK_UN)
-        world.driver.want(options={})
-        # Not those of a query that came after: they live longer.
-        wait_until(lambda: not waiting & begun(), "the broker ends the transactions")
-    world.refused(_LOST)
+            world.feed.send(40, 40)
+        yield waiting, begun
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def large(world: World) -> None:
+    """Batches of thousands of rows instead of tens, and a driver that dies in one of them."""
+    world.driver.hold()
+    world.feed.send(3_000, 6_000)
+    world.driver.want(held=False, source={"maxOffsetsPerTrigger": "100000"})
+    world.some_moment()
+    world.driver.kill()
+    world.driver.start()
+    world.drain()
+    world.driver.hold()
+    world.driver.want(held=False, source={})
 
 
 def duplicate(world: World) -> None:
@@ -164,7 +204,7 @@ def duplicate(world: World) -> None:
 _FULL = r"No space left|File too large"
 _DAMAGED = r"is damaged"
 _TWICE = rf"{SPARK_SAW_TWO}|has taken over the ledger|copies of one checkpoint"
-_LOST = r"were not committed before the broker ended them"
+_LOST = r"were not committed before the broker ended them|were ended by the broker before the decision"
 
 FAULTS: Mapping[str, Fault] = {
     "driver": Fault(driver, 8),
@@ -175,5 +215,7 @@ FAULTS: Mapping[str, Fault] = {
     "disk-full": Fault(disk_full, 2, expected=_FULL),
     "damage": Fault(damage, 2, expected=_DAMAGED),
     "slow-commit": Fault(slow_commit, 1, ("kafka",), expected=_LOST),
+    "part-expired": Fault(part_expired, 2, ("kafka",), expected=_LOST),
+    "large": Fault(large, 2),
     "duplicate": Fault(duplicate, 1, expected=_TWICE),
 }

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.tools import Record, produce
+import pyarrow as pa
+
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.produce import send
+from tests.tools import Record
 
 PARTITIONS = 3
 HOUR_MS = 3_600_000
 START_MS = 1_356_998_400_000
 STEP_MS = 5 * 60_000
-JITTER_MS = 110 * 60_000  # below the pipeline's lag of two hours: nothing is late by its own partition's promise
+JITTER_MS = 110 * 60_000  # below the pipeline's lag of two hours: nothing is late behind its own watermark
 SPREAD_MS = 6 * HOUR_MS  # how far each partition is ahead of the one before it
 LAG_MS = 2 * HOUR_MS
 
 
 class Feed:
-    """Numbered records of each partition, keyed by it; every round sends some more."""
+    """Numbered records of each partition, keyed by it; every round sends some more, as an idempotent producer."""
 
-    def __init__(self, bootstrap: str, topic: str, rng: random.Random) -> None:
-        self.bootstrap, self.topic, self._random = bootstrap, topic, rng
+    def __init__(self, cluster: Callable[[], Cluster], topic: str, rng: random.Random) -> None:
+        self._cluster, self.topic, self._random = cluster, topic, rng
         self.sent: list[list[Record]] = [[] for _ in range(PARTITIONS)]
         self._hours: Counter = Counter()
         self._highest_ms = [START_MS] * PARTITIONS
 
     def send(self, least: int, most: int) -> None:
-        produce(self.bootstrap, self.topic, self.grown(least, most))
+        by_partition: dict[int, list[Record]] = {}
+        for record in self.grown(least, most):
+            by_partition.setdefault(record.partition, []).append(record)
+        send(self._cluster(), self.topic, {partition: _columns(of) for partition, of in by_partition.items()})
 
     def grown(self, least: int, most: int) -> list[Record]:
         """That many more records for each partition."""
@@ -48,6 +56,14 @@ class Feed:
         """(hour, partition, count) of every hour that the coalesced watermark has closed."""
         watermark_ms = min(self._highest_ms) - LAG_MS
         return Counter({(h, p, count): 1 for (h, p), count in self._hours.items() if h + HOUR_MS <= watermark_ms})
+
+
+def _columns(records: list[Record]) -> pa.Table:
+    return pa.table({
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "timestamp": pa.array([record.timestamp_ms for record in records], pa.int64()),
+    })  # fmt: skip
 
 
 @dataclass

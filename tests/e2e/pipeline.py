@@ -31,7 +31,7 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is to run; `held`: nothing for now. `options` are the sink's, taken when a query starts.
+    """What is to run; `held`: nothing for now. `options` are the sink's, `source` the source's, taken at a start.
 
     number: counts the wishes, so that one can be told to be carried out.
     """
@@ -43,6 +43,7 @@ class Wanted:
     held: bool = False
     number: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
+    source: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         aside = directory / "wanted.aside"
@@ -82,9 +83,9 @@ def _source(spark: SparkSession, wanted: Wanted) -> DataFrame:
         .option("kafka.request.timeout.ms", "3000")
         .option("subscribe", wanted.topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", BITE)
         .option("watermarkLag", LAG)
         .option("idleTimeout", "none")
+        .options(**(wanted.source or {"maxOffsetsPerTrigger": BITE}))
         .load()
     )
 
@@ -113,6 +114,7 @@ def _copy(spark: SparkSession, directory: Path, wanted: Wanted) -> StreamingQuer
         "kafka.request.timeout.ms": "3000",
         "topic": f"{wanted.topic}-out",
         "ledger": f"{wanted.disk}/ledger",
+        "controlRows": "inline",
     }
     return _started(_source(spark, wanted).drop("partition"), directory, wanted, "copy", options)
 

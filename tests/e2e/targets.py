@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.core.inline import HEADER
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.records import Wanted
 from keyedwm.kafka.values import Isolation
+from tests.e2e.brokers import Brokers
 from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally
 from tests.e2e.pipeline import QUERIES
-from tests.tools import cluster_at, make_topic
 
 
 class Target(ABC):
@@ -28,8 +29,8 @@ class Target(ABC):
 
     name: str
 
-    def __init__(self, bootstrap: str, directory: Path, disk: Path, feed: Feed) -> None:
-        self.bootstrap, self.directory, self.disk, self.feed = bootstrap, directory, disk, feed
+    def __init__(self, brokers: Brokers, directory: Path, disk: Path, feed: Feed) -> None:
+        self.brokers, self.directory, self.disk, self.feed = brokers, directory, disk, feed
         self.findings = Findings()
         self.tally = Tally(feed, self.findings)
 
@@ -174,13 +175,16 @@ class KafkaTarget(Target):
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)
-        self.topic = make_topic(self.bootstrap, f"{self.feed.topic}-out", PARTITIONS + 1)
+        self.topic = self.brokers.make_topic(f"{self.feed.topic}-out", PARTITIONS + 1)
+        self.control_records = 0
         self._next = dict.fromkeys(range(PARTITIONS + 1), 0)
 
     def read(self) -> None:
         ends = self._ends()
-        ranges = [Range(self.topic, p, self._next[p], ends[p]) for p in ends if ends[p] > self._next[p]]
-        for part in read_ranges(cluster_at(self.bootstrap), ranges, Wanted(), Isolation.READ_COMMITTED):
+        ranges = [OffsetRange(self.topic, p, self._next[p], ends[p]) for p in ends if ends[p] > self._next[p]]
+        wanted = Wanted(control_header=HEADER)
+        for part in read_ranges(self.brokers.cluster(), ranges, wanted, Isolation.READ_COMMITTED):
+            self.control_records += len(part.records.control_records)
             for value in part.records.value.to_pylist():
                 self.tally.take(value)
         self._next = ends
@@ -208,7 +212,7 @@ class KafkaTarget(Target):
 
     def _ends(self) -> dict[int, int]:
         places = [(self.topic, partition) for partition in self._next]
-        found = cluster_at(self.bootstrap).latest(places, Isolation.READ_COMMITTED)
+        found = self.brokers.cluster().latest(places, Isolation.READ_COMMITTED)
         return {where.partition: end for where, end in found.items()}
 
 

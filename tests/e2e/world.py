@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 import time
 import uuid
 from collections import Counter
@@ -11,25 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from keyedwm.testing.local import LocalBroker
-from keyedwm.testing.proxy import Proxy, broker_behind_proxy
+from keyedwm.core.errors import KeyedwmError
+from tests.e2e.brokers import Brokers, running
 from tests.e2e.disk import Disk, disk, keep
 from tests.e2e.driver import Driver, Told, sleep_until
 from tests.e2e.feed import PARTITIONS, Feed, Findings
 from tests.e2e.pipeline import Wanted
 from tests.e2e.targets import TARGETS, Target
-from tests.tools import make_topic, wait_until
+from tests.tools import wait_until
 
 LIMIT_S = 240.0
-# A crashed broker is let in again after its old session is over; transactions end on the second.
-BROKER = {
-    "broker.session.timeout.ms": "1000",
-    "broker.heartbeat.interval.ms": "200",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    "offsets.topic.num.partitions": "3",
-    "transaction.state.log.num.partitions": "3",
-    "share.coordinator.state.topic.num.partitions": "1",
-}
 # What a query may fail of when processes and networks die: our own word for it, or a Python process that is gone. Of a
 # planner that is, Spark has nothing to say at all.
 RECOVERABLE = (
@@ -45,16 +37,16 @@ class CampaignError(AssertionError):
 
 
 class World:
-    """One target, one broker behind a proxy, one small disk, one directory, one seed."""
+    """One target, brokers behind proxies, one small disk, one directory, one seed."""
 
-    def __init__(self, directory: Path, target: str, seed: int, broker: LocalBroker, proxy: Proxy, full: Disk) -> None:
-        self.directory, self.broker, self.proxy, self.disk = directory, broker, proxy, full
+    def __init__(self, directory: Path, target: str, seed: int, brokers: Brokers, full: Disk) -> None:
+        self.directory, self.brokers, self.disk = directory, brokers, full
         self.name, self.random = f"{seed} {target}", random.Random()
-        topic = make_topic(broker.bootstrap, f"kills-{uuid.uuid4().hex[:12]}", PARTITIONS)
-        self.feed = Feed(broker.bootstrap, topic, random.Random(f"{self.name} feed"))
-        self.target: Target = TARGETS[target](broker.bootstrap, directory, full.path, self.feed)
+        topic = brokers.make_topic(f"kills-{uuid.uuid4().hex[:12]}", PARTITIONS)
+        self.feed = Feed(brokers.cluster, topic, random.Random(f"{self.name} feed"))
+        self.target: Target = TARGETS[target](brokers, directory, full.path, self.feed)
         self.driver = Driver(
-            directory, Wanted(target=target, bootstrap=proxy.bootstrap, topic=topic, disk=str(full.path))
+            directory, Wanted(target=target, bootstrap=brokers.behind, topic=topic, disk=str(full.path))
         )
         self.allowed = RECOVERABLE
         self._heard = 0
@@ -88,6 +80,28 @@ class World:
             before = self.target.staged()
             sleep_until(lambda: self.target.staged() != before, 3)
             time.sleep(self.random.choice([0, self.random.uniform(0, 0.02), self.random.uniform(0, 0.2)]))
+
+    @contextmanager
+    def feeding(self) -> Iterator[None]:
+        """Send on and on meanwhile: batches are in flight whenever something breaks."""
+        over, failed = threading.Event(), []
+
+        def send() -> None:
+            try:
+                while not over.wait(0.05):
+                    self.feed.send(1, 20)
+            except KeyedwmError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=send, name="feed")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        if failed:
+            raise CampaignError(f"the feed could not be written: {failed[0]}")
 
     def drain(self) -> None:
         """Wait until everything sent is visible; what is not by then is lost."""
@@ -130,18 +144,18 @@ class World:
     def post_mortem(self) -> str:
         """What the queries failed of last, and where all of it is kept."""
         keep(self.disk.path)
-        (self.directory / "broker.log").write_text(self.broker.log)
+        (self.directory / "broker.log").write_text(self.brokers.log)
         failed = [told for told in self.driver.told() if told.what == "failed"][-3:]
         said = "\n".join(f"{told.name}: {told.error.partition(_STATE)[0].strip()}" for told in failed)
         return f"{said}\nkept: {self.directory}"
 
 
 @contextmanager
-def world(directory: Path, target: str, seed: int) -> Iterator[World]:
+def world(directory: Path, target: str, seed: int, brokers: int = 1) -> Iterator[World]:
     """A world that leaves no process and no mount behind."""
     with ExitStack() as stack:
-        broker, proxy = stack.enter_context(broker_behind_proxy(BROKER))
+        cluster = stack.enter_context(running(brokers))
         full = stack.enter_context(disk(directory / "disk"))
-        made = World(directory, target, seed, broker, proxy, full)
+        made = World(directory, target, seed, cluster, full)
         stack.callback(made.driver.close)
         yield made

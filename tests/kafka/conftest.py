@@ -9,8 +9,11 @@ from keyedwm.testing.broker import Broker
 
 # Imported late: this file can be loaded before the suite's warning filters stand, and kafka-python warns when imported.
 if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
     from keyedwm.kafka.cluster import Cluster
     from keyedwm.kafka.config import ClientConfig
+    from tests.secured import Secured
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +35,7 @@ def cluster(config: ClientConfig) -> Iterator[Cluster]:
 @pytest.fixture
 def make_topic(cluster: Cluster, new_topic: Callable[[], str]) -> Iterator[Callable[..., str]]:
     """Creates a topic with so many partitions and these settings; deleted afterwards."""
-    from keyedwm.kafka import admin
+    from keyedwm.testing import admin
 
     made: list[str] = []
 
@@ -46,3 +49,18 @@ def make_topic(cluster: Cluster, new_topic: Callable[[], str]) -> Iterator[Calla
     for name in made:
         if cluster.partitions([name], missing_ok=True):
             admin.delete_topic(cluster, name)
+
+
+@pytest.fixture(scope="module")
+def their_admin(secured: Secured) -> Iterator[KafkaAdminClient]:
+    """kafka-python's own client, as the user who may do everything."""
+    from kafka.admin import KafkaAdminClient
+
+    from tests.secured import PASSWORD
+
+    client = KafkaAdminClient(
+        bootstrap_servers=secured.bootstrap, security_protocol="SASL_SSL", sasl_mechanism="PLAIN",
+        sasl_plain_username="boss", sasl_plain_password=PASSWORD, ssl_cafile=str(secured.home / "cert.pem"),
+    )  # fmt: skip
+    yield client
+    client.close()

@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from keyedwm.kafka import codecs, pieces, records
+from keyedwm.kafka.batches import find_batches
 from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import CorruptRecordError
+from keyedwm.kafka.errors import CorruptRecordError, RecordTooLargeError
 from keyedwm.kafka.values import Codec
-from tests.kafka.reference import Record, read_by_us, read_plainly, signed, write
+from tests.kafka.reference import EVERYTHING, WHERE, Record, read_by_us, read_plainly, signed, write
 
 T = TypeVar("T")
 
@@ -73,10 +74,17 @@ def outcome(batch: bytes) -> str:
     except CorruptRecordError as error:
         named = error.topic == "t" and error.partition == 3 and f"offset {error.offset} of t-3 " in str(error)
         return "refused" if named else "refused without saying where"
+    except RecordTooLargeError as error:
+        return "refused" if "offset " in str(error) and " of t-3 " in str(error) else "refused without saying where"
     if not ours:
         return "no rows"
     assert ours == read_plainly(batch)
     return "read"
+
+
+def read_batch(batch: bytes, wanted: records.Wanted) -> Iterator[records.Records]:
+    """The records of one batch."""
+    return records.read_records(find_batches(WHERE, batch, 0), EVERYTHING, wanted)
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OutOfTurnError, UnavailableError
-from keyedwm.kafka import admin, connection, produce
+from keyedwm.kafka import connection, produce
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import Code, UnknownTopicError
 from keyedwm.kafka.values import Committed, TopicPartition
+from keyedwm.testing import admin
 
 MakeTopic = Callable[..., str]
 
@@ -104,7 +105,7 @@ def test_a_commit_to_a_topic_that_is_gone_is_an_answer_not_an_error(cluster: Clu
 def test_a_stale_coordinator_is_looked_up_again(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     group = f"g-{topic}"
-    cluster._coordinators[0, group] = 4711
+    cluster.coordinators._nodes[0, group] = 4711
     assert cluster.commit_offsets(group, {(topic, 0): (5, "")}) == {(topic, 0): Code.NONE}
 
 
@@ -148,7 +149,7 @@ def test_an_answer_that_never_comes_is_not_waited_for_without_end(
     config: ClientConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "_GRACE_MS", 0)
-    monkeypatch.setattr(connection, "_LOOK_S", 0.05)
+    monkeypatch.setattr(connection, "_POLL_S", 0.05)
     short = {
         "bootstrap.servers": config.addresses,
         "request.timeout.ms": "150",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import ssl
 
 import pytest
 
@@ -92,3 +93,84 @@ def test_equal_options_have_equal_digests_also_after_pickling() -> None:
     assert again == config
     assert again.digest() == config.digest() == ClientConfig.from_options(SASL | {"sasl.jaas.config": JAAS}).digest()
     assert config.digest() != ClientConfig.from_options(HERE).digest()
+
+
+TLS = {"bootstrap.servers": "h:1", "security.protocol": "SSL"}
+
+
+def context_of(**options: str) -> ssl.SSLContext:
+    given = TLS | {name.replace("_", "."): value for name, value in options.items()}
+    found = ClientConfig.from_options(given).security.as_kafka_python()["ssl_context"]
+    assert isinstance(found, ssl.SSLContext)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("enabled", "oldest", "newest"),
+    [
+        (None, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+        ("TLSv1.3", ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3),
+        ("TLSv1.2", ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
+        ("TLSv1.2, TLSv1.3", ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+    ],
+)
+def test_the_enabled_tls_versions_are_kept(enabled: str | None, oldest: ssl.TLSVersion, newest: ssl.TLSVersion) -> None:
+    context = context_of() if enabled is None else context_of(ssl_enabled_protocols=enabled)
+    assert (context.minimum_version, context.maximum_version) == (oldest, newest)
+
+
+def test_the_cipher_suites_are_kept_by_their_java_names() -> None:
+    named = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+    context = context_of(ssl_cipher_suites=named)
+    older = {c["name"] for c in context.get_ciphers() if c["protocol"] != "TLSv1.3"}
+    assert older == {"ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"}
+    assert context.maximum_version is ssl.TLSVersion.TLSv1_2, "no suite of TLS 1.3 was named"
+
+
+def test_all_suites_of_tls_1_3_alone_leave_no_older_version() -> None:
+    named = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
+    assert context_of(ssl_cipher_suites=named).minimum_version is ssl.TLSVersion.TLSv1_3
+    both = context_of(ssl_cipher_suites=f"{named},TLS_RSA_WITH_AES_128_CBC_SHA")
+    assert (both.minimum_version, both.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, r"kafka\.ssl\.enabled\.protocols.*TLSv1\.1"),
+        ({"ssl.enabled.protocols": ","}, r"kafka\.ssl\.enabled\.protocols"),
+        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, r"kafka\.ssl\.cipher\.suites.*either all of"),
+        ({"ssl.cipher.suites": "RC4-MD5"}, r"kafka\.ssl\.cipher\.suites.*RC4-MD5"),
+        ({"ssl.cipher.suites": "TLS_RSA_WITH_NULL_MD5_9"}, r"kafka\.ssl\.cipher\.suites.*OpenSSL does not have it"),
+        (
+            {"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_GCM_SHA256", "ssl.enabled.protocols": "TLSv1.3"},
+            r"kafka\.ssl\.cipher\.suites: none of the suites belongs to",
+        ),
+        (
+            {"ssl.keystore.certificate.chain": "PEM"},
+            r"ssl\.keystore\.certificate\.chain cannot be given in place",
+        ),
+        ({"ssl.engine.factory.class": "com.X"}, r"kafka\.ssl\.engine\.factory\.class names a Java class"),
+    ],
+)
+def test_a_tls_setting_that_cannot_be_kept_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        ClientConfig.from_options(TLS | options)
+
+
+@pytest.mark.parametrize("name", ["ssl.truststore.location", "sasl.jaas.config", "sasl.mechanism", "ssl.key.password",
+                                  "sasl.login.callback.handler.class", "ssl.engine.factory.class"])  # fmt: skip
+def test_security_settings_without_a_protocol_are_refused_as_all_would_go_in_clear(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"kafka\.{name} has no effect .* unencrypted") as caught:
+        ClientConfig.from_options({"bootstrap.servers": "h:1", name: "a-secret"})
+    assert "a-secret" not in str(caught.value)
+
+
+def test_security_settings_beside_an_explicit_protocol_without_them_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ClientConfig.from_options(
+        {"bootstrap.servers": "h:1", "security.protocol": "PLAINTEXT", "ssl.key.password": "a-secret"}
+    )
+    assert "kafka.ssl.key.password has no effect with kafka.security.protocol=PLAINTEXT" in caplog.text
+    assert "a-secret" not in caplog.text

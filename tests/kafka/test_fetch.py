@@ -13,16 +13,16 @@ from kafka import TopicPartition as TheirPartition
 from kafka.admin import KafkaAdminClient
 
 from keyedwm.core.errors import DataLossError, UnavailableError
-from keyedwm.kafka import admin
 from keyedwm.kafka import transactions as txn
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.encode import Producer
-from keyedwm.kafka.errors import OffsetOutOfRangeError, UnknownTopicError
-from keyedwm.kafka.fetch import Fetched, Range, read_ranges
+from keyedwm.kafka.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
+from keyedwm.kafka.fetch import Fetched, OffsetRange, read_ranges
 from keyedwm.kafka.produce import Sender, send
 from keyedwm.kafka.records import HEADERS_TYPE, Wanted
 from keyedwm.kafka.values import Codec, Isolation, TopicPartition
+from keyedwm.testing import admin
 
 MakeTopic = Callable[..., str]
 COMMITTED, UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
@@ -37,7 +37,7 @@ def small(config: ClientConfig) -> Iterator[Cluster]:
     connected.close()
 
 
-def checked(fetched: Iterator[Fetched], ranges: list[Range]) -> list[list[Fetched]]:
+def checked(fetched: Iterator[Fetched], ranges: list[OffsetRange]) -> list[list[Fetched]]:
     """The answers by range, after a look at what must hold for every one of them."""
     by_range: list[list[Fetched]] = [[] for _ in ranges]
     for part in fetched:
@@ -57,7 +57,7 @@ def checked(fetched: Iterator[Fetched], ranges: list[Range]) -> list[list[Fetche
     return by_range
 
 
-def values(cluster: Cluster, *ranges: Range, isolation: Isolation | None = None) -> list[list[bytes]]:
+def values(cluster: Cluster, *ranges: OffsetRange, isolation: Isolation | None = None) -> list[list[bytes]]:
     """The values of each range."""
     found = checked(read_ranges(cluster, ranges, Wanted(), isolation), list(ranges))
     return [[value for part in parts for value in part.records.value.to_pylist()] for parts in found]
@@ -71,7 +71,7 @@ def test_every_record_of_many_partitions_comes_once_in_order(cluster: Cluster, m
     topic = make_topic(6)
     for first in (0, 700):
         send(cluster, topic, {p: numbered(first, 700) for p in range(6)}, Codec(first % 5))
-    ranges = [Range(topic, p, 10 * p, 1_400 - p) for p in range(6)]
+    ranges = [OffsetRange(topic, p, 10 * p, 1_400 - p) for p in range(6)]
     assert values(cluster, *ranges) == [[b"%d" % i for i in range(10 * p, 1_400 - p)] for p in range(6)]
 
 
@@ -79,7 +79,7 @@ def test_batches_larger_than_the_fetch_arrive_whole_and_nobody_starves(small: Cl
     topic = make_topic(3)
     for first in range(0, 90, 30):
         send(small, topic, {p: numbered(first, 30, size=500 * p) for p in range(3)})
-    found = values(small, *(Range(topic, p, 5, 88) for p in range(3)))
+    found = values(small, *(OffsetRange(topic, p, 5, 88) for p in range(3)))
     assert found == [[b"%d" % i + b"." * 500 * p for i in range(5, 88)] for p in range(3)]
 
 
@@ -93,7 +93,9 @@ def test_every_codec_goes_through_a_real_broker(cluster: Cluster, make_topic: Ma
         "timestamp": pa.array([5, 3, 2**40], pa.timestamp("ms", "UTC")),
     })  # fmt: skip
     assert send(cluster, topic, {0: table}, codec) == {(topic, 0): 3}
-    ((part,),) = checked(read_ranges(cluster, [Range(topic, 0, 0, 3)], Wanted(headers=True)), [Range(topic, 0, 0, 3)])
+    ((part,),) = checked(
+        read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], Wanted(headers=True)), [OffsetRange(topic, 0, 0, 3)]
+    )
     assert part.records.key.equals(table["key"].combine_chunks())
     assert part.records.value.equals(table["value"].combine_chunks())
     assert part.records.headers.to_pylist() == [
@@ -109,20 +111,20 @@ def test_log_append_time_is_told_from_create_time(cluster: Cluster, make_topic: 
     topic = make_topic(1, message_timestamp_type="LogAppendTime")
     before_ms = time.time_ns() // 1_000_000
     send(cluster, topic, {0: pa.table({"value": ["a", "b"], "timestamp": [1, 2]})})
-    (part,) = read_ranges(cluster, [Range(topic, 0, 0, 2)])
+    (part,) = read_ranges(cluster, [OffsetRange(topic, 0, 0, 2)])
     assert part.records.timestamp_type.tolist() == [1, 1]
     assert part.records.timestamp_ms[0] == part.records.timestamp_ms[1] >= before_ms
 
 
 def test_an_empty_range_is_done_at_once(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    assert values(cluster, Range(topic, 0, 0, 0)) == [[]]
+    assert values(cluster, OffsetRange(topic, 0, 0, 0)) == [[]]
 
 
 def test_two_ranges_of_one_partition_are_both_read(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 10)})
-    found = values(cluster, Range(topic, 0, 6, 9), Range(topic, 0, 0, 4))
+    found = values(cluster, OffsetRange(topic, 0, 6, 9), OffsetRange(topic, 0, 0, 4))
     assert found == [[b"6", b"7", b"8"], [b"0", b"1", b"2", b"3"]]
 
 
@@ -166,12 +168,14 @@ def test_transactions_are_seen_by_isolation(
     # a b MARKER lost MARKER plain open
     stable, end = cluster.latest([(name, 0)], COMMITTED)[name, 0], cluster.latest([(name, 0)], UNCOMMITTED)[name, 0]
     assert (stable, end) == (6, 7)
-    assert values(cluster, Range(name, 0, 0, stable), isolation=COMMITTED) == [[b"a", b"b", b"plain"]]
-    assert values(cluster, Range(name, 0, 0, end), isolation=UNCOMMITTED) == [[b"a", b"b", b"lost", b"plain", b"open"]]
+    assert values(cluster, OffsetRange(name, 0, 0, stable), isolation=COMMITTED) == [[b"a", b"b", b"plain"]]
+    assert values(cluster, OffsetRange(name, 0, 0, end), isolation=UNCOMMITTED) == [
+        [b"a", b"b", b"lost", b"plain", b"open"]
+    ]
     # A range that holds nothing but a marker, or nothing but aborted records, ends as any other.
-    assert values(cluster, Range(name, 0, 2, 3), Range(name, 0, 3, 5), isolation=COMMITTED) == [[], []]
+    assert values(cluster, OffsetRange(name, 0, 2, 3), OffsetRange(name, 0, 3, 5), isolation=COMMITTED) == [[], []]
     transactional.commit_transaction()
-    assert values(cluster, Range(name, 0, 5, 8), isolation=COMMITTED) == [[b"plain", b"open"]]
+    assert values(cluster, OffsetRange(name, 0, 5, 8), isolation=COMMITTED) == [[b"plain", b"open"]]
 
 
 def test_a_range_that_ends_in_a_marker_is_done(
@@ -183,8 +187,8 @@ def test_a_range_that_ends_in_a_marker_is_done(
     transactional.commit_transaction()
     _stable(cluster, name, 2)
     for isolation in Isolation:
-        assert values(cluster, Range(name, 0, 0, 2), isolation=isolation) == [[b"a"]]
-        assert values(cluster, Range(name, 0, 1, 2), isolation=isolation) == [[]]
+        assert values(cluster, OffsetRange(name, 0, 0, 2), isolation=isolation) == [[b"a"]]
+        assert values(cluster, OffsetRange(name, 0, 1, 2), isolation=isolation) == [[]]
 
 
 def test_what_a_transactional_sender_wrote_is_seen_once_it_commits(cluster: Cluster, make_topic: MakeTopic) -> None:
@@ -202,7 +206,9 @@ def test_what_a_transactional_sender_wrote_is_seen_once_it_commits(cluster: Clus
     producer.commit_transaction()
     producer.close()
     _stable(cluster, topic, 7)
-    assert values(cluster, Range(topic, 0, 0, 7), isolation=COMMITTED) == [[b"theirs", *(b"%d" % i for i in range(5))]]
+    assert values(cluster, OffsetRange(topic, 0, 0, 7), isolation=COMMITTED) == [
+        [b"theirs", *(b"%d" % i for i in range(5))]
+    ]
 
 
 def test_holes_left_by_compaction_are_no_loss(cluster: Cluster, make_topic: MakeTopic) -> None:
@@ -214,17 +220,19 @@ def test_holes_left_by_compaction_are_no_loss(cluster: Cluster, make_topic: Make
     while True:
         send(cluster, topic, {0: pa.table({"key": ["same", "same", f"other {written}"], "value": ["x", "y", "z"]})})
         written += 3
-        found = values(cluster, Range(topic, 0, 0, written))[0]
+        found = values(cluster, OffsetRange(topic, 0, 0, written))[0]
         if len(found) < written - 9:
             break
         assert time.monotonic() < over_at, "the broker's cleaner never ran"
         time.sleep(0.5)
-    (parts,) = checked(read_ranges(cluster, [Range(topic, 0, 0, written)]), [Range(topic, 0, 0, written)])
+    (parts,) = checked(read_ranges(cluster, [OffsetRange(topic, 0, 0, written)]), [OffsetRange(topic, 0, 0, written)])
     present = set(np.concatenate([part.records.offset for part in parts]).tolist())
     missing = sorted(set(range(written)) - present)
-    inside = Range(topic, 0, missing[0], missing[0] + 1)
+    inside = OffsetRange(topic, 0, missing[0], missing[0] + 1)
     assert values(cluster, inside) == [[]], "a range that is one hole has no rows and is done"
-    assert values(cluster, Range(topic, 0, 0, missing[1] + 1))[0] == found[: sum(o <= missing[1] for o in present)]
+    assert (
+        values(cluster, OffsetRange(topic, 0, 0, missing[1] + 1))[0] == found[: sum(o <= missing[1] for o in present)]
+    )
 
 
 def test_records_that_were_deleted_are_a_data_loss_with_the_range_left(
@@ -235,20 +243,20 @@ def test_records_that_were_deleted_are_a_data_loss_with_the_range_left(
     theirs = KafkaAdminClient(bootstrap_servers=config.addresses)
     theirs.delete_records({TheirPartition(topic, 0): 4})
     theirs.close()
-    with pytest.raises(DataLossError, match=rf"offset 2 of {topic}-0 .* available are 4 to 10") as caught:
-        list(read_ranges(cluster, [Range(topic, 0, 2, 10)]))
+    with pytest.raises(DataLossError, match=rf"offset 2 of {topic}-0 .* holds the offsets 4 to 10") as caught:
+        list(read_ranges(cluster, [OffsetRange(topic, 0, 2, 10)]))
     error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 (our own bytes)
     assert isinstance(error, OffsetOutOfRangeError)
     assert (error.topic, error.partition, error.offset, error.earliest, error.latest) == (topic, 0, 2, 4, 10)
     with pytest.raises(OffsetOutOfRangeError, match="offset 11"):
-        list(read_ranges(cluster, [Range(topic, 0, 11, 12)]))
+        list(read_ranges(cluster, [OffsetRange(topic, 0, 11, 12)]))
 
 
 def test_a_log_that_ends_before_the_range_is_a_data_loss(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 3)})
-    with pytest.raises(OffsetOutOfRangeError, match=rf"offset 3 of {topic}-0 .* available are 0 to 3"):
-        list(read_ranges(cluster, [Range(topic, 0, 0, 5)], stall_ms=300))
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offset 3 of {topic}-0 .* holds the offsets 0 to 3"):
+        list(read_ranges(cluster, [OffsetRange(topic, 0, 0, 5)], stall_ms=300))
 
 
 def test_offsets_that_stay_unstable_end_in_an_error_not_in_a_hang(cluster: Cluster, make_topic: MakeTopic) -> None:
@@ -257,14 +265,14 @@ def test_offsets_that_stay_unstable_end_in_an_error_not_in_a_hang(cluster: Clust
     txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
     Sender(cluster, begun.producer, transactional_id=topic).send(topic, {0: numbered(0, 3)})
     with pytest.raises(UnavailableError, match=rf"nothing after offset 0 of {topic}-0"):
-        list(read_ranges(cluster, [Range(topic, 0, 0, 3)], isolation=Isolation.READ_COMMITTED, stall_ms=300))
+        list(read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], isolation=Isolation.READ_COMMITTED, stall_ms=300))
     txn.end(cluster, [begun], commit=False)
 
 
 def test_records_that_come_late_are_waited_for(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 1)})
-    reading = read_ranges(cluster, [Range(topic, 0, 0, 2)])
+    reading = read_ranges(cluster, [OffsetRange(topic, 0, 0, 2)])
     assert not next(reading).done
     send(cluster, topic, {0: numbered(1, 1)})
     assert next(reading).done
@@ -274,7 +282,7 @@ def test_records_that_come_late_are_waited_for(cluster: Cluster, make_topic: Mak
 def test_a_topic_deleted_while_it_is_read_is_named(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 3)})
-    reading = read_ranges(cluster, [Range(topic, 0, 0, 10)])
+    reading = read_ranges(cluster, [OffsetRange(topic, 0, 0, 10)])
     next(reading)
     admin.delete_topic(cluster, topic)
     with pytest.raises(UnknownTopicError, match=topic):
@@ -284,6 +292,26 @@ def test_a_topic_deleted_while_it_is_read_is_named(cluster: Cluster, make_topic:
 def test_only_wanted_columns_come(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 3)})
-    (part,) = read_ranges(cluster, [Range(topic, 0, 0, 3)], Wanted(key=False, value=False))
+    (part,) = read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], Wanted(key=False, value=False))
     assert (part.records.key, part.records.value, part.records.headers) == (None, None, None)
     assert part.records.offset.tolist() == [0, 1, 2]
+
+
+def test_a_topic_recreated_while_it_is_read_is_a_data_loss_however_many_records_it_has(
+    cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(1)
+    send(cluster, topic, {0: numbered(0, 3)})
+    planned = cluster.topic_ids([topic])[topic]
+    reading = read_ranges(cluster, [OffsetRange(topic, 0, 0, 10)])
+    assert next(reading).records.count == 3
+    admin.delete_topic(cluster, topic)
+    admin.create_topic(cluster, topic)
+    send(cluster, topic, {0: numbered(0, 50)})
+    with pytest.raises(TopicRecreatedError, match=f"{topic!r} was deleted and recreated: its topic id was {planned}"):
+        list(reading)
+    with pytest.raises(TopicRecreatedError):
+        list(read_ranges(cluster, [OffsetRange(topic, 0, 0, 10, planned)]))
+    assert values(cluster, OffsetRange(topic, 0, 0, 10, cluster.topic_ids([topic])[topic])) == [
+        [b"%d" % i for i in range(10)]
+    ]

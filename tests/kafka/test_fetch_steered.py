@@ -7,44 +7,62 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
-from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.connection import TransientError
-from keyedwm.kafka.errors import Code, CorruptRecordError
-from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.errors import Code, CorruptRecordError, LogTruncatedError, TopicRecreatedError
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.values import Isolation
 from tests.kafka.reference import Record, write
+
+TOPIC_ID, OTHER_ID = UUID(int=1), UUID(int=2)
 
 
 @dataclass(eq=False)
 class Log:
-    """One partition of topic t: its batches, who leads it, where it ends, and what is answered instead, once each."""
+    """One partition of topic t: its batches, who leads it, where it ends, and what is answered instead, once each.
+
+    local: the first offset on the leader's own disk; records before it are in tiered storage.
+    """
 
     batches: Sequence[tuple[int, bytes]]
     leader: int = 1
     end: int = 10
     instead: list[Any] = field(default_factory=list)
+    local: int = 0
+    epoch: int = 0
+    replica: int | None = None  # named to clients of a rack
 
 
 class Steered:
     """Stands where a Connection stands; answers metadata and fetches from logs, one batch a request."""
 
     def __init__(self, *logs: Log) -> None:
-        self.config = ClientConfig.from_options({"bootstrap.servers": "h:1", "retry.backoff.ms": "1"})
+        self.config = ClientConfig.from_options(
+            {"bootstrap.servers": "h:1", "retry.backoff.ms": "1", "client.rack": "r"}
+        )
         self.logs = logs
         self.asked: list[tuple[int, list[tuple[int, int]]]] = []
+        self.parts: list[Any] = []
+        self.topic_ids: list[UUID | None] = [TOPIC_ID]  # what metadata answers give, the last one for ever
 
     def submit(self, node: int, request: Any) -> concurrent.futures.Future[Any]:
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        assert isinstance(request, FetchRequest)
         parts = [part for topic in request.topics for part in topic.partitions]
+        if isinstance(request, ListOffsetsRequest):
+            answer.set_result(self._listed(parts))
+            return answer
+        assert isinstance(request, FetchRequest)
+        self.parts += parts
         self.asked.append((node, [(part.partition, part.fetch_offset) for part in parts]))
-        answer.set_result(self._fetched(node, parts))
+        answer.set_result(self._fetched(node, parts, request.rack_id))
         return answer
 
     def result(self, answer: concurrent.futures.Future[Any]) -> Any:
@@ -54,10 +72,31 @@ class Steered:
 
     def call(self, _node: int | None, request: Any) -> Any:
         assert isinstance(request, MetadataRequest)
-        parts = [SimpleNamespace(partition_index=p, leader_id=log.leader) for p, log in enumerate(self.logs)]
-        return SimpleNamespace(topics=[SimpleNamespace(name="t", error_code=0, partitions=parts)])
+        parts = [
+            SimpleNamespace(partition_index=p, leader_id=log.leader, leader_epoch=log.epoch)
+            for p, log in enumerate(self.logs)
+        ]
+        topic_id = self.topic_ids.pop(0) if len(self.topic_ids) > 1 else self.topic_ids[0]
+        topics = [SimpleNamespace(name="t", topic_id=topic_id, error_code=0, partitions=parts)]
+        return SimpleNamespace(cluster_id="one", topics=topics)
 
-    def _fetched(self, node: int, parts: list[Any]) -> Any:
+    def wait_any(self, _answers: Sequence[concurrent.futures.Future[Any]]) -> None:
+        """All answers are there at once."""
+
+    def _listed(self, parts: list[Any]) -> Any:
+        offset = {-1: lambda log: log.end, -2: lambda _: 0, -4: lambda log: log.local}
+        answers = [
+            SimpleNamespace(
+                partition_index=part.partition_index,
+                error_code=0,
+                offset=offset[part.timestamp](self.logs[part.partition_index]),
+                leader_epoch=self.logs[part.partition_index].epoch,
+            )
+            for part in parts
+        ]
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=answers)])
+
+    def _fetched(self, node: int, parts: list[Any], rack: str) -> Any:
         answers, room, throttled_ms = [], True, 0
         for part in parts:
             log = self.logs[part.partition]
@@ -65,11 +104,18 @@ class Steered:
             instead = log.instead.pop(0) if log.instead else None
             if instead == "lost":
                 return "lost"
+            named = log.replica if rack and log.replica is not None and node == log.leader else -1
+            room = room and named == -1
+            diverging = SimpleNamespace(epoch=-1, end_offset=-1)
             if instead == "throttled":
                 throttled_ms = 1
+            elif instead == "empty":
+                pass
+            elif instead == "diverging":
+                diverging = SimpleNamespace(epoch=0, end_offset=2)
             elif isinstance(instead, bytes):
                 records = instead
-            elif isinstance(instead, Code) or log.leader != node:
+            elif isinstance(instead, Code) or node not in {log.leader, log.replica}:
                 code = instead or Code.NOT_LEADER_OR_FOLLOWER
             elif room:
                 records = next((data for last, data in log.batches if last >= part.fetch_offset), b"")
@@ -77,18 +123,19 @@ class Steered:
             answers.append(
                 SimpleNamespace(
                     partition_index=part.partition, error_code=int(code), records=records, high_watermark=log.end,
-                    last_stable_offset=log.end, aborted_transactions=[],
+                    last_stable_offset=log.end, aborted_transactions=[], diverging_epoch=diverging,
+                    preferred_read_replica=named,
                 )
             )  # fmt: skip
-        topic = SimpleNamespace(topic="t", partitions=answers)
-        return SimpleNamespace(error_code=0, throttle_time_ms=throttled_ms, responses=[topic])
+        topic = SimpleNamespace(topic="t", topic_id=TOPIC_ID, partitions=answers)
+        return SimpleNamespace(API_VERSION=13, error_code=0, throttle_time_ms=throttled_ms, responses=[topic])
 
 
 def batches(*offsets: int) -> list[tuple[int, bytes]]:
     return [(offset, write([Record(offset, 0, None, b"%d" % offset)])) for offset in offsets]
 
 
-def read(connection: Steered, *ranges: Range) -> list[list[bytes]]:
+def read(connection: Steered, *ranges: OffsetRange) -> list[list[bytes]]:
     """The values by range; each range must be done exactly once, at its end."""
     found: list[list[bytes]] = [[] for _ in ranges]
     done = []
@@ -102,22 +149,119 @@ def read(connection: Steered, *ranges: Range) -> list[list[bytes]]:
 
 
 def test_a_tail_without_any_batch_is_done() -> None:
-    assert read(Steered(Log(batches(0, 3))), Range("t", 0, 0, 10)) == [[b"0", b"3"]]
+    assert read(Steered(Log(batches(0, 3))), OffsetRange("t", 0, 0, 10)) == [[b"0", b"3"]]
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_an_empty_answer_of_tiered_storage_is_not_the_end(times: int) -> None:
+    log = Log(batches(0, 3, 6), instead=[None, *["empty"] * times], local=8)
+    assert read(Steered(log), OffsetRange("t", 0, 0, 7)) == [[b"0", b"3", b"6"]]
+
+
+def test_one_empty_answer_of_a_leader_is_not_the_end() -> None:
+    log = Log(batches(0, 3, 6), instead=[None, "empty"])
+    assert read(Steered(log), OffsetRange("t", 0, 0, 7)) == [[b"0", b"3", b"6"]]
+
+
+def test_records_that_never_come_out_of_tiered_storage_end_in_a_sentence_to_retry() -> None:
+    log = Log(batches(0), instead=[None, *["empty"] * 100_000], local=8)
+    found = "nothing after offset 1 of t-0, which can be read up to offset 10; the range ends at 7 .*retry"
+    with pytest.raises(UnavailableError, match=found):
+        read(Steered(log), OffsetRange("t", 0, 0, 7))
+
+
+def test_a_topic_that_was_recreated_while_it_is_read_is_a_data_loss() -> None:
+    connection = Steered(Log(batches(*range(10)), instead=[None, Code.UNKNOWN_TOPIC_ID]))
+    connection.topic_ids = [TOPIC_ID, OTHER_ID]
+    with pytest.raises(TopicRecreatedError, match=f"'t' was deleted and recreated: its topic id was {TOPIC_ID}"):
+        read(connection, OffsetRange("t", 0, 0, 10))
+
+
+def test_a_topic_that_was_recreated_since_the_range_was_planned_is_a_data_loss() -> None:
+    with pytest.raises(TopicRecreatedError):
+        read(Steered(Log(batches(*range(10)))), OffsetRange("t", 0, 0, 10, topic_id=OTHER_ID))
+
+
+def test_one_stale_topic_id_is_no_recreated_topic() -> None:
+    connection = Steered(*(Log(batches(*range(10))) for _ in range(4)))
+    connection.topic_ids = [OTHER_ID, TOPIC_ID]
+    ranges = [OffsetRange("t", p, 0, 10, topic_id=TOPIC_ID) for p in range(4)]
+    assert read(connection, *ranges) == [[b"%d" % i for i in range(10)]] * 4
+
+
+def test_a_log_that_was_truncated_behind_the_reader_is_a_data_loss() -> None:
+    log = Log(batches(*range(10)), instead=[None, None, None, "diverging"])
+    with pytest.raises(LogTruncatedError, match=r"t-0 was truncated to offset 2, although it was read up to offset 3"):
+        read(Steered(log), OffsetRange("t", 0, 0, 10))
+
+
+def test_a_request_carries_the_leader_epoch_and_the_epoch_read_last() -> None:
+    connection = Steered(Log(batches(*range(3)), epoch=7))
+    read(connection, OffsetRange("t", 0, 0, 3, leader_epoch=5))
+    epochs = [(part.current_leader_epoch, part.last_fetched_epoch) for part in connection.parts]
+    assert epochs == [(7, 5), (7, 0), (7, 0)]
+
+
+def nodes_asked(connection: Steered) -> list[int]:
+    return [node for node, _ in connection.asked]
+
+
+def test_a_replica_in_our_rack_is_read_where_the_leader_names_one() -> None:
+    connection = Steered(Log(batches(*range(10)), replica=5))
+    assert read(connection, OffsetRange("t", 0, 0, 10)) == [[b"%d" % i for i in range(10)]]
+    assert nodes_asked(connection) == [1, *[5] * 10]
+
+
+@pytest.mark.parametrize("failure", ["lost", Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER])
+def test_a_replica_that_fails_costs_no_record_and_the_leader_is_read(failure: Any) -> None:
+    connection = Steered(Log(batches(*range(10)), replica=5, instead=[None, None, None, failure]))
+    assert read(connection, OffsetRange("t", 0, 0, 10)) == [[b"%d" % i for i in range(10)]]
+    assert nodes_asked(connection) == [1, 5, 5, 5, *[1] * 8]
+
+
+def test_a_replica_without_records_proves_nothing() -> None:
+    connection = Steered(Log(batches(0, 3, 6), replica=5, instead=[None, None, "empty", "empty"]))
+    assert read(connection, OffsetRange("t", 0, 0, 7)) == [[b"0", b"3", b"6"]]
+    assert nodes_asked(connection)[-1] == 1
+
+
+def test_replicas_that_name_one_another_are_left_for_the_leader() -> None:
+    class Circle(Steered):
+        def _fetched(self, node: int, parts: list[Any], rack: str) -> Any:
+            if not rack:
+                return super()._fetched(1, parts, rack)
+            answer = super()._fetched(1, parts, "")
+            for part in answer.responses[0].partitions:
+                part.records, part.preferred_read_replica = b"", node + 1
+            return answer
+
+    connection = Circle(Log(batches(*range(10))))
+    assert read(connection, OffsetRange("t", 0, 0, 10)) == [[b"%d" % i for i in range(10)]]
+    assert len(connection.asked) < 20
+
+
+def test_batches_before_the_asked_offset_are_no_progress() -> None:
+    old = write([Record(0, 0, None, b"0")])
+    log = Log([], instead=[None, *[old] * 100_000])
+    connection = Steered(log)
+    with pytest.raises(UnavailableError):
+        read(connection, OffsetRange("t", 0, 4, 7))
+    assert len(connection.asked) < 100
 
 
 def test_a_throttled_answer_is_not_the_end() -> None:
-    assert read(Steered(Log(batches(0, 3), instead=["throttled"])), Range("t", 0, 0, 10)) == [[b"0", b"3"]]
+    assert read(Steered(Log(batches(0, 3), instead=["throttled"])), OffsetRange("t", 0, 0, 10)) == [[b"0", b"3"]]
 
 
 def test_a_range_with_a_tail_of_nothing_waits_for_the_others_records() -> None:
     logs = (Log(batches(0)), Log(batches(*range(10))))
-    found = read(Steered(*logs), Range("t", 0, 0, 10), Range("t", 1, 0, 10))
+    found = read(Steered(*logs), OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10))
     assert found == [[b"0"], [b"%d" % i for i in range(10)]]
 
 
 def test_all_partitions_are_served_in_turn_however_small_the_answers() -> None:
     connection = Steered(*(Log(batches(*range(10))) for _ in range(3)))
-    read(connection, *(Range("t", p, 0, 10) for p in range(3)))
+    read(connection, *(OffsetRange("t", p, 0, 10) for p in range(3)))
     first_asked = [parts[0][0] for _, parts in connection.asked[:9]]
     assert first_asked == [0, 1, 2] * 3
 
@@ -127,14 +271,14 @@ def test_all_partitions_are_served_in_turn_however_small_the_answers() -> None:
 )
 def test_trouble_costs_a_look_at_the_metadata_and_no_record(trouble: Any) -> None:
     logs = (Log(batches(*range(10)), instead=[None, None, trouble]), Log(batches(*range(5)), leader=2))
-    found = read(Steered(*logs), Range("t", 0, 0, 10), Range("t", 1, 0, 10))
+    found = read(Steered(*logs), OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10))
     assert found == [[b"%d" % i for i in range(10)], [b"%d" % i for i in range(5)]]
 
 
 def test_a_moved_leader_is_followed() -> None:
     log = Log(batches(*range(10)))
     connection = Steered(log)
-    reading = read_ranges(Cluster(connection), [Range("t", 0, 0, 10)])  # type: ignore[arg-type]
+    reading = read_ranges(Cluster(connection), [OffsetRange("t", 0, 0, 10)])  # type: ignore[arg-type]
     found = [next(reading)]
     log.leader = 7
     found += reading
@@ -145,10 +289,10 @@ def test_a_moved_leader_is_followed() -> None:
 def test_a_first_batch_that_never_comes_whole_is_damaged() -> None:
     (_, whole), = batches(4)  # fmt: skip
     with pytest.raises(CorruptRecordError, match="offset 4 of t-0 is cut off"):
-        read(Steered(Log([(4, whole[:-1])])), Range("t", 0, 4, 5))
+        read(Steered(Log([(4, whole[:-1])])), OffsetRange("t", 0, 4, 5))
 
 
 def test_a_batch_cut_off_behind_another_partitions_data_comes_later() -> None:
     (_, whole), = batches(0)  # fmt: skip
     logs = (Log(batches(*range(3)), end=3), Log([(0, whole)], end=1, instead=[whole[:-1]]))
-    assert read(Steered(*logs), Range("t", 0, 0, 3), Range("t", 1, 0, 1)) == [[b"0", b"1", b"2"], [b"0"]]
+    assert read(Steered(*logs), OffsetRange("t", 0, 0, 3), OffsetRange("t", 1, 0, 1)) == [[b"0", b"1", b"2"], [b"0"]]

@@ -12,7 +12,7 @@ import zstandard
 
 from keyedwm.kafka.batches import find_batches
 from keyedwm.kafka.codecs import compress
-from keyedwm.kafka.errors import CorruptRecordError
+from keyedwm.kafka.errors import CorruptRecordError, RecordTooLargeError
 from keyedwm.kafka.records import Records, Wanted, read_records
 from keyedwm.kafka.values import Codec
 from tests.kafka import fuzz
@@ -23,6 +23,7 @@ BOMB_BYTES = 64 << 20
 MUTATIONS = int(os.environ.get("KEYEDWM_MUTATIONS", "4000"))
 
 
+@pytest.mark.starts  # no process, but it takes long
 def test_a_damaged_batch_ends_in_the_reference_rows_or_in_an_error_that_says_where(seed: int) -> None:
     seen = fuzz.run(MUTATIONS, seed)
     assert set(seen) == {"refused", "read", "no rows"}
@@ -30,6 +31,7 @@ def test_a_damaged_batch_ends_in_the_reference_rows_or_in_an_error_that_says_whe
     assert seen["read"] > MUTATIONS // 100, "mutations too wild: nothing gets as far as rows"
 
 
+@pytest.mark.starts  # no process, but it takes long
 def test_no_damage_makes_the_compiled_loops_leave_their_bounds(seed: int, tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tests.kafka.fuzz", "--count", str(MUTATIONS), "--seed", str(seed + 1)]
@@ -72,6 +74,7 @@ def test_an_honest_batch_that_decompresses_a_hundredfold_is_read_in_little_memor
     assert taken_bytes <= fuzz.MOST_BYTES
 
 
+@pytest.mark.starts  # no process, but it takes long
 @pytest.mark.parametrize("codec", [Codec.NONE, *PACKED])
 def test_many_tiny_records_or_headers_are_taken_in_steps(codec: Codec) -> None:
     tiny = write([Record(0, 0, None, None)] + [Record(i, 0, None, None) for i in range(1, 400_000)], codec)
@@ -89,7 +92,7 @@ def test_a_record_beyond_the_fetch_size_is_read_when_the_user_allows_it(codec: C
     batch = write([Record(0, 0, None, b"small"), Record(1, 0, None, bytes(20 << 20))], codec)
     found = find_batches(WHERE, batch, 0)
     assert len(read_parts(read_records(found, (0, 2), Wanted(), (), 21 << 20))[1]) == 20 << 20
-    with pytest.raises(CorruptRecordError, match=r"at offset 0 of t-3 .* larger kafka\.fetch\.max\.bytes allows"):
+    with pytest.raises(RecordTooLargeError, match=r"at offset 0 of t-3 .* larger kafka\.fetch\.max\.bytes allows"):
         read_parts(read_records(found, (0, 2), Wanted()))
 
 
@@ -105,7 +108,7 @@ def test_a_large_window_of_zstd_does_no_harm_until_it_is_filled() -> None:
         if readable:
             assert len(read_by_us(batch)) == count
         else:
-            with pytest.raises(CorruptRecordError, match=r"\(zstd\) in \d+ bytes of memory: a larger kafka\.fetch"):
+            with pytest.raises(RecordTooLargeError, match=r"\(zstd\) in \d+ bytes of memory: a larger kafka\.fetch"):
                 read_by_us(batch)
 
 

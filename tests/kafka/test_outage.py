@@ -6,12 +6,14 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka import admin
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.testing import admin
 from keyedwm.testing.local import LocalBroker, local_broker
+
+pytestmark = pytest.mark.starts
 
 RECORDS = 20_000
 
@@ -34,7 +36,7 @@ def test_a_killed_broker_costs_no_record_and_doubles_none(doomed: LocalBroker, t
     written = [b"%06d" % i + b"x" * 94 for i in range(RECORDS)]
     sender = Sender(cluster, new_producer(cluster))
     sender.send(topic, dict.fromkeys((0, 1), pa.table({"value": written[: RECORDS // 2]})))
-    reading = read_ranges(cluster, [Range(topic, p, 0, RECORDS) for p in (0, 1)])
+    reading = read_ranges(cluster, [OffsetRange(topic, p, 0, RECORDS) for p in (0, 1)])
     found: list[list[bytes]] = [[], []]
     for part in reading:
         found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]

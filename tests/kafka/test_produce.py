@@ -1,18 +1,27 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from kafka.protocol.producer import ProduceRequest
 
 from keyedwm.core.errors import FencedError, InputError
-from keyedwm.kafka.admin import create_topic, delete_topic
+from keyedwm.kafka import produce
+from keyedwm.kafka import transactions as txn
 from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.encode import Producer
 from keyedwm.kafka.errors import UnknownTopicError
-from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.metadata import Leader
 from keyedwm.kafka.produce import Sender, new_producer, send
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.records import HEADERS_TYPE
+from keyedwm.kafka.values import Codec, Isolation, TopicPartition
+from keyedwm.testing.admin import create_topic, delete_topic
 
 MakeTopic = Callable[..., str]
 
@@ -20,7 +29,7 @@ MakeTopic = Callable[..., str]
 def read(cluster: Cluster, topic: str, end: int) -> list[bytes]:
     return [
         value
-        for part in read_ranges(cluster, [Range(topic, 0, 0, end)])
+        for part in read_ranges(cluster, [OffsetRange(topic, 0, 0, end)])
         for value in part.records.value.to_pylist()  # type: ignore[union-attr]
     ]
 
@@ -56,14 +65,14 @@ def test_a_repeated_batch_is_written_once(cluster: Cluster, make_topic: MakeTopi
 def test_moved_leaders_are_looked_up_and_order_is_kept(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     cluster.partitions([topic])
-    cluster._topics[topic].leaders[0] = 4711  # type: ignore[index]
+    cluster.metadata._topics[topic].leaders[0] = Leader(4711, -1)  # type: ignore[index]
     send(cluster, topic, {0: pa.table({"value": [b"%06d" % i + b"x" * 400 for i in range(20_000)]})})
     assert [value[:6] for value in read(cluster, topic, 20_000)] == [b"%06d" % i for i in range(20_000)]
 
 
 def test_a_record_that_the_topic_does_not_take_is_an_input_error(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1, max_message_bytes="1000")
-    with pytest.raises(InputError, match=rf"{topic}-0 does not take a batch of .* max\.message\.bytes"):
+    with pytest.raises(InputError, match=rf"{topic}-0 rejected a batch of .* max\.message\.bytes"):
         send(cluster, topic, {0: pa.table({"value": [b"x" * 2_000]})})
 
 
@@ -72,7 +81,7 @@ def test_a_gap_in_the_sequence_is_an_error(cluster: Cluster, make_topic: MakeTop
     sender = Sender(cluster, new_producer(cluster))
     sender.send(topic, {0: pa.table({"value": ["a"]})})
     sender.sequences[topic, 0] = 7  # type: ignore[index]
-    with pytest.raises(InputError, match=f"{topic}-0 does not take a batch"):
+    with pytest.raises(InputError, match=f"{topic}-0 rejected a batch"):
         sender.send(topic, {0: pa.table({"value": ["b"]})})
 
 
@@ -102,3 +111,70 @@ def test_a_column_that_cannot_be_written_is_named(
 ) -> None:
     with pytest.raises(InputError, match=named):
         send(cluster, make_topic(1), {0: table})
+
+
+def many(count: int) -> pa.Table:
+    """Records of 400 bytes that do not compress to much less, numbered."""
+    chance = random.Random(count)
+    headers = [[("n", b"%d" % i)] if i % 3 else None for i in range(count)]
+    return pa.table({
+        "value": [b"%06d" % i + chance.randbytes(394) for i in range(count)],
+        "headers": pa.array(headers, HEADERS_TYPE),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_batches_are_no_larger_than_the_topic_takes(cluster: Cluster, make_topic: MakeTopic, codec: Codec) -> None:
+    topic = make_topic(1, max_message_bytes="5000")
+    assert send(cluster, topic, {0: many(2_000)}, codec) == {(topic, 0): 2_000}
+    assert [value[:6] for value in read(cluster, topic, 2_000)] == [b"%06d" % i for i in range(2_000)]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_batch_that_is_too_large_is_cut_in_order_and_written_once(
+    cluster: Cluster, make_topic: MakeTopic, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(2, max_message_bytes="30000")
+    # As for who may not read the topic's configuration, or reads it before it is lowered.
+    monkeypatch.setattr(Cluster, "largest_batch_bytes", lambda *_: None)
+    monkeypatch.setattr(produce, "BATCH_BYTES", 400_000)
+    sender = Sender(cluster, new_producer(cluster), codec=codec)
+    assert sender.send(topic, {0: many(3_000), 1: many(10)}) == {(topic, 0): 3_000, (topic, 1): 10}
+    assert sender.send(topic, {0: many(3_000)}) == {(topic, 0): 6_000}
+    twice = [b"%06d" % i for i in range(3_000)] * 2
+    assert [value[:6] for value in read(cluster, topic, 6_000)] == twice
+
+
+def test_a_batch_that_is_too_large_is_cut_within_its_transaction(
+    cluster: Cluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(1, max_message_bytes="30000")
+    monkeypatch.setattr(Cluster, "largest_batch_bytes", lambda *_: None)
+    begun = txn.begin(cluster, topic, 60_000)
+    txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
+    Sender(cluster, begun.producer, transactional_id=topic).send(topic, {0: many(2_000)})
+    assert txn.end(cluster, [begun], commit=True) == {begun: txn.Fate.COMMITTED}
+    found = [
+        value
+        for part in read_ranges(cluster, [OffsetRange(topic, 0, 0, 2_000)], isolation=Isolation.READ_COMMITTED)
+        for value in part.records.value.to_pylist()  # type: ignore[union-attr]
+    ]
+    assert [value[:6] for value in found] == [b"%06d" % i for i in range(2_000)]
+
+
+def test_the_batch_size_that_the_user_gives_is_kept(config: ClientConfig, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    given = ClientConfig.from_options({"bootstrap.servers": config.addresses, "batch.size": "10000"})
+    with closing(Cluster.connect(given)) as cluster:
+        sizes: list[int] = []
+        submit = cluster.connection.submit
+
+        def counted(node: int | None, request: Any) -> Any:
+            if isinstance(request, ProduceRequest):
+                sizes.append(len(request.topic_data[0].partition_data[0].records))
+            return submit(node, request)
+
+        cluster.connection.submit = counted  # type: ignore[method-assign]
+        assert send(cluster, topic, {0: many(500)}) == {(topic, 0): 500}
+    assert len(sizes) >= 20
+    assert max(sizes) <= 10_000 + 61

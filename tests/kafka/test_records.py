@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyedwm.core.errors import InputError
+from keyedwm.headers import HEADERS_TYPE
 from keyedwm.kafka.batches import CONTROL, LOG_APPEND_TIME, find_batches
 from keyedwm.kafka.encode import Producer, encode
-from keyedwm.kafka.errors import CorruptRecordError
-from keyedwm.kafka.layout import Layout, Rows, lay_out
-from keyedwm.kafka.records import HEADERS_TYPE, Wanted, read_records
+from keyedwm.kafka.errors import CorruptRecordError, RecordTooLargeError
+from keyedwm.kafka.record_columns import Layout, RecordColumns, lay_out
+from keyedwm.kafka.records import Wanted, read_records
 from keyedwm.kafka.values import Codec
 from tests.kafka.reference import (
     EVERYTHING,
@@ -44,7 +45,7 @@ def some_records(draw: st.DrawFn) -> list[Record]:
 def encoded(records: list[Record], **how: object) -> list[bytes]:
     """The batches of our encoder."""
     headers = [[{"key": k, "value": v} for k, v in r.headers] or None for r in records]
-    rows = Rows(
+    rows = RecordColumns(
         np.array([r.timestamp_ms for r in records], np.int64),
         value=pa.array([r.value for r in records], pa.binary()),
         key=pa.array([r.key for r in records], pa.binary()),
@@ -98,7 +99,7 @@ def test_only_wanted_columns_are_built() -> None:
 def test_a_slice_of_a_column_is_written_as_what_it_shows() -> None:
     values = pa.array([b"no", None, b"yes", b""]).slice(1)
     headers = pa.array([[("x", b"1")], None, [("y", b"2"), ("y", None)], []], HEADERS_TYPE).slice(1)
-    (batch,) = encode(Rows(np.arange(3), value=values, headers=headers))
+    (batch,) = encode(RecordColumns(np.arange(3), value=values, headers=headers))
     read = [(r.value, r.headers) for r in read_by_us(batch.data)]
     assert read == [(None, ()), (b"yes", (("y", b"2"), ("y", None))), (b"", ())]
 
@@ -119,7 +120,7 @@ def test_rows_are_cut_into_batches_below_the_limit_and_sequences_follow() -> Non
 
 def test_a_header_without_a_name_is_refused() -> None:
     with pytest.raises(InputError, match="without a name"):
-        list(encode(Rows(np.arange(1), headers=pa.array([[(None, b"1")]], HEADERS_TYPE))))
+        list(encode(RecordColumns(np.arange(1), headers=pa.array([[(None, b"1")]], HEADERS_TYPE))))
 
 
 def test_log_append_time_gives_every_record_the_batchs_time() -> None:
@@ -190,7 +191,7 @@ def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(data):
     def laid(chosen: list) -> Layout:
         keys, values, pairs, times = zip(*chosen, strict=True) if chosen else ((), (), (), ())
         return lay_out(
-            Rows(
+            RecordColumns(
                 np.array(times, np.int64),
                 value=pa.array(values, pa.binary()),
                 key=pa.array(keys, pa.binary()),
@@ -200,3 +201,10 @@ def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(data):
 
     taken = encode(laid(rows).take(np.array(order, np.int64)))
     assert [b.data for b in taken] == [b.data for b in encode(laid([rows[i] for i in order]))]
+
+
+def test_a_sound_record_above_the_memory_for_one_is_not_called_damaged() -> None:
+    batch = write([Record(0, 0, None, bytes(16 << 20))], Codec.ZSTD)
+    with pytest.raises(RecordTooLargeError, match=r"offset 0 of t-3 .* kafka\.fetch\.max\.bytes") as caught:
+        read_by_us(batch)
+    assert not isinstance(caught.value, CorruptRecordError)

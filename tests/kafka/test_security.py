@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -9,6 +9,7 @@ from kafka.admin import (
     ACL,
     ACLOperation,
     ACLPermissionType,
+    ACLResourcePatternType,
     KafkaAdminClient,
     ResourcePattern,
     ResourceType,
@@ -16,13 +17,18 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.kafka import admin
+from keyedwm.core.errors import OptionError
+from keyedwm.kafka import transactions as txn
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError, Code, GroupAccessError
-from keyedwm.kafka.fetch import Range, read_ranges
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.produce import Sender, send
+from keyedwm.kafka.values import TopicPartition
+from keyedwm.testing import admin
+from pyspark_wm_sink.kafka.ledger import Entry
+from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
+from pyspark_wm_sink.record import Record
 from tests.secured import PASSWORD, Secured, login
 
 
@@ -33,20 +39,10 @@ def boss(secured: Secured) -> Iterator[Cluster]:
     cluster.close()
 
 
-@pytest.fixture(scope="module")
-def their_admin(secured: Secured) -> Iterator[KafkaAdminClient]:
-    client = KafkaAdminClient(
-        bootstrap_servers=secured.bootstrap, security_protocol="SASL_SSL", sasl_mechanism="PLAIN",
-        sasl_plain_username="boss", sasl_plain_password=PASSWORD, ssl_cafile=str(secured.home / "cert.pem"),
-    )  # fmt: skip
-    yield client
-    client.close()
-
-
 def test_records_go_both_ways_through_tls_and_a_login(boss: Cluster, topic: str) -> None:
     admin.create_topic(boss, topic)
     send(boss, topic, {0: pa.table({"value": [b"%d" % i + b"x" * 1_000 for i in range(5_000)]})})
-    found = [part.records for part in read_ranges(boss, [Range(topic, 0, 0, 5_000)])]
+    found = [part.records for part in read_ranges(boss, [OffsetRange(topic, 0, 0, 5_000)])]
     assert sum(records.count for records in found) == 5_000
 
 
@@ -69,8 +65,8 @@ def test_a_wrong_password_is_refused_at_once_and_not_repeated_in_the_message(sec
 
 def test_an_unknown_certificate_is_the_reason_given(secured: Secured) -> None:
     given = {k: v for k, v in secured.options().items() if "truststore" not in k}
-    with pytest.raises(UnavailableError, match="certificate verify failed"):
-        Cluster.connect(ClientConfig.from_options(given), timeout_ms=1_000)
+    with pytest.raises(AccessError, match="is not trusted by the system's certificates"):
+        Cluster.connect(ClientConfig.from_options(given), timeout_ms=60_000)
 
 
 def test_certificates_can_be_given_in_place(secured: Secured) -> None:
@@ -100,7 +96,7 @@ def test_without_rights_on_the_group_reading_goes_on(
     assert guest.commit_offsets("g", {(topic, 0): (1, "state")}) == {(topic, 0): Code.GROUP_AUTHORIZATION_FAILED}
     with pytest.raises(GroupAccessError, match="group 'g'"):
         guest.fetch_offsets("g", [(topic, 0)])
-    (part,) = read_ranges(guest, [Range(topic, 0, 0, 1)])
+    (part,) = read_ranges(guest, [OffsetRange(topic, 0, 0, 1)])
     assert part.records.value.to_pylist() == [b"a"]  # type: ignore[union-attr]
     with pytest.raises(AccessError, match="not allowed to write"):
         send(guest, topic, {0: pa.table({"value": ["b"]})})
@@ -116,3 +112,126 @@ def test_the_password_stands_in_no_log_at_any_level(secured: Secured, caplog: py
         cluster.close()
     assert "kafka" in caplog.text
     assert PASSWORD not in caplog.text
+
+
+Grant = tuple[ResourceType, ACLOperation]
+SOURCE_ACLS: list[Grant] = [(ResourceType.TOPIC, ACLOperation.READ), (ResourceType.GROUP, ACLOperation.READ)]
+SINK_ACLS: list[Grant] = [
+    (ResourceType.TOPIC, ACLOperation.WRITE), (ResourceType.TRANSACTIONAL_ID, ACLOperation.WRITE),
+]  # fmt: skip
+
+
+def grant(their_admin: KafkaAdminClient, grants: Sequence[Grant], prefix: str) -> None:
+    """Allow the guest these operations on what begins with a prefix."""
+    for kind, operation in grants:
+        pattern = ResourcePattern(kind, prefix, ACLResourcePatternType.PREFIXED)
+        their_admin.create_acls([ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)])
+
+
+def read_as_a_source(guest: Cluster, topic: str) -> None:
+    """What a source asks of the cluster, with the states of its channels."""
+    assert guest.partitions([topic]) == {topic: (0,)}
+    assert topic in guest.topics()
+    assert guest.earliest([(topic, 0)]) == {(topic, 0): 0}
+    assert guest.by_timestamp({(topic, 0): 0}) == {(topic, 0): 0}
+    end = guest.latest([(topic, 0)])[TopicPartition(topic, 0)]
+    assert sum(part.records.count for part in read_ranges(guest, [OffsetRange(topic, 0, 0, end)])) == end
+    assert guest.commit_offsets(f"{topic}-g", {(topic, 0): (end, "state")}) == {(topic, 0): Code.NONE}
+    assert guest.fetch_offsets(f"{topic}-g", [(topic, 0)])[TopicPartition(topic, 0)].metadata == "state"
+
+
+def write_as_a_sink(guest: Cluster, topic: str) -> None:
+    """What an exactly-once sink asks of the cluster."""
+    txn.longest_timeout_ms(guest)
+    begun = txn.begin(guest, f"{topic}-id", 60_000)
+    txn.add_partitions(guest, begun, [TopicPartition(topic, 0)])
+    Sender(guest, begun.producer, transactional_id=f"{topic}-id").send(topic, {0: pa.table({"value": ["b"]})})
+    assert txn.lingering(guest, f"{topic}-id") == [begun]
+    assert txn.end(guest, [begun], commit=True) == {begun: txn.Fate.COMMITTED}
+    assert txn.fate(guest, begun) is txn.Fate.COMMITTED
+
+
+@pytest.mark.parametrize(("needed", "use"), [(SOURCE_ACLS, read_as_a_source), (SINK_ACLS, write_as_a_sink)])
+def test_exactly_the_acls_of_the_page_of_security_are_needed(
+    secured: Secured,
+    boss: Cluster,
+    their_admin: KafkaAdminClient,
+    topic: str,
+    needed: list[Grant],
+    use: Callable[[Cluster, str], None],
+) -> None:
+    names = {left_out: f"{topic}-{left_out}" for left_out in range(-1, len(needed))}
+    for left_out, name in names.items():
+        admin.create_topic(boss, name)
+        send(boss, name, {0: pa.table({"value": ["a"]})})
+        grant(their_admin, [one for number, one in enumerate(needed) if number != left_out], name)
+    guest = Cluster.connect(ClientConfig.from_options(secured.options("guest")))
+    use(guest, names[-1])
+    for left_out in range(len(needed)):
+        with pytest.raises((AccessError, AssertionError)):
+            use(guest, names[left_out])
+    guest.close()
+
+
+def sees(guest: Cluster, topic: str) -> object:
+    return topic in guest.topics() or None
+
+
+def marked(guest: Cluster, topic: str) -> object:
+    record = Record(query="q", run="r", batch=7, attempt="a", snapshot=None, rows=0, ignored=0, channels={},
+                    coalesced={})  # fmt: skip
+    marker = Marker(group=f"{topic}-query-ledger")
+    try:
+        fence = txn.begin(guest, f"{topic}-query-fence", FENCE_TIMEOUT_MS)
+    except AccessError:
+        return None
+    marker.write(guest, fence, Entry(batch=7, record=record, transactions=(), topic=topic))
+    found = marker.read(guest, topic)
+    return None if found is None else found.batch
+
+
+# What a right that can be missing gives: its grants, the question, and the answer with them; without it is None.
+OPTIONAL: dict[str, tuple[list[Grant], Callable[[Cluster, str], object], object]] = {
+    "subscribePattern": ([(ResourceType.TOPIC, ACLOperation.DESCRIBE)], sees, True),
+    "size of batches": (
+        [(ResourceType.TOPIC, ACLOperation.DESCRIBE_CONFIGS)], lambda guest, topic: guest.largest_batch_bytes(topic),
+        1_048_588,
+    ),
+    "transactionTimeout": (
+        [(ResourceType.CLUSTER, ACLOperation.DESCRIBE_CONFIGS)], lambda guest, _topic: txn.longest_timeout_ms(guest),
+        900_000,
+    ),
+    "last decided batch": (
+        [(ResourceType.TOPIC, ACLOperation.READ), (ResourceType.GROUP, ACLOperation.READ),
+         (ResourceType.TRANSACTIONAL_ID, ACLOperation.WRITE)], marked, 7,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("feature", OPTIONAL)
+def test_a_right_that_may_be_missing_gives_what_the_page_of_security_says(
+    secured: Secured, boss: Cluster, their_admin: KafkaAdminClient, topic: str, feature: str
+) -> None:
+    needed, ask, answer = OPTIONAL[feature]
+    admin.create_topic(boss, topic)
+    for granted in (*({*needed} - {one} for one in needed), {*needed}):
+        patterns = [
+            ResourcePattern(kind, "kafka-cluster")
+            if kind is ResourceType.CLUSTER
+            else ResourcePattern(kind, topic, ACLResourcePatternType.PREFIXED)
+            for kind, _ in needed
+        ]
+        acls = [
+            ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)
+            for (kind, operation), pattern in zip(needed, patterns, strict=True)
+            if (kind, operation) in granted
+        ]
+        if acls:
+            their_admin.create_acls(acls)
+        guest = Cluster.connect(ClientConfig.from_options(secured.options("guest")))
+        try:
+            assert ask(guest, topic) == (answer if granted == {*needed} else None)
+        finally:
+            guest.close()
+            if acls:
+                their_admin.delete_acls(acls)

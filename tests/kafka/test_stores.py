@@ -16,6 +16,8 @@ from keyedwm.testing.java import find_java
 from keyedwm.testing.local import LocalBroker, local_broker
 from tests.secured import KEY_PASSWORD, certificates, openssl
 
+pytestmark = pytest.mark.starts
+
 STORE_PASSWORD = "of-the-store"  # noqa: S105 (a test's)
 
 
@@ -100,7 +102,7 @@ def test_without_a_key_the_broker_lets_nobody_in(connect: Callable[..., None]) -
         ({"ssl_keystore_location": "HOME/both.pem"}, r"keystore\.type: 'JKS' is wrong; .* no PKCS #12 file; is it PEM"),
         ({"ssl_truststore_type": "PEM"}, r"truststore\.type: 'PEM' is wrong; .*trust.p12 is no PEM file"),
         ({"ssl_keystore_type": "BKS"}, r"keystore\.type: 'BKS' is wrong; one of PEM, PKCS12, JKS"),
-        ({"ssl_keystore_location": "HOME/none.p12"}, r"keystore\.location: .* a readable file is wanted"),
+        ({"ssl_keystore_location": "HOME/none.p12"}, r"keystore\.location: .* a readable file is expected"),
     ],
 )
 def test_what_cannot_be_opened_is_refused_in_one_sentence(

@@ -41,7 +41,7 @@ def test_extensions_are_those_of_the_jaas_entry(secured: Secured) -> None:
     [
         ("expired", f"refused the login with OAUTHBEARER: check kafka.{PROPERTY}"),
         ("failing", "the token provider tests.tokens:failing raised ConnectionError"),
-        ("empty", "the token provider tests.tokens:empty gave no token: a bearer token as a string is wanted"),
+        ("empty", "the token provider tests.tokens:empty gave no token: a bearer token as a string is expected"),
     ],
 )
 def test_a_login_without_a_good_token_fails_at_once_in_one_sentence(secured: Secured, provider: str, said: str) -> None:
@@ -54,10 +54,10 @@ def test_a_login_without_a_good_token_fails_at_once_in_one_sentence(secured: Sec
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("tests.tokens", "'tests.tokens' is wrong; module:function is wanted"),
+        ("tests.tokens", "the value given is wrong; module:function is expected"),
         ("tests.tokns:good", r"module 'tests.tokns' cannot be imported \(No module named 'tests.tokns'\)"),
         ("tests.tokens:god", "module 'tests.tokens' has no 'god'"),
-        ("tests.tokens:ATTRIBUTE", "'tests.tokens:ATTRIBUTE' is of type int; a function without arguments is wanted"),
+        ("tests.tokens:ATTRIBUTE", "'tests.tokens:ATTRIBUTE' is of type int; a function without arguments is expected"),
     ],
 )
 def test_a_wrong_name_is_refused_when_the_options_are_read(name: str, said: str) -> None:

@@ -7,9 +7,9 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.errors import FencedError, OptionError
+from keyedwm.core.errors import FencedError, OptionError, UnavailableError
 from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.fetch import Range, read_ranges
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.produce import Sender
 from keyedwm.kafka.transactions import Fate
 from keyedwm.kafka.values import Isolation, TopicPartition
@@ -45,7 +45,7 @@ def committed(cluster):
             lambda: connected.latest([place]) == connected.latest([place], Isolation.READ_UNCOMMITTED),
             "the last stable offset at the log's end",
         )
-        parts = read_ranges(connected, [Range(topic, 0, 0, connected.latest([place])[place])])
+        parts = read_ranges(connected, [OffsetRange(topic, 0, 0, connected.latest([place])[place])])
         return [value.decode() for part in parts for value in part.records.value.to_pylist()]
 
     yield read
@@ -70,6 +70,19 @@ def test_an_aborted_transaction_stays_invisible_and_cannot_be_committed(cluster,
     assert txn.end(cluster, [gone], commit=False) == {gone: Fate.ABORTED}
     assert txn.end(cluster, [gone, kept], commit=True) == {gone: Fate.ABORTED, kept: Fate.COMMITTED}
     assert committed(topic) == ["b"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_rows_for_a_transaction_that_was_ended_meanwhile_may_be_written_again(cluster, make_topic, committed, commit):
+    topic = make_topic(1)
+    begun = txn.begin(cluster, f"{topic}-{uuid.uuid4().hex}", 60_000)
+    txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
+    sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+    sender.send(topic, {0: pa.table({"value": ["a"]})})
+    txn.end(cluster, [begun], commit=commit)
+    committed(topic)  # waits for the markers: until they are written, rows still belong to the transaction
+    with pytest.raises(UnavailableError, match=f"the transaction that writes to {topic}-0 was ended before all"):
+        sender.send(topic, {0: pa.table({"value": ["b"]})})
 
 
 def test_a_committed_transaction_cannot_be_aborted(cluster, make_topic, write, committed):

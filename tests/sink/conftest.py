@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from keyedwm.arrow.schema import row_schema
+
+if TYPE_CHECKING:
+    from tests.sink.kafka_sink import Sink
 
 SCHEMA = row_schema(("",), headers=False, control=True)
 SPARK_SCHEMA = (
@@ -109,6 +114,35 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def sink(kafka, topic_of, tmp_path: Path) -> Sink:
+    """A query's sink to a topic of two partitions."""
+    from tests.sink.kafka_sink import Sink
+
+    return Sink(kafka.bootstrap, topic_of(2), tmp_path / "ledger", f"q-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def dies_at(monkeypatch) -> Callable[..., None]:
+    """Let the driver die instead of doing a step of its commit, or after it."""
+
+    def at(step: str, *, after: bool = False) -> None:
+        import pyspark_wm_sink.kafka.publish as module
+        from tests.sink.kafka_sink import Died
+
+        place = module if hasattr(module, step) else module.Ledger
+        real = getattr(place, step)
+
+        def die(*args, **named):
+            if after:
+                real(*args, **named)
+            raise Died
+
+        monkeypatch.setattr(place, step, die)
+
+    return at
+
+
+@pytest.fixture
 def committed(kafka) -> Callable[..., list[str]]:
     """The values in a topic, sorted, as a read_committed reader finds them; settled: wait until nothing is open."""
 
@@ -120,7 +154,7 @@ def committed(kafka) -> Callable[..., list[str]]:
 
 def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tuple]:
     """(partition, key, value, headers) of every committed record, by partition and offset."""
-    from keyedwm.kafka.fetch import Range, read_ranges
+    from keyedwm.kafka.fetch import OffsetRange, read_ranges
     from keyedwm.kafka.records import Wanted
     from keyedwm.kafka.values import Isolation
     from tests.tools import cluster_at, wait_until
@@ -137,7 +171,7 @@ def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tupl
             "the last stable offsets at the logs' ends",
         )
     stable = sorted(ends(Isolation.READ_COMMITTED).items())
-    ranges = [Range(topic, where.partition, 0, end) for where, end in stable]
+    ranges = [OffsetRange(topic, where.partition, 0, end) for where, end in stable]
     found: list[tuple] = []
     for part in read_ranges(cluster, ranges, Wanted(headers=True), Isolation.READ_COMMITTED):
         rows = part.records

@@ -9,8 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.notes import Claim
 from pyspark_wm_sink.options import SnapshotMode
 from tests.tools import cluster_at
+
+
+class Died(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
 
 
 @dataclass
@@ -27,6 +32,8 @@ class Sink:
     number: int = 0
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     inline: bool = False
+    secret: bytes | None = None
+    claim: Claim | None = None
 
     @property
     def cluster(self):
@@ -34,27 +41,28 @@ class Sink:
 
     @property
     def how(self):
-        from pyspark_wm_sink.kafka_publish import KafkaPublication
-        from pyspark_wm_sink.kafka_stage import KafkaPlan
+        from pyspark_wm_sink.kafka.publish import KafkaPublication
+        from pyspark_wm_sink.kafka.stage import KafkaStagePlan
 
-        plan = KafkaPlan(
+        plan = KafkaStagePlan(
             client=self.cluster.config, topic=self.topic, stem=None if self.ledger else self.query,
             timeout_ms=self.timeout_ms, transactional=self.guarantee is Guarantee.EXACTLY_ONCE,
             columns=("value",), has_control=False, has_offsets=False,
         )  # fmt: skip
         return KafkaPublication(
-            plan=plan, ledger=self.ledger, mode=self.mode, guarantee=self.guarantee, inline=self.inline
-        )
+            plan=plan, ledger=self.ledger, mode=self.mode, guarantee=self.guarantee, inline=self.inline,
+            secret=self.secret, claim=self.claim,
+        )  # fmt: skip
 
     def written(self, batch: int | None, *values: str, partition: int = 0, control: tuple = ()):
-        from pyspark_wm_sink.kafka_stage import write
+        from pyspark_wm_sink.kafka.stage import stage
         from pyspark_wm_sink.task import Task
 
         self.number += 1
         query = self.query if batch is not None else None
         task = Task(query=query, run=self.run, batch=batch, partition=partition, attempt=0, number=self.number)
         rows = [pa.record_batch({"value": list(values)})] if values else []
-        return replace(write(self.how.plan, task, rows), control=control)
+        return replace(stage(self.how.plan, task, rows), control=control)
 
     def spread(self, batch: int, task: int, values: list[str], partitions: int, control: tuple = ()):
         """One task that writes its values to all partitions in turn."""
@@ -62,17 +70,17 @@ class Sink:
 
     def placed(self, batch: int, rows: list[tuple[str, int]], control: tuple = (), task: int = 0):
         """One task that writes (value, partition) rows."""
-        from pyspark_wm_sink.kafka_stage import write
+        from pyspark_wm_sink.kafka.stage import stage
         from pyspark_wm_sink.task import Task
 
         self.number += 1
         who = Task(query=self.query, run=self.run, batch=batch, partition=task, attempt=0, number=self.number)
         values, places = [value for value, _ in rows], pa.array([place for _, place in rows], pa.int32())
         plan = replace(self.how.plan, columns=("value", "partition"))
-        return replace(write(plan, who, [pa.record_batch({"value": values, "partition": places})]), control=control)
+        return replace(stage(plan, who, [pa.record_batch({"value": values, "partition": places})]), control=control)
 
     def publish(self, batch: int | None, *reports) -> None:
-        from pyspark_wm_sink.kafka_publish import publish_to_kafka
+        from pyspark_wm_sink.kafka.publish import publish_to_kafka
 
         publish_to_kafka(self.how, reports, batch=batch)
 
@@ -81,8 +89,8 @@ class Sink:
 
     def restart(self) -> None:
         """A new run, which looks into the ledger first, as Spark's planning of its first batch does."""
-        from pyspark_wm_sink.kafka_publish import recover
-        from pyspark_wm_sink.ledger import Ledger
+        from pyspark_wm_sink.kafka.ledger import Ledger
+        from pyspark_wm_sink.kafka.publish import recover
 
         self.run = f"run-{uuid.uuid4().hex}"
         recover(self.cluster, Ledger(self.ledger))

@@ -19,7 +19,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
-from pyspark_wm_sink.partitions import directory_of, partitions_of
+from pyspark_wm_sink.delta.partitions import directory_of, partitions_of
 from tests.sink.second_query import PATIENCE_S, start
 from tests.sink.test_delta_stream import values
 from tests.tools import SPARK_SAW_TWO, Record, produce, wait_until
@@ -256,8 +256,8 @@ def test_foreign_writers_between_batches_disturb_nothing(spark, feed, drain, tab
 
 
 def test_large_tasks_make_several_files_of_a_good_size(spark, table, monkeypatch):
-    import pyspark_wm_sink.stage as module
-    from tests.sink.test_publish import how
+    import pyspark_wm_sink.delta.stage as module
+    from tests.sink.delta_sink import how
 
     plan = how(table).stage
     monkeypatch.setattr(module, "_FILE_BYTES", 100_000)

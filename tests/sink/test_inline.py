@@ -8,33 +8,29 @@ from dataclasses import replace
 
 import pytest
 
-from keyedwm.arrow.rows import ControlRow, channel_row
+from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.core.inline import HEADER, VERSION, decode_cut
-from keyedwm.core.rows import Kind
+from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, decode_cut, encode_cut
+from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.options import SnapshotMode
 from tests.sink.conftest import records_of
-from tests.sink.kafka_sink import Sink
-from tests.tools import wait_until
+from tests.sink.kafka_sink import Died, Sink
+from tests.tools import Record, at, controls, events, produce, wait_until
 
 PARTITIONS = 3
 
 
-class Died(BaseException):
-    """Stands for SIGKILL: nothing catches it."""
-
-
 def moved(channel: int, offset: int, ms: int) -> ControlRow:
-    return channel_row(Kind.WATERMARK, ("in", channel), offset, key=0, watermark_ms=ms)
+    return channel_row(ControlKind.WATERMARK, ("in", channel), offset, "s", key=0, watermark_ms=ms)
 
 
 def barrier(channel: int, offset: int, snapshot: int, channels: int = 2) -> ControlRow:
-    return channel_row(Kind.BARRIER, ("in", channel), offset, snapshot=snapshot, channels=channels)
+    return channel_row(ControlKind.BARRIER, ("in", channel), offset, "s", snapshot=snapshot, channels=channels)
 
 
 def idle(channel: int, offset: int) -> ControlRow:
-    return channel_row(Kind.IDLE, ("in", channel), offset)
+    return channel_row(ControlKind.IDLE, ("in", channel), offset, "s")
 
 
 @pytest.fixture
@@ -113,7 +109,7 @@ def test_a_barrier_holds_the_state_of_every_channel(sink, lie):
 
 def test_nobody_sees_a_control_row_before_the_rows_it_speaks_of(sink, lie, monkeypatch):
     """The driver dies between the two ends: rows are visible, control rows wait for the next start."""
-    import pyspark_wm_sink.kafka_publish as module
+    import pyspark_wm_sink.kafka.publish as module
 
     def only_rows(cluster, transactions, *, commit):
         if any("-control-" in transaction.transactional_id for transaction in transactions):
@@ -144,7 +140,7 @@ def test_a_batch_that_comes_again_tells_its_control_rows_once(sink, lie):
 def test_a_commit_that_fails_before_its_decision_leaves_no_control_row_when_it_is_asked_for_again(
     sink, lie, monkeypatch
 ):
-    import pyspark_wm_sink.kafka_publish as module
+    import pyspark_wm_sink.kafka.publish as module
 
     reports = snapshot(sink, 0, ms=1_000)
 
@@ -161,7 +157,7 @@ def test_a_commit_that_fails_before_its_decision_leaves_no_control_row_when_it_i
 
 
 def test_control_rows_are_not_committed_when_a_transaction_of_their_rows_was_lost(sink, lie, monkeypatch):
-    import pyspark_wm_sink.kafka_publish as module
+    import pyspark_wm_sink.kafka.publish as module
     from keyedwm.kafka.transactions import end
 
     reports = snapshot(sink, 0, ms=1_000)
@@ -222,5 +218,40 @@ def test_inline_refuses_what_leaves_a_reader_without_control_rows(kafka, topic_o
 def test_two_channels_of_one_status_do_not_mix(sink):
     from pyspark_wm_sink.seal import last_status
 
-    rows = [idle(0, 5), replace(idle(0, 3), kind=Kind.ACTIVE), idle(1, 2), moved(1, 7, 5)]
-    assert last_status(rows) == {"in-0": Kind.IDLE, "in-1": Kind.WATERMARK}
+    rows = [idle(0, 5), replace(idle(0, 3), kind=ControlKind.ACTIVE), idle(1, 2), moved(1, 7, 5)]
+    assert last_status(rows) == {"in-0": ControlKind.IDLE, "in-1": ControlKind.WATERMARK}
+
+
+def forged(snapshot: int, ms: int, query: str) -> bytes:
+    return encode_cut(Cut(query=query, snapshot=snapshot, channels={"in-0": Upstream(offset=1, watermarks={0: ms})}))
+
+
+def test_with_a_secret_a_reader_follows_the_sink_alone(kafka, sink, lie, open_stream):
+    sink.secret = b"a secret of both sides"
+    sink.publish(0, *snapshot(sink, 0, ms=1_000))
+    genuine = {partition: json.dumps(rows[-1], separators=(",", ":")) for partition, rows in lie(sink.topic).items()}
+    assert len({json.loads(value)["mac"] for value in genuine.values()}) == PARTITIONS
+    others = [forged(2**40, 253_402_300_799_000, sink.query), genuine[1].encode(), b"[" * 10_000, b""]
+    marked = ((HEADER, VERSION),)
+    produce(kafka.bootstrap, sink.topic, [Record(0, 0, value, b"k", marked) for value in others])
+    sink.publish(1, *snapshot(sink, 1, ms=2_000))
+    stream = open_stream(sink.topic, propagate="true", controlSecret="a secret of both sides")
+    batches = list(stream.drain())
+    assert len([event for batch in batches for event in events(batch)]) == 24
+    told = [row["watermark"] for batch in batches for row in controls(batch) if row["kind"] == "watermark"]
+    assert max(told) == at(2_000)
+    assert stream.reader.reportLatestOffset()["control_records"] == {sink.topic: {"0": len(others)}}
+    assert "a secret of both sides" not in json.dumps(stream.offset)
+
+
+def test_a_secret_without_control_rows_is_refused(kafka, topic_of, tmp_path):
+    from pyspark.sql.types import StructType
+
+    from pyspark_wm_sink.writer import stream_writer
+
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap, "topic": topic_of(1), "ledger": str(tmp_path), "snapshot": "batch",
+        "controlSecret": "a secret of both sides",
+    }  # fmt: skip
+    with pytest.raises(OptionError, match="option controlSecret has no effect without controlRows=inline"):
+        stream_writer(options, StructType().add("value", "string"), overwrite=False)

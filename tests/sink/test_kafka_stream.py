@@ -105,7 +105,8 @@ def test_kafka_to_kafka_keeps_every_row_and_the_order_of_each_key(
     for key in (b"k0", b"k1"):
         assert [value for _, k, value, _ in found if k == key] == [r.value for r in records if r.key == key]
     ledger = sorted(path.name for path in (tmp_path / "checkpoint" / "keyedwm").glob("*.json"))
-    assert len(ledger) == (5 if guarantee == "exactly-once" else 0), ledger  # three with rows, one at the end, run.json
+    # Three batches with rows, one at the end, run.json and epoch.json.
+    assert len(ledger) == (6 if guarantee == "exactly-once" else 0), ledger
 
 
 def test_a_batch_that_spark_runs_again_adds_nothing(spark, kafka, topic_of, to_kafka, tmp_path, feed):
@@ -201,7 +202,7 @@ def test_without_a_checkpoint_option_the_ledger_is_asked_for(spark, kafka, topic
 
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}
     schema = StructType().add("value", StringType())
-    with pytest.raises(OptionError, match=r"option ledger is missing: .* or a local checkpointLocation as an option"):
+    with pytest.raises(OptionError, match=r"option ledger is missing: .* or checkpointLocation as an option"):
         stream_writer(options, schema, overwrite=False)
     with pytest.raises(OptionError, match="save mode overwrite"):
         batch_writer(options, schema, overwrite=True)

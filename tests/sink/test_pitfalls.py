@@ -81,7 +81,7 @@ def test_a_watermark_is_seen_twice_after_a_restart_under_at_least_once_only(firs
     publish(sink, 1)
     publish(sink, 2)
     seen += reader.drain()
-    swallowed = [channel[-1][4] for channel in reader.offset["channels"][sink.topic].values()]
+    swallowed = [channel[-1][5] for channel in reader.offset["channels"][sink.topic].values()]
     rows = [int(row["value"]) for batch in seen for row in events(batch)]
     again = guarantee is Guarantee.AT_LEAST_ONCE
     assert swallowed == [int(again)] * PARTITIONS

@@ -11,12 +11,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 
 from keyedwm.core.errors import InputError, KeyedwmError
-from keyedwm.kafka import admin
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError
 from keyedwm.kafka.values import Isolation
-from pyspark_wm_sink.kafka_stage import KafkaPlan, write
+from keyedwm.testing import admin
+from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options import SinkOptions
 from pyspark_wm_sink.task import Task
 from pyspark_wm_sink.writer import stream_writer
@@ -46,8 +46,8 @@ def grant(secured: Secured) -> Iterator:
     client.close()
 
 
-def guest_plan(secured: Secured, topic: str, stem: str) -> KafkaPlan:
-    return KafkaPlan(
+def guest_plan(secured: Secured, topic: str, stem: str) -> KafkaStagePlan:
+    return KafkaStagePlan(
         client=ClientConfig.from_options(secured.options("guest")), topic=topic, stem=stem, timeout_ms=60_000,
         transactional=True, columns=("value",), has_control=False, has_offsets=False,
     )  # fmt: skip
@@ -63,16 +63,16 @@ def test_a_topic_without_permission_is_named_and_nothing_is_visible(secured, bos
     plan = guest_plan(secured, topic, topic)
     where = f"{topic}-0-0-run-0"
     with pytest.raises(AccessError, match=f"not allowed to use transactional id '{where}'"):
-        write(plan, task(), rows)
+        stage(plan, task(), rows)
     grant(ACLOperation.WRITE, ResourceType.TRANSACTIONAL_ID, where)
     with pytest.raises(AccessError, match=f"not allowed to describe topic '{topic}'"):
-        write(plan, task(), rows)
+        stage(plan, task(), rows)
     grant(ACLOperation.DESCRIBE, ResourceType.TOPIC, topic)
-    with pytest.raises(AccessError, match=f"transaction '{where}' may not be extended to {topic}-0"):
-        write(plan, task(), rows)
+    with pytest.raises(AccessError, match=f"transaction '{where}' cannot be extended to {topic}-0"):
+        stage(plan, task(), rows)
     assert boss.latest([(topic, 0)], Isolation.READ_UNCOMMITTED) == {(topic, 0): 0}
     grant(ACLOperation.WRITE, ResourceType.TOPIC, topic)
-    assert write(plan, task(), rows).transaction is not None
+    assert stage(plan, task(), rows).transaction is not None
 
 
 def test_a_topic_without_permission_is_refused_before_the_query_begins(secured, boss, topic, tmp_path):

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from keyedwm.core.axis import Axis, AxisConfig
+from conformance.models.axis import Axis
+from keyedwm.core.axis import AxisConfig
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.idleness import Idleness
@@ -14,11 +15,11 @@ from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.channel import After
+from pyspark_wm_source.driver.plan import Rules, Seen, plan, worth_a_batch
 from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
-from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
+from pyspark_wm_source.task.channel import RangeResult
 
-GROUP, TOKEN = "g-1", "0123456789ab"
+GROUP, STATE_KEY = "g-1", "0123456789abcdef" * 4
 MANY = 1_000
 
 
@@ -44,7 +45,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self.axis = AxisConfig(key=0, policy=FixedLag(lag_ms=self.lag_ms), throttle=ThrottleByBatch())
         self.offset = QueryOffset(
-            batch=NOT_STARTED, group=GROUP, token=TOKEN, now_ms=self.now_ms, coalesced=CommonState(),
+            batch=NOT_STARTED, group=GROUP, state_key=STATE_KEY, now_ms=self.now_ms, coalesced=CommonState(),
             begins={tp(p): 0 for p in self.logs},
         )  # fmt: skip
 
@@ -68,7 +69,7 @@ class Simulation:
         self.offset = planned
         return planned
 
-    def after(self) -> dict[TopicPartition, After]:
+    def after(self) -> dict[TopicPartition, RangeResult]:
         """What the tasks of the last batch leave, by the scalar reference."""
         states = {}
         for place, channel in self.offset.moved():
@@ -79,7 +80,7 @@ class Simulation:
                     run.observe(event_ms, self.offset.now_ms)
             run.end(self.offset.now_ms)
             counts = channel.counts.plus(Counts(bad=sum(event_ms is None for event_ms in times)))
-            states[place] = After(next_offset=channel.next_offset, counts=counts, axes={0: run.state()})
+            states[place] = RangeResult(next_offset=channel.next_offset, counts=counts, axes={0: run.state()})
         return states
 
     def restart(self) -> None:

@@ -17,7 +17,7 @@ from keyedwm.core.policy import (
     TimestampAndWallClockLag,
 )
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
-from pyspark_wm_source.axes import axes_of
+from pyspark_wm_source.options.axes import axes_of
 
 
 def read(**options: str) -> dict:

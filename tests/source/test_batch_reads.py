@@ -10,7 +10,7 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.testing.broker import Broker
-from pyspark_wm_source.options import SourceOptions
+from pyspark_wm_source.options.source_options import SourceOptions
 from tests.tools import Record, produce
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from keyedwm.kafka.values import Codec
 from keyedwm.testing.local import LocalBroker, local_broker
 from tests.tools import Record, Stream, cluster_at, events, make_topic, produce
 
+pytestmark = pytest.mark.starts
+
 TOPIC = "damaged"
 
 

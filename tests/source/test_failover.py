@@ -11,14 +11,16 @@ import pyarrow.compute as pc
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from keyedwm.kafka.admin import create_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.connection import Retry
 from keyedwm.kafka.produce import send
 from keyedwm.kafka.values import TopicPartition
+from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker
 from keyedwm.testing.several import local_cluster
 from tests.tools import Stream, cluster_at, wait_until
+
+pytestmark = pytest.mark.starts
 
 PARTITIONS, RECORDS = 3, 40_000
 

@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyedwm.core.axis import AxisState
+from keyedwm.core.axis import AxisState, PropagatedState
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.offsets import NOT_STARTED, Channel, QueryOffset, as_spark_offsets, from_spark_offsets
+from pyspark_wm_source.offsets import (
+    NOT_STARTED,
+    Channel,
+    CutLimits,
+    QueryOffset,
+    RetiredChannel,
+    as_spark_offsets,
+    from_spark_offsets,
+)
 
 MS = st.integers(-(2**63), 2**63 - 1)
 OFFSETS = st.integers(0, 2**62)
 KEYS = st.integers(-128, 127)
 PLACES = st.builds(TopicPartition, st.text("abc.-_0", min_size=1, max_size=6), st.integers(0, 2_000))
+PROPAGATED = st.builds(PropagatedState, OFFSETS, OFFSETS, OFFSETS, st.booleans())
 AXES = st.dictionaries(
-    KEYS, st.builds(AxisState, st.lists(MS, max_size=3).map(tuple), st.one_of(st.none(), MS)), max_size=3
+    KEYS, st.builds(AxisState, st.lists(MS, max_size=3).map(tuple) | PROPAGATED, st.one_of(st.none(), MS)), max_size=3
 )
+COUNTS = st.builds(Counts, OFFSETS, OFFSETS, OFFSETS)
+ALL_COUNTS = st.builds(Counts, OFFSETS, OFFSETS, OFFSETS, OFFSETS)
 CHANNELS = st.builds(
     Channel, next_offset=OFFSETS, read=OFFSETS, status=st.sampled_from([Status.ACTIVE, Status.IDLE]), since_ms=MS,
-    counts=st.builds(Counts, OFFSETS, OFFSETS), axes=AXES,
+    counts=ALL_COUNTS, axes=AXES, announced=st.lists(KEYS, max_size=2).map(tuple), resets=OFFSETS,
+    leader_epoch=st.none() | OFFSETS,
+)  # fmt: skip
+RETIRED = st.builds(
+    RetiredChannel, missed_ms=MS, next_offset=OFFSETS, counts=COUNTS, axes=AXES, resets=OFFSETS,
+    leader_epoch=st.none() | OFFSETS,
 )  # fmt: skip
 COMMON = st.builds(
     CommonState,
@@ -34,14 +51,23 @@ COMMON = st.builds(
     top=st.dictionaries(KEYS, MS),
     idle_spell=st.booleans(),
     history=st.dictionaries(KEYS, st.lists(st.tuples(MS, MS), max_size=3).map(tuple), max_size=2),
-    swallowed=OFFSETS,
+    ignored=OFFSETS,
 )
 STARTED = st.builds(
-    QueryOffset, batch=st.integers(0, 10**9), group=st.text(max_size=9), token=st.text(max_size=9), now_ms=MS,
-    coalesced=COMMON, channels=st.dictionaries(PLACES, CHANNELS, max_size=4),
-)  # fmt: skip
+    QueryOffset,
+    batch=st.integers(0, 10**9),
+    group=st.text(max_size=9),
+    state_key=st.text(max_size=9),
+    now_ms=MS,
+    coalesced=COMMON,
+    channels=st.dictionaries(PLACES, CHANNELS, max_size=4),
+    settings=st.text(max_size=9),
+    limits=st.builds(CutLimits, least_tasks=st.none() | OFFSETS, most_records=st.none() | OFFSETS),
+    topic_ids=st.dictionaries(st.text(max_size=3), st.text(max_size=3)),
+    retired=st.dictionaries(PLACES, RETIRED, max_size=2),
+).map(lambda offset: replace(offset, retired={tp: r for tp, r in offset.retired.items() if tp not in offset.channels}))
 NEW = st.builds(
-    QueryOffset, batch=st.just(NOT_STARTED), group=st.text(max_size=9), token=st.text(max_size=9), now_ms=MS,
+    QueryOffset, batch=st.just(NOT_STARTED), group=st.text(max_size=9), state_key=st.text(max_size=9), now_ms=MS,
     coalesced=st.just(CommonState()), begins=st.dictionaries(PLACES, OFFSETS, max_size=4),
 )  # fmt: skip
 
@@ -52,6 +78,15 @@ def test_an_offset_reads_back_as_it_was_written(offset):
     read = QueryOffset.from_json(json.loads(text))
     assert read == offset
     assert json.dumps(read.to_json()) == text
+
+
+def test_the_count_of_times_ahead_costs_a_version_and_outlives_a_partition_that_is_missed():
+    offset = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState())
+    assert offset.to_json()["version"] == 4
+    missed = RetiredChannel(missed_ms=1, next_offset=2, counts=Counts(1, 2, 3, 4), axes={})
+    counted = replace(offset, retired={TopicPartition("t", 0): missed})
+    assert (counted.to_json()["version"], counted.to_json()["future"]) == (5, {"t": {"0": 4}})
+    assert QueryOffset.from_json(counted.to_json()) == counted
 
 
 @given(STARTED)
@@ -68,11 +103,11 @@ def test_offsets_stand_in_sparks_own_shape(offset):
     assert as_spark_offsets(from_spark_offsets(shaped)) == shaped
 
 
-@pytest.mark.parametrize("version", [3, 1, 0, "1", None, 1.5])
+@pytest.mark.parametrize("version", [6, 2, 1, 0, "3", None, 1.5])
 def test_another_version_is_refused_by_name(version):
-    found = QueryOffset(batch=0, group="g", token="t", now_ms=0, coalesced=CommonState()).to_json()  # noqa: S106
+    found = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
     found["version"] = version
-    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads version 2 only"):
+    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads versions 3 to 5"):
         QueryOffset.from_json(found)
 
 
@@ -81,11 +116,27 @@ def test_an_offset_of_another_source_is_refused_by_name():
         QueryOffset.from_json({"t": {"0": 5}})
 
 
-@pytest.mark.parametrize("field", ["batch", "channels", "coalesced", "group", "now_ms", "offsets", "token"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "batch",
+        "channels",
+        "coalesced",
+        "group",
+        "limits",
+        "now_ms",
+        "offsets",
+        "resets",
+        "retired",
+        "settings",
+        "state_key",
+        "topic_ids",
+    ],
+)
 def test_a_damaged_offset_is_refused_and_says_what_is_wrong(field):
-    found = QueryOffset(batch=NOT_STARTED, group="g", token="t" * 8, now_ms=0, coalesced=CommonState()).to_json()
+    found = QueryOffset(batch=NOT_STARTED, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
     assert QueryOffset.from_json(found)
-    started = {**found, "batch": 1, "offsets": {"t": {"0": 5}}, "channels": {"t": {"0": [5, 0, 0, 0, 0, []]}}}
+    started = {**found, "batch": 1, "offsets": {"t": {"0": 5}}, "channels": {"t": {"0": [5, 0, 0, 0, 0, 0, None, []]}}}
     assert QueryOffset.from_json(started)
-    with pytest.raises(FormatError, match=f"the checkpoint's offset of version 2 is damaged: KeyError.*{field}"):
+    with pytest.raises(FormatError, match=f"the checkpoint's offset of version 4 is damaged: KeyError.*{field}"):
         QueryOffset.from_json({name: value for name, value in started.items() if name != field})

@@ -8,8 +8,8 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import duration_ms
-from pyspark_wm_source.options import SourceOptions
-from pyspark_wm_source.start import EARLIEST, LATEST, NoMatch
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.start_offsets import EARLIEST, LATEST, NoMatch
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
@@ -24,11 +24,11 @@ WRONG = [
         {"assign": '{"t": [0]}'},
         r"exactly one of the options subscribe, subscribePattern and assign .* assign and subscr",
     ),
-    ({"startingOffsets": "earlyest"}, r"option startingOffsets: 'earlyest' is wrong; it is neither one of the words"),
+    ({"startingOffsets": "earlyest"}, r"option startingOffsets: 'earlyest' is wrong; earliest, latest or JSON such as"),
     ({"startingOffsets": "[1]"}, r"option startingOffsets: '\[1\]' is wrong; a JSON object keyed by topic"),
     (
         {"startingOffsets": '{"t": {"0": -3}}'},
-        r'option startingOffsets: .* is wrong; JSON such as \{"topic": \{"0": 23, "1": -2\}\} is wanted, no number',
+        r'option startingOffsets: .* is wrong; JSON such as \{"topic": \{"0": 23, "1": -2\}\} is expected, no number',
     ),
     ({"startingOffsets": '{"t": {"0": true}}'}, r"option startingOffsets: .* is wrong; JSON such as"),
     (
@@ -53,12 +53,22 @@ WRONG = [
         r"option minOffsetsPerTrigger: 9 is above maxOffsetsPerTrigger \(8\)",
     ),
     ({"maxTriggerDelay": "soon"}, r"option maxTriggerDelay: 'soon' is wrong; a duration such as '10 seconds'"),
-    ({"failOnDataLoss": "yes"}, r"option failOnDataLoss: 'yes' is wrong; true or false is wanted"),
+    ({"failOnDataLoss": "yes"}, r"option failOnDataLoss: 'yes' is wrong; true or false is expected"),
+    (
+        {"maxOffsetsPerTrigger": "9" * 5_000},
+        r"maxOffsetsPerTrigger: '9{199}\.\.\. \(5002 characters\) is wrong; a whole",
+    ),
+    ({"maxOffsetsPerTrigger": "\u00b2"}, r"option maxOffsetsPerTrigger: '\u00b2' is wrong; a whole number"),
+    ({"idleTimeout": "9" * 400 + " s"}, r"a duration of at most 9223372036854775807 milliseconds is expected"),
+    ({"kafka.bootstrap.servers": "h:" + "9" * 5_000}, r"comma-separated host:port is expected"),
+    ({"kafka.bootstrap.servers": "h:\u00b2"}, r"comma-separated host:port is expected"),
+    ({"security.protocol": "SSL"}, r"security.protocol is unknown .*: did you mean kafka.security.protocol\?"),
+    ({"fetch.max.bytes": "1"}, r"option fetch.max.bytes is unknown .*: did you mean kafka.fetch.max.bytes\?"),
     ({"watermarkLag": "3"}, r"option watermarkLag: '3' is wrong; a duration such as"),
     ({"watermarkLag": "-3 seconds"}, r"option watermarkLag: '-3 seconds' is wrong; a duration such as"),
     ({"idleTimeout": "never"}, r"option idleTimeout: 'never' is wrong; a duration such as"),
     ({"idleTimeout": "0 seconds"}, r"idleTimeout is 0 ms, it must be above 0, or none"),
-    ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; null or fail is wanted"),
+    ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; null or fail is expected"),
     ({"guarantee": "at-most-once"}, r"option guarantee: 'at-most-once' is wrong; one of exactly-once, at-least-once"),
     ({"columns": "value,valeu"}, r"option columns: 'valeu' is not a column of the source .*; did you mean value\?"),
     ({"columns": "key,headers"}, r"option columns: 'headers' is left out by includeHeaders=false"),
@@ -74,14 +84,14 @@ WRONG = [
         r"option kafka.auto.offset.reset is set by the source itself: leave it out",
     ),
     ({"kafka.enable.auto.commit": "true"}, r"option kafka.enable.auto.commit is set by the source itself"),
-    ({"kafka.group.id": " "}, r"option kafka.group.id: ' ' is wrong; the name of a consumer group is wanted"),
+    ({"kafka.group.id": " "}, r"option kafka.group.id: ' ' is wrong; the name of a consumer group is expected"),
     ({"kafka.key.deserializer": "x"}, r"option kafka.key.deserializer is set by the source itself"),
     ({"kafka.value.deserializer": "x"}, r"option kafka.value.deserializer is set by the source itself"),
     ({"kafka.interceptor.classes": "x"}, r"option kafka.interceptor.classes is set by the source itself"),
     ({"kafka.bootstrap.servers": "nowhere"}, r"option kafka.bootstrap.servers: 'nowhere' is wrong; .*host:port"),
     (
         {"kafka.bootstrap.servers": " "},
-        r"option kafka.bootstrap.servers is missing: a comma list of host:port is wanted",
+        r"option kafka.bootstrap.servers is missing: a comma list of host:port is expected",
     ),
     (
         {"kafka.isolation.level": "serial"},
@@ -91,7 +101,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"), WRONG, ids=[next(iter(o)) + "=" + next(iter(o.values())) for o, _ in WRONG]
+    ("options", "sentence"), WRONG, ids=[next(iter(o)) + "=" + next(iter(o.values()))[:40] for o, _ in WRONG]
 )
 def test_a_wrong_option_is_refused_in_one_sentence(options, sentence):
     with pytest.raises(OptionError, match=sentence) as refused:
@@ -113,14 +123,16 @@ def test_a_duration_is_sparks_interval_string_in_any_case(text, ms):
 
 def test_no_topics_at_all_names_the_three_ways():
     with pytest.raises(
-        OptionError, match="exactly one of the options subscribe, subscribePattern and assign is wanted; none"
+        OptionError, match="exactly one of the options subscribe, subscribePattern and assign is expected; none"
     ):
         SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092"})
 
 
 @pytest.mark.parametrize("given", ["{}", '{"t": []}', '{"t": [true]}', '{"t": "0"}', '{"t": [0], "u": []}'])
 def test_partitions_assigned_must_be_some(given):
-    with pytest.raises(OptionError, match=r'option assign: .* is wrong; JSON such as \{"topic": \[0, 1\]\} is wanted'):
+    with pytest.raises(
+        OptionError, match=r'option assign: .* is wrong; JSON such as \{"topic": \[0, 1\]\} is expected'
+    ):
         SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "assign": given})
 
 

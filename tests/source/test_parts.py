@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyedwm.testing.broker import Broker
-from pyspark_wm_source.cutting import cut, parts_of
+from pyspark_wm_source.driver.splits import cut, parts_of
+from pyspark_wm_source.offsets import CutLimits
 from tests.tools import Record, Stream, cluster_at, controls, events, produce
 
 POLICIES = [
@@ -43,7 +44,7 @@ def test_parts_follow_each_other_without_a_gap(start: int, size: int, parts: int
     ],
 )
 def test_ranges_are_cut_as_spark_cuts_them(sizes: list, least_tasks: int, most_records: int, parts: list) -> None:
-    assert parts_of(sizes, least_tasks=least_tasks, most_records=most_records) == parts
+    assert parts_of(sizes, CutLimits(least_tasks=least_tasks, most_records=most_records)) == parts
 
 
 @given(
@@ -52,7 +53,7 @@ def test_ranges_are_cut_as_spark_cuts_them(sizes: list, least_tasks: int, most_r
     most_records=st.none() | st.integers(1, 10**7),
 )
 def test_no_part_is_empty_or_larger_than_asked(sizes: list, least_tasks: int | None, most_records: int | None) -> None:
-    counts = parts_of(sizes, least_tasks=least_tasks, most_records=most_records)
+    counts = parts_of(sizes, CutLimits(least_tasks=least_tasks, most_records=most_records))
     assert all(1 <= count <= size for count, size in zip(counts, sizes, strict=True))
     if most_records is not None:
         assert all(-(-size // count) <= most_records for count, size in zip(counts, sizes, strict=True))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyedwm.core.watermark import Status
-from pyspark_wm_source.plan import shared_out
+from pyspark_wm_source.driver.plan import shared_out
 from tests.source.plans import Simulation, promise, tp
 
 

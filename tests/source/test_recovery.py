@@ -12,31 +12,34 @@ from kafka.protocol.admin import CreateAclsRequest, DeleteGroupsRequest
 
 from keyedwm.core.axis import AxisState
 from keyedwm.core.counts import Counts
-from keyedwm.core.encoding import encode_committed, try_decode
+from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.connection import Retry
 from keyedwm.kafka.values import TopicPartition
 from keyedwm.testing.local import local_broker
+from pyspark_wm_source.offsets import state_place
 from tests.tools import NO_TIMESTAMP, Record, Stream, cluster_at, controls, events, make_topic, produce
 
 PARTITIONS = 3
 WRONG_STATE = {0: AxisState(policy=(10**15,), emitted_ms=10**15)}
 
-Damage = Callable[[Cluster, str, list[TopicPartition]], None]
+Damage = Callable[[Stream, Cluster, list[TopicPartition]], None]
 
 
 def committed(cluster: Cluster, group: str, places: list[TopicPartition]) -> dict:
     return cluster.fetch_offsets(group, places)
 
 
-def deleted(cluster: Cluster, group: str, places: list[TopicPartition]) -> None:
+def deleted(stream: Stream, cluster: Cluster, _places: list[TopicPartition]) -> None:
+    group = stream.offset["group"]
     node = cluster.coordinator(group, 0, Retry(cluster.config, "deleting a group"))
     answer = cluster.connection.call(node, DeleteGroupsRequest(groups_names=[group], max_version=2))
     assert answer.results[0].error_code == 0
 
 
 def rewritten(change: Callable[[int, str], tuple[int, str]]) -> Damage:
-    def damage(cluster: Cluster, group: str, places: list[TopicPartition]) -> None:
+    def damage(stream: Stream, cluster: Cluster, places: list[TopicPartition]) -> None:
+        group = stream.offset["group"]
         found = committed(cluster, group, places)
         assert found
         cluster.commit_offsets(group, {tp: change(c.next_offset, c.metadata) for tp, c in found.items()})
@@ -44,28 +47,44 @@ def rewritten(change: Callable[[int, str], tuple[int, str]]) -> Damage:
     return damage
 
 
-def foreign(next_offset: int, metadata: str) -> tuple[int, str]:
-    ours = try_decode(metadata)
-    assert ours is not None
-    return next_offset, encode_committed("somebody.els", ours.snapshot_id, Counts(), WRONG_STATE)
+def forged(wrong: Callable[[Stream], tuple[int, str, str]]) -> Damage:
+    """Well-formed states; wrong: batch, state key and settings, of which one is not the query's own."""
+
+    def damage(stream: Stream, cluster: Cluster, places: list[TopicPartition]) -> None:
+        group = stream.offset["group"]
+        found = committed(cluster, group, places)
+        assert found
+        batch, key, settings = wrong(stream)
+        state = CommittedState(batch, Counts(), WRONG_STATE)
+        positions = {}
+        for tp, position in found.items():
+            place = state_place(group, tp, position.next_offset, settings)
+            positions[tp] = (position.next_offset, encode_committed(state, bytes.fromhex(key), place))
+        cluster.commit_offsets(group, positions)
+
+    return damage
 
 
-def of_another_batch(next_offset: int, metadata: str) -> tuple[int, str]:
-    ours = try_decode(metadata)
-    assert ours is not None
-    return next_offset, encode_committed(ours.token, ours.snapshot_id + 1, Counts(), WRONG_STATE)
+def copied(stream: Stream, cluster: Cluster, places: list[TopicPartition]) -> None:
+    """Every partition is given the state of another."""
+    found = committed(cluster, stream.offset["group"], places)
+    turned = dict(zip(found, [*list(found.values())[1:], next(iter(found.values()))], strict=True))
+    positions = {tp: (found[tp].next_offset, other.metadata) for tp, other in turned.items()}
+    cluster.commit_offsets(stream.offset["group"], positions)
 
 
 DAMAGES: dict[str, Damage] = {
     "deleted": deleted,
     "garbage": rewritten(lambda offset, _: (offset, "garbage")),
     "empty": rewritten(lambda offset, _: (offset, "")),
-    "newer version": rewritten(lambda offset, text: (offset, text.replace("keyedwm2:", "keyedwm3:"))),
+    "newer version": rewritten(lambda offset, text: (offset, text.replace("keyedwm3:", "keyedwm4:"))),
     "one byte changed": rewritten(lambda offset, text: (offset, text[:-1] + ("1" if text[-1] == "0" else "0"))),
     "cut short": rewritten(lambda offset, text: (offset, text[: len(text) // 2])),
     "stale offset": rewritten(lambda offset, text: (offset - 1, text)),
-    "of another query": rewritten(foreign),
-    "of another batch": rewritten(of_another_batch),
+    "of another query": forged(lambda s: (s.offset["batch"], "00" * 32, s.offset["settings"])),
+    "of another batch": forged(lambda s: (s.offset["batch"] + 1, s.offset["state_key"], s.offset["settings"])),
+    "of a copy with other settings": forged(lambda s: (s.offset["batch"], s.offset["state_key"], "another lag")),
+    "of another partition": copied,
 }
 
 
@@ -92,7 +111,7 @@ def late(offset: dict) -> list[int]:
 
 
 def timeless(offset: dict) -> dict:
-    kept = copy.deepcopy({k: v for k, v in offset.items() if k not in ("now_ms", "group", "token")})
+    kept = copy.deepcopy({k: v for k, v in offset.items() if k not in ("now_ms", "group", "state_key", "topic_ids")})
     for of_topic in kept["channels"].values():
         for channel in of_topic.values():
             channel[2] = "since_ms"
@@ -111,7 +130,7 @@ def test_a_damaged_commit_changes_no_result(kafka, topic_of, open_stream, seed, 
     places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     cluster = cluster_at(kafka.bootstrap)
     with caplog.at_level(logging.INFO, "keyedwm.source"):
-        found = run(stream, lambda: damage(cluster, stream.log[0]["group"], places) if reads(stream) else None)
+        found = run(stream, lambda: damage(stream, cluster, places) if reads(stream) else None)
     assert found == expected
     assert "recovery read" in caplog.text
 

@@ -76,7 +76,8 @@ def test_the_schema_is_sparks_kafka_schema_and_then_ours(topic_of, open_stream):
     assert from_arrow_schema(stream.schema).simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
         "headers:array<struct<key:string,value:binary>>,event_time:timestamp,watermark:timestamp,"
-        "control:struct<kind:string,key:tinyint,watermark:timestamp,channel:string,snapshot:bigint,channels:int>>"
+        "control:struct<kind:string,key:tinyint,watermark:timestamp,channel:string,snapshot:bigint,channels:int,"
+        "source:string>>"
     )
 
 
@@ -119,6 +120,22 @@ def test_a_channels_rows_stand_in_order_and_the_barrier_is_last(kafka, topic_of,
     assert controls(second)[0]["watermark"] == at(10)
     assert [row["watermark"] for row in second.to_pylist()] == [at(10)] * 3
     assert stream.batch() is None
+
+
+def test_every_control_row_carries_the_id_of_its_source_also_after_a_restart(kafka, topic_of, open_stream):
+    topic = topic_of(2)
+    produce(kafka.bootstrap, topic, [Record(0, 10), Record(0, 30)])
+    streams = [open_stream(topic, watermarkThrottle="none"), open_stream(topic)]
+    named = []
+    for stream in streams:
+        rows = stream.batch().to_pylist()
+        stream.restart()
+        rows += stream.batch().to_pylist()
+        (source,) = {row["control"]["source"] for row in rows if row["control"]}
+        assert {row["control"]["kind"] for row in rows if row["control"]} >= {"watermark", "barrier"}
+        named.append(source)
+    assert None not in named
+    assert named[0] != named[1]
 
 
 def shape(batch: pa.Table) -> list[tuple]:

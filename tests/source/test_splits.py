@@ -7,14 +7,14 @@ import pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.core.rows import Kind
+from keyedwm.core.rows import ControlKind
+from pyspark_wm_source.driver.splits import OFFSETS_PER_TASK, ControlSettings, Split, splits
 from pyspark_wm_source.offsets import QueryOffset
-from pyspark_wm_source.splits import OFFSETS_PER_TASK, Cutting, Split, splits
 from tests.source.plans import Simulation, tp
 
 
 def cut(sim: Simulation, *, control: bool = True, barriers: bool = True) -> list[Split]:
-    return splits(sim.starts[-1], sim.offset, Cutting(axes={"": 0}, control=control, barriers=barriers))
+    return splits(sim.starts[-1], sim.offset, ControlSettings(axes={"": 0}, control=control, barriers=barriers))
 
 
 def known_rows(sim: Simulation) -> list[tuple]:
@@ -54,7 +54,7 @@ def test_channels_without_news_need_no_task_of_their_own():
     (split,) = cut(sim)
     assert [r.channel for r in split.ranges] == [tp(0)]
     assert [(r.kind, r.channel, r.channels) for r in split.control] == [
-        (Kind.BARRIER, "t-1", 3), (Kind.BARRIER, "t-2", 3),
+        (ControlKind.BARRIER, "t-1", 3), (ControlKind.BARRIER, "t-2", 3),
     ]  # fmt: skip
     assert split.channels == 3
 
@@ -64,7 +64,7 @@ def test_a_control_only_batch_is_one_task():
     sim.drain()
     (split,) = cut(sim)
     assert split.ranges == ()
-    assert known_rows(sim) == [(Kind.WATERMARK, None, None, 70), (Kind.BARRIER, "t-0", 1, None)]
+    assert known_rows(sim) == [(ControlKind.WATERMARK, None, None, 70), (ControlKind.BARRIER, "t-0", 1, None)]
 
 
 def test_without_control_rows_a_control_only_batch_has_no_task():
@@ -76,7 +76,7 @@ def test_without_control_rows_a_control_only_batch_has_no_task():
 def test_barriers_can_be_left_out():
     sim = Simulation({0: [70]})
     sim.drain()
-    assert [r.kind for split in cut(sim, barriers=False) for r in split.control] == [Kind.WATERMARK]
+    assert [r.kind for split in cut(sim, barriers=False) for r in split.control] == [ControlKind.WATERMARK]
 
 
 def test_an_idle_spell_is_told_once_channel_by_channel_and_as_a_whole():
@@ -85,13 +85,13 @@ def test_an_idle_spell_is_told_once_channel_by_channel_and_as_a_whole():
     sim.now_ms = 5_000
     sim.step()
     assert known_rows(sim) == [
-        (Kind.WATERMARK, None, None, 100), (Kind.IDLE, None, None, None),
-        (Kind.IDLE, "t-0", 1, None), (Kind.BARRIER, "t-0", 1, None),
-        (Kind.IDLE, "t-1", 1, None), (Kind.BARRIER, "t-1", 1, None),
+        (ControlKind.WATERMARK, None, None, 100), (ControlKind.IDLE, None, None, None),
+        (ControlKind.IDLE, "t-0", 1, None), (ControlKind.BARRIER, "t-0", 1, None),
+        (ControlKind.IDLE, "t-1", 1, None), (ControlKind.BARRIER, "t-1", 1, None),
     ]  # fmt: skip
     sim.logs[0].append(200)
     sim.step()
-    assert known_rows(sim) == [(Kind.BARRIER, "t-1", 1, None)]
+    assert known_rows(sim) == [(ControlKind.BARRIER, "t-1", 1, None)]
     assert [(r.channel, r.woken) for r in cut(sim)[0].ranges] == [(tp(0), True)]
 
 
@@ -111,4 +111,4 @@ def test_a_batch_within_an_idle_spell_does_not_tell_it_again():
     sim.step()
     assert sim.step(ends={0: 1})  # partition 1 went away
     assert sim.offset.coalesced.idle_spell
-    assert known_rows(sim) == [(Kind.BARRIER, "t-0", 1, None)]
+    assert known_rows(sim) == [(ControlKind.BARRIER, "t-0", 1, None)]

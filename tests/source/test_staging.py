@@ -7,8 +7,8 @@ import json
 import pytest
 
 from keyedwm.core.errors import OptionError
-from pyspark_wm_source.options import SourceOptions
-from pyspark_wm_source.scan import _wanted
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.scan import wanted_columns
 
 FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 1_000, "offset_ms": 0}
 
@@ -33,7 +33,7 @@ READ = {
 def test_only_what_is_needed_is_decoded(case):
     by, aggregates, bytes_wanted, columns = READ[case]
     options = SourceOptions.parse(staged(by=by, aggregates=aggregates))
-    wanted = _wanted(set(options.stage.columns.names), options)
+    wanted = wanted_columns(set(options.stage.columns.names), options)
     assert (wanted.key, wanted.value, wanted.headers) == (*bytes_wanted, False)
     assert options.stage.columns.names == columns
 
@@ -52,8 +52,8 @@ WRONG = {
     "option by is missing: frame, by, aggregates go together": without("by"),
     "option aggregates is missing": without("aggregates"),
     "option frame is missing": without("frame"),
-    "'[]' is wrong; a JSON object is wanted": {**staged(), "by": "[]"},
-    "a JSON object is wanted|option frame": {**staged(), "frame": "10 seconds"},
+    "'[]' is wrong; a JSON object is expected": {**staged(), "by": "[]"},
+    "a JSON object is expected|option frame": {**staged(), "frame": "10 seconds"},
     "it must have axis, buckets, late_rule, size_ms, offset_ms and nothing else": staged(
         {name: value for name, value in FRAME.items() if name != "size_ms"}
     ),
@@ -64,9 +64,9 @@ WRONG = {
     'a whole number of buckets from 1 up|"2"': staged({**FRAME, "buckets": "2"}),
     "and whole milliseconds|10.5": staged({**FRAME, "size_ms": 10.5}),
     "'windows' is wrong; one of window": staged({**FRAME, "late_rule": "windows"}),
-    "option by: |a JSON object of texts is wanted": staged(by={"k": 3}),
-    "option aggregates: |a JSON object of texts is wanted": staged(aggregates={"n": 3}),
-    "'median(offset)' is no aggregate": staged(aggregates={"n": "median(offset)"}),
+    "option by: |a JSON object of texts is expected": staged(by={"k": 3}),
+    "option aggregates: |a JSON object of texts is expected": staged(aggregates={"n": 3}),
+    "'mode(offset)' is no aggregate": staged(aggregates={"n": "mode(offset)"}),
     "'sum()' is no aggregate": staged(aggregates={"n": "sum()"}),
 }
 

@@ -15,9 +15,9 @@ from keyedwm.core.policy import LagAndLull, RealTimeLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee
 from keyedwm.testing.broker import Broker
+from pyspark_wm_source.driver.plan import Rules, Seen, plan, worth_a_batch
+from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
-from pyspark_wm_source.plan import Rules, Seen, plan, worth_a_batch
-from pyspark_wm_source.splits import Cutting, splits
 from tests.source.plans import tp
 from tests.tools import Record, Stream, at, controls, events, produce
 
@@ -109,22 +109,24 @@ def rules(config: AxisConfig, retention_ms: int | None = None) -> Rules:
 
 def begun(channels: int) -> QueryOffset:
     begins = {tp(p): 0 for p in range(channels)}
-    return QueryOffset(batch=NOT_STARTED, group="g", token="t" * 8, now_ms=0, coalesced=CommonState(), begins=begins)
+    return QueryOffset(
+        batch=NOT_STARTED, group="g", state_key="00" * 32, now_ms=0, coalesced=CommonState(), begins=begins
+    )
 
 
 def test_a_real_time_watermark_moves_while_nothing_is_read() -> None:
     config = AxisConfig(key=0, policy=RealTimeLag(100), throttle=ThrottleByBatch())
     start = begun(2)
     told = []
-    for now_ms in (1_000, 1_000, 1_500):
+    for now_ms in (1_000, 1_000, 2_000):
         seen = Seen(ends={tp(0): 0, tp(1): 0}, begins=start.begins, asked_ms=now_ms, now_ms=now_ms)
         planned = plan(start, {}, seen, rules(config))
         told.append(planned.watermark_ms(0) if worth_a_batch(start, planned) else None)
-        cutting = Cutting(axes={"": 0}, control=True, barriers=False)
-        own = [row.watermark_ms for split in splits(start, planned, cutting) for row in split.control if row.channel]
+        wanted = ControlSettings(axes={"": 0}, control=True, barriers=False)
+        own = [row.watermark_ms for split in splits(start, planned, wanted) for row in split.control if row.channel]
         assert own == ([] if told[-1] is None else [now_ms - 100] * 2)
         start = planned
-    assert told == [900, None, 1_400]
+    assert told == [900, None, 1_900]
 
 
 def test_a_backlog_is_no_lull() -> None:

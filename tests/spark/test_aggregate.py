@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from conformance.driver import DrivenOperator
 from keyedwm.spark import (
     Aggregate,
     aggregate,
@@ -17,19 +18,29 @@ from keyedwm.spark import (
     avg,
     collect,
     count,
+    count_if,
     early,
     first,
     last,
+    linear_trend,
+    map_agg,
     max,  # noqa: A004
+    median,
     min,  # noqa: A004
+    quantile,
     session,
     sliding,
+    stddev,
     sum,  # noqa: A004
+    top_n,
     tumbling,
+    variance,
     with_watermark,
 )
+from keyedwm.windows.plan import SlidingWindow
 from tests.spark.started import AHEAD, event, keyed, panes, steer
 from tests.tools import Record, produce, wait_until
+from tests.windows.streams import events, plan_of, played
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 TEN = tumbling("10 seconds")
@@ -133,6 +144,15 @@ AGGREGATES = {
     "closing": last("v"),
     "all": collect("v"),
     "kinds": approx_count_distinct("v"),
+    "spread": variance("v"),
+    "deviation": stddev("v"),
+    "rise": linear_trend("v"),
+    "middle": median("v"),
+    "share": quantile("v", 0.25),
+    "best": top_n(2, "v"),
+    "by_key": map_agg("k", "v"),
+    "some": count_if("v > 2"),
+    "some_total": sum("v", where="v > 2"),
 }
 
 
@@ -141,7 +161,39 @@ def test_every_aggregate_comes_through(rows, started):
     query = started(aggregate(frame, "k", TEN, AGGREGATES))
     query.give(topic, [AHEAD, event(3_000, "a", 7), event(1_000, "a", 2)])
     (row,) = [r for r in query.give(topic, [event(2_000, "a", 9), steer(10_000)]) if r["control"] is None]
-    assert [row[name] for name in AGGREGATES] == [3, 18, 6.0, 2, 9, 2, 7, [2, 9, 7], 3]
+    exact = [row[name] for name in AGGREGATES if name != "deviation"]
+    more = [13.0, 2.5, 7.0, 4.5, [9, 7], {"a": 7}, 2, 16]
+    assert exact == [3, 18, 6.0, 2, 9, 2, 7, [2, 9, 7], 3, *more]
+    assert row["deviation"] == pytest.approx(13.0**0.5)
+
+
+def test_exact_aggregates_are_those_of_spark(spark):
+    rows = events(11, 300)
+    plan = plan_of(
+        SlidingWindow(10**6, 10**6, 10**5),
+        (
+            ("var_n", variance("n")), ("dev_x", stddev("x")), ("trend", linear_trend("x")), ("middle", median("x")),
+            ("share", quantile("n", 0.9)), ("some", count_if("n > 0 AND s IS NOT NULL")),
+            ("part", avg("x", where="n > 0")), ("best", max("n", where="s = 'p'")),
+        ),
+    )  # fmt: skip
+    ours = {row["k"]: row for row in played(plan, DrivenOperator(plan), [([rows], None)])}
+    values = [(row.k, row.time_ms, row.n, row.x, row.s) for row in rows]
+    frame = spark.createDataFrame(values, "k string, t long, n long, x double, s string")
+    chosen = F.expr("n > 0")
+    theirs = frame.groupBy("k").agg(
+        F.variance("n").alias("var_n"), F.stddev("x").alias("dev_x"),
+        F.regr_slope("x", F.col("t") / 1_000).alias("trend"), F.median("x").alias("middle"),
+        F.percentile("n", 0.9).alias("share"), F.count_if(F.expr("n > 0 AND s IS NOT NULL")).alias("some"),
+        F.avg(F.when(chosen, F.col("x"))).alias("part"), F.max(F.when(F.expr("s = 'p'"), F.col("n"))).alias("best"),
+    )  # fmt: skip
+    found = [row.asDict() for row in theirs.collect()]
+    assert len(found) == len(ours) == 3
+    for row in found:
+        mine = ours[row["k"]]
+        assert {name: mine[name] for name in row} == {
+            name: pytest.approx(value, rel=1e-9) if isinstance(value, float) else value for name, value in row.items()
+        }
 
 
 def test_rows_of_one_time_are_ordered_by_their_offsets(rows, started):

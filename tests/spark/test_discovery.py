@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 
 from tests.tools import Record, produce
 
+pytestmark = pytest.mark.starts
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pyspark_wm_source", "pyspark_wm_sink")
 

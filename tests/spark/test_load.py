@@ -19,7 +19,7 @@ from tests.tools import NO_TIMESTAMP, Record, at, cluster_at, produce
         # Spark hands option names over in lower case.
         ({"watermarkLags": "1 second"}, "option watermarklags is unknown to the keyedwm source: did you mean"),
         ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger: '0' is wrong; a whole number of at least 1 is"),
-        ({"assign": '{"t":[0]}'}, "exactly one of the options subscribe, subscribePattern and assign is wanted"),
+        ({"assign": '{"t":[0]}'}, "exactly one of the options subscribe, subscribePattern and assign is expected"),
         ({"kafka.bootstrap.servers": ""}, "option kafka.bootstrap.servers is missing"),
     ],
 )  # fmt: skip
@@ -102,7 +102,7 @@ def test_a_newer_checkpoint_is_refused_and_nothing_is_touched(kafka, topic_of, l
     produce(kafka.bootstrap, topic, [Record(0, 20, b"b")])
     group = cluster_at(kafka.bootstrap).fetch_offsets(json.loads(offset)["group"], [(topic, 0)])
     before = kept.digests()
-    told = f"offset has version {OFFSET_VERSION + 1}; this keyedwm reads version {OFFSET_VERSION} only"
+    told = f"offset has version {OFFSET_VERSION + 1}; this keyedwm reads versions 3 to {OFFSET_VERSION}"
     with pytest.raises(StreamingQueryException, match=told):
         kept.run(load(topic), availableNow=True)
     assert kept.digests() == before

@@ -201,7 +201,7 @@ CALLS = {
     "option barriers: false contradicts frame": lambda r: aggregate(r.option("BARRIERS", "false"), "key", TEN, N),
     "option subscribed is unknown": lambda r: aggregate(r.option("subscribed", 7), "key", TEN, N),
     "a stream has no end": lambda r: aggregate(r.option("endingOffsets", "latest"), "key", TEN, N),
-    "option subscribe: a text, number or boolean is wanted, not NoneType": lambda r: r.option("subscribe", None),
+    "option subscribe: a text, number or boolean is expected, not NoneType": lambda r: r.option("subscribe", None),
     "at least one aggregate": lambda r: aggregate(r, "key", TEN, {}),
 }
 

@@ -17,6 +17,8 @@ import pytest
 from tests.secured import KEY_PASSWORD, PASSWORD, Secured, login
 from tests.tokens import BEGINNING
 
+pytestmark = pytest.mark.starts
+
 ROOT = Path(__file__).parents[2]
 # Every Python process of the program tells everything; py4j alone would repeat the program's own calls word for word.
 LOUD = """
@@ -42,10 +44,10 @@ class Planted:
 @pytest.fixture
 def topics(secured: Secured, new_topic: Callable[[], str]) -> Iterator[tuple[str, str, str]]:
     """A sound topic, one with a damaged batch between two sound ones, and one to write to."""
-    from keyedwm.kafka.admin import create_topic
     from keyedwm.kafka.cluster import Cluster
     from keyedwm.kafka.config import ClientConfig
     from keyedwm.kafka.produce import send
+    from keyedwm.testing.admin import create_topic
 
     sound, damaged, out = (new_topic() for _ in range(3))
     cluster = Cluster.connect(ClientConfig.from_options(secured.options()))

@@ -17,6 +17,8 @@ from keyedwm.core.errors import UnavailableError
 from keyedwm.testing.connector import spark_kafka_connector_jars
 from tests.tools import Record, make_topic, produce
 
+pytestmark = pytest.mark.starts
+
 ROOT = Path(__file__).parents[2]
 MINUTE_MS = 60_000
 

@@ -15,10 +15,28 @@ from keyedwm.testing.container import why_no_container
 from keyedwm.testing.local import PORTS, free_ports, local_broker
 from tests.tools import cluster_at, make_topic
 
+pytestmark = pytest.mark.starts
+
 
 @pytest.fixture(autouse=True)
 def nothing_given(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def chosen_port(started_way):
+    del started_way  # each has its own: two clusters at one address are refused
+    (port,) = free_ports(1)
+    return port
+
+
+@pytest.fixture(scope="module")
+def running(started_way, chosen_port):
+    """One broker of each way, at a port that was chosen, with a setting that was given."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv(VARIABLE, raising=False)
+        with broker(started_way, port=chosen_port, extra={"message.max.bytes": "2000000"}) as running:
+            yield running
 
 
 def server_settings(bootstrap: str) -> dict[str, str]:
@@ -31,13 +49,11 @@ def server_settings(bootstrap: str) -> dict[str, str]:
     return {name: config["value"] for name, config in server.items()}
 
 
-def test_every_way_that_starts_one_serves_with_the_same_settings(started_way):
-    with broker(started_way, extra={"message.max.bytes": "2000000"}) as running:
-        assert running.way == started_way
-        assert running.bootstrap in running.describe()
-        assert answers(running.bootstrap)
-        settings = server_settings(running.bootstrap)
-    assert not answers(running.bootstrap)
+def test_every_way_that_starts_one_serves_with_the_same_settings(running, started_way):
+    assert running.way == started_way
+    assert running.bootstrap in running.describe()
+    assert answers(running.bootstrap)
+    settings = server_settings(running.bootstrap)
     assert settings["log.retention.ms"] == "-1"
     assert settings["auto.create.topics.enable"] == "false"
     assert settings["offsets.topic.replication.factor"] == "1"
@@ -45,25 +61,21 @@ def test_every_way_that_starts_one_serves_with_the_same_settings(started_way):
     assert settings["message.max.bytes"] == "2000000"
 
 
-def test_transactions_work_on_every_way(started_way, new_topic):
+def test_transactions_work_on_every_way(running, new_topic):
     """The leader of a partition must reach the coordinator of the transaction at the address that clients are told."""
     topic = new_topic()
-    with broker(started_way) as running:
-        make_topic(running.bootstrap, topic)
-        cluster = cluster_at(running.bootstrap)
-        begun = transactions.begin(cluster, topic, 60_000)
-        transactions.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
-        sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
-        assert sender.send(topic, {0: pa.table({"value": [b"x"]})}) == {(topic, 0): 1}
-        transactions.end(cluster, [begun], commit=True)
-        cluster.close()
+    make_topic(running.bootstrap, topic)
+    cluster = cluster_at(running.bootstrap)
+    begun = transactions.begin(cluster, topic, 60_000)
+    transactions.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
+    sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+    assert sender.send(topic, {0: pa.table({"value": [b"x"]})}) == {(topic, 0): 1}
+    transactions.end(cluster, [begun], commit=True)
 
 
-def test_a_port_can_be_chosen(started_way):
-    (port,) = free_ports(1)
-    with broker(started_way, port=port) as running:
-        assert running.bootstrap == f"127.0.0.1:{port}"
-        assert answers(running.bootstrap)
+def test_a_port_can_be_chosen(running, chosen_port):
+    assert running.bootstrap == f"127.0.0.1:{chosen_port}"
+    assert answers(running.bootstrap)
 
 
 def test_a_given_cluster_is_used_and_left_running(monkeypatch):

@@ -18,6 +18,8 @@ from keyedwm.core.errors import OutOfTurnError, UnavailableError
 from keyedwm.testing.broker import answers, broker
 from keyedwm.testing.local import free_ports, local_broker
 
+pytestmark = pytest.mark.starts
+
 HOLDER = Path(__file__).with_name("holder.py")
 LIMIT_S = 30
 
@@ -37,7 +39,7 @@ def is_gone(told: dict) -> bool:
 
         client = docker.from_env()
         try:
-            return not client.containers.list(all=True, filters={"name": told["name"]})
+            return not client.api.containers(all=True, filters={"name": told["name"]})  # asks nothing about each
         finally:
             client.close()
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(told["pid"])], capture_output=True, text=True, check=False)
@@ -60,6 +62,7 @@ def test_the_end_of_the_context_ends_the_broker(started_way):
         holder.stdin.close()
         assert holder.wait(LIMIT_S) == 0
     assert is_gone(told)
+    assert not answers(told["bootstrap"])
 
 
 def test_a_failure_inside_ends_the_broker(started_way):

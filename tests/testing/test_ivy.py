@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import zipfile
@@ -9,8 +10,13 @@ import zipfile
 import pytest
 
 from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.testing import ivy
 from keyedwm.testing.connector import spark_kafka_connector_jars
 from keyedwm.testing.ivy import cache_dir, fetch_jars
+from keyedwm.testing.local import ARTIFACTS
+from keyedwm.testing.settings import KAFKA_VERSION
+
+pytestmark = pytest.mark.starts
 
 SMALL = ("org.apache.commons:commons-pool2:2.12.0",)
 
@@ -42,6 +48,18 @@ def test_a_registry_out_of_reach_is_one_clear_error_and_leaves_nothing(empty_cac
 def test_a_jar_that_does_not_exist_is_an_error(empty_cache):
     with pytest.raises(UnavailableError, match="lacks one"):
         fetch_jars("absent", ["org.apache.commons:commons-pool2:0.0.1"])
+
+
+def test_a_jar_with_another_hash_is_refused_and_leaves_nothing(empty_cache, monkeypatch):
+    monkeypatch.setattr(ivy, "HASHES", {"commons-pool2-2.12.0.jar": "0" * 64})
+    with pytest.raises(UnavailableError, match=r"commons-pool2-2\.12\.0\.jar from the Maven registry has the SHA-256"):
+        fetch_jars("small", SMALL, transitive=False)
+    assert [path.suffix for path in (empty_cache / "jars").iterdir()] == [".lock"]
+
+
+def test_every_jar_that_is_kept_has_a_hash():
+    kept = [*spark_kafka_connector_jars(), *fetch_jars(f"kafka-{KAFKA_VERSION}", ARTIFACTS)]
+    assert [jar.name for jar in kept if hashlib.sha256(jar.read_bytes()).hexdigest() != ivy.HASHES.get(jar.name)] == []
 
 
 def test_a_wrong_coordinate_is_named(empty_cache):

@@ -12,6 +12,8 @@ import pytest
 from keyedwm.testing.local import free_ports
 from keyedwm.testing.proxy import LOOPBACK, Link, Proxy, broker_behind_proxy
 
+pytestmark = pytest.mark.starts
+
 SOON_S = 0.2
 
 

@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from conformance.driver import DrivenOperator
 from keyedwm.core.late import LateRule
-from keyedwm.core.sessions import Touching
-from keyedwm.windows import aggregates as agg
-from keyedwm.windows.operator import operator_of
+from keyedwm.core.touching import Touching
+from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Plan, Session, Sliding
+from keyedwm.windows.plan import SessionWindow, SlidingWindow, WindowPlan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SCHEMA = pa.schema(
@@ -64,9 +64,9 @@ class Event:
     offset: int
 
 
-def plan_of(window, aggregates=AGGREGATES, by=("k",), **settings) -> Plan:
+def plan_of(window, aggregates=AGGREGATES, by=("k",), **settings) -> WindowPlan:
     settings.setdefault("order", ("offset",))
-    return Plan(schema=SCHEMA, by=by, window=window, aggregates=aggregates, **settings)
+    return WindowPlan(schema=SCHEMA, by=by, window=window, aggregates=aggregates, **settings)
 
 
 def events(seed: int, count: int, *, span_ms: int = 100, keys: int = 3) -> list[Event]:
@@ -109,13 +109,13 @@ def rows_of(made: pa.Table) -> list[dict]:
 class Restarted:
     """An operator that is put away and built anew around every step, from a store that only `changed` writes to."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WindowPlan) -> None:
         self.plan = plan
         self.blobs: dict[str, bytes] = {}
         self.late_rows = 0
 
     def step(self, name: str, *arguments) -> pa.Table:
-        operator = operator_of(self.plan, self.blobs)
+        operator = DrivenOperator(self.plan, self.blobs)
         made = getattr(operator, name)(*arguments)
         changed, gone = operator.changed()
         self.blobs = {name: blob for name, blob in self.blobs.items() if name not in gone} | changed
@@ -135,7 +135,7 @@ class Restarted:
         return self.step("complete")
 
 
-def played(plan: Plan, operator, batches: Iterable[tuple[list[list[Event]], int | None]]) -> list[dict]:
+def played(plan: WindowPlan, operator, batches: Iterable[tuple[list[list[Event]], int | None]]) -> list[dict]:
     """Each batch: tasks (lists of events, combined apart), then a watermark."""
     shown = []
     for tasks, watermark_ms in batches:
@@ -151,7 +151,7 @@ def windows_of(window, rows: list[Event]) -> Iterator[tuple[int, int, str | None
     """Brute force: every window of every key that holds an event."""
     for key in {row.k for row in rows}:
         mine = sorted((row for row in rows if row.k == key), key=lambda row: (row.time_ms, row.offset))
-        if isinstance(window, Session):
+        if isinstance(window, SessionWindow):
             yield from sessions_of(window, key, mine)
             continue
         ends = {
@@ -164,7 +164,7 @@ def windows_of(window, rows: list[Event]) -> Iterator[tuple[int, int, str | None
             yield end - window.size_ms, end, key, inside
 
 
-def sessions_of(window: Session, key, mine: list[Event]) -> Iterator[tuple[int, int, str | None, list[Event]]]:
+def sessions_of(window: SessionWindow, key, mine: list[Event]) -> Iterator[tuple[int, int, str | None, list[Event]]]:
     held: list[Event] = []
     for row in mine:
         reach = held[-1].time_ms + window.gap_ms if held else row.time_ms
@@ -177,10 +177,10 @@ def sessions_of(window: Session, key, mine: list[Event]) -> Iterator[tuple[int, 
 
 LATE_RULES = (LateRule.WINDOW, LateRule.FRAME)
 WINDOWS = (
-    Sliding(10, 10),
-    Sliding(20, 5),
-    Sliding(12, 3, 2),
-    Sliding(60, 1),
-    Session(3),
-    Session(5, Touching.SEPARATE),
+    SlidingWindow(10, 10),
+    SlidingWindow(20, 5),
+    SlidingWindow(12, 3, 2),
+    SlidingWindow(60, 1),
+    SessionWindow(3),
+    SessionWindow(5, Touching.SEPARATE),
 )

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from keyedwm.windows import aggregates as agg
+from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Early, Session, Sliding
+from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
 from tests.windows.streams import Event, Restarted, plan_of, rows_of, table
 
 COUNT = (("rows", agg.count()), ("total", agg.sum("n")))
@@ -41,7 +41,7 @@ def played(seed, plan):
 @pytest.mark.parametrize("early", EARLY, ids=str)
 @pytest.mark.parametrize("lateness_ms", [0, 7])
 @pytest.mark.parametrize("accumulating", [True, False])
-@pytest.mark.parametrize("window", [Sliding(10, 10), Sliding(12, 4, 1)], ids=str)
+@pytest.mark.parametrize("window", [SlidingWindow(10, 10), SlidingWindow(12, 4, 1)], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_panes_of_a_window_tell_together_what_it_took(window, accumulating, lateness_ms, early, seed):
     plan = plan_of(window, aggregates=COUNT, early=early, lateness_ms=lateness_ms, accumulating=accumulating)
@@ -70,7 +70,7 @@ def test_the_panes_of_a_window_tell_together_what_it_took(window, accumulating, 
 @pytest.mark.parametrize("lateness_ms", [0, 7])
 @pytest.mark.parametrize("seed", range(6))
 def test_discarding_sessions_tell_every_row_that_was_not_late_once(lateness_ms, early, seed):
-    plan = plan_of(Session(6), aggregates=COUNT, early=early, lateness_ms=lateness_ms, accumulating=False)
+    plan = plan_of(SessionWindow(6), aggregates=COUNT, early=early, lateness_ms=lateness_ms, accumulating=False)
     took = told = 0
     steps = list(played(seed, plan))
     for rows, _, shown, _ in steps:

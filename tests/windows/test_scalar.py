@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.cli.conformance.aggregates import AGGREGATES
-from keyedwm.cli.conformance.engine import BothSessions, BothSliding, DisagreementError
+from conformance.aggregates import AGGREGATES
+from conformance.engine import BothSessions, BothSliding, DisagreementError
+from conformance.models.sessions import SessionConfig
+from conformance.models.sliding import SlidingConfig
 from keyedwm.core.late import LateRule
-from keyedwm.core.sessions import SessionConfig, Touching
-from keyedwm.core.sliding import SlidingConfig
+from keyedwm.core.touching import Touching
 
 steps = st.lists(
     st.one_of(

@@ -2,9 +2,9 @@
 
 Rule: independent of keyedwm and of Spark; nothing here but sorting, counting and a running maximum.
 
-Late by its own partition's promise: a record whose event time lies below the highest event time seen earlier in its own
-partition minus the lag, in partition order, record by record. It does not depend on how the partition was cut into
-batches. A promise made once per batch is never above it, so what keyedwm may drop is a part of these records.
+Late behind its own partition's watermark: a record whose event time lies below the highest event time seen earlier in
+its own partition minus the lag, in partition order, record by record. It does not depend on how the partition was cut
+into batches. A watermark taken once per batch is never above it, so what keyedwm may drop is a part of these records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def exact_counts(flights: Flights) -> pa.Table:
     return hours.group_by(["origin", "hour_ms"]).aggregate([([], "count_all")]).rename_columns(COUNTS.names)
 
 
-def late_by_own_promise(flights: Flights, lag_ms: int) -> NDArray[np.bool_]:
+def late_behind_own_watermark(flights: Flights, lag_ms: int) -> NDArray[np.bool_]:
     """Marks the records below the highest event time seen earlier in their partition, minus the lag."""
     late = np.zeros(len(flights), np.bool_)
     partition, event_ms = flights.numbers("partition"), flights.numbers("event_ms")

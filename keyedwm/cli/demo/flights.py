@@ -58,10 +58,15 @@ class Flights:
         return Flights(self.table.filter(pc.equal(self.table["partition"], partition)))
 
 
+def check_days(days: int) -> None:
+    """Refuse days that the data does not have."""
+    if not 1 <= days <= DAYS:
+        raise InputError(f"--days {days}: the data has the days of 2013, so 1 to {DAYS} is expected")
+
+
 def read_flights(days: int = DAYS, archive: Path | None = None) -> Flights:
     """The departures planned in the first `days` days of 2013 (New York's days), read from the package's CSV."""
-    if not 1 <= days <= DAYS:
-        raise InputError(f"--days {days}: the data has the days of 2013, so 1 to {DAYS} is wanted")
+    check_days(days)
     with zipfile.ZipFile(archive or _archive()) as packed, packed.open("flights.csv") as file:
         wanted = csv.ConvertOptions(include_columns=list(_COLUMNS), strings_can_be_null=True)
         planned = csv.read_csv(file, convert_options=wanted)

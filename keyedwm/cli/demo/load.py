@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, ORIGINS, Flights
-from keyedwm.kafka.admin import create_topic, delete_topic
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.testing.admin import create_topic, delete_topic
 
 # A broker otherwise deletes records whose timestamps lie in the past.
 _KEEP = {"retention.ms": "-1"}

@@ -90,11 +90,11 @@ def _near(panel: Axes, what: Drawing, centre_ms: int) -> None:
     shown = np.abs(reach_ms - centre_ms) <= _AROUND_MS
     for own, origin in enumerate(ORIGINS):
         mine = np.flatnonzero(partition == own)
-        promise_ms = np.maximum.accumulate(event_ms[mine]) - what.lag_ms
+        watermark_ms = np.maximum.accumulate(event_ms[mine]) - what.lag_ms
         seen = shown[mine]
         panel.plot(_time(reach_ms[mine][seen]), _time(event_ms[mine][seen]), ".", color=_INK[origin], markersize=3,
                    alpha=0.6, label=f"records of {origin}")  # fmt: skip
-        panel.plot(_time(reach_ms[mine][seen]), _time(promise_ms[seen]), _LINE[origin], color=_INK[origin],
+        panel.plot(_time(reach_ms[mine][seen]), _time(watermark_ms[seen]), _LINE[origin], color=_INK[origin],
                    drawstyle="steps-post", linewidth=1.3, label=f"its own watermark, {origin}")  # fmt: skip
     step_ms = np.array(what.trace.step_ms)
     until_ms = np.append(step_ms, centre_ms + _AROUND_MS)

@@ -1,7 +1,7 @@
 """What the demo says at its end: the table, the JSON and the verdict.
 
-Rule: figures are shown as they came out. The verdict judges keyedwm only: a record that was lost though its own
-partition had not promised it away, one counted twice, or an event table that differs from the input, is a failure.
+Rule: figures are shown as they came out. The verdict judges keyedwm only: a record that was lost though it was not late
+behind its own partition's watermark, one counted twice, or an event table that differs from the input, is a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIDES = ("native", "keyedwm", EXACT)
 _HEADS = {"native": "native Spark", "keyedwm": "keyedwm", EXACT: "exact answer"}
 _ROWS = {
     "rows_in": "rows in",
-    "late_by_own_promise": "rows late by their own partition's promise",
+    "late_behind_own_watermark": "rows late behind their own partition's watermark",
     "lost": "rows lost",
     "hours_wrong": "hours wrong",
     "seconds": "seconds",
@@ -37,7 +37,7 @@ class Figures:
     """One side's column of the table; hours are (origin, hour) cells, seconds those spent in micro-batches."""
 
     rows_in: int
-    late_by_own_promise: int
+    late_behind_own_watermark: int
     lost: int
     hours_wrong: int
     seconds: float
@@ -67,7 +67,7 @@ def broken_promise(flights: Flights, late: NDArray[np.bool_], keyedwm: Differenc
         return None
     first = flights.table.slice(int(wronged[0]), 1).to_pylist()[0]
     return (
-        f"keyedwm lost {len(wronged):,} records that were not late by their own partition's promise, "
+        f"keyedwm lost {len(wronged):,} records that were not late behind their own partition's watermark, "
         f"the first at partition {first['partition']}, offset {first['offset']} ({first['key']})"
     )
 

@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from keyedwm.cli.demo.drive import Trace, drive, rows_in, seconds
-from keyedwm.cli.demo.exact import difference, exact_counts, late_by_own_promise
-from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, Flights, MissingError, read_flights
+from keyedwm.cli.demo.exact import difference, exact_counts, late_behind_own_watermark
+from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, Flights, MissingError, check_days, read_flights
 from keyedwm.cli.demo.load import Step, closing, new_topic, steps
 from keyedwm.cli.demo.queries import EVENTS, KEYEDWM, LAG_MS, NATIVE, Queries, read_counts, read_events
 from keyedwm.cli.demo.report import EXACT, Figures, as_json, as_table, broken_promise, unlike_input
@@ -53,7 +53,8 @@ def show(*, days: int, step_count: int, out: Path) -> int:
     """Runs the demo; 1 and one sentence if keyedwm broke its promise."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if step_count < 1:
-        raise OptionError(f"--steps {step_count}: at least 1 is wanted")
+        raise OptionError(f"--steps {step_count}: at least 1 is expected")
+    check_days(days)
     if find_spec("matplotlib") is None:
         raise MissingError("the demo needs matplotlib for its picture, which is not installed")
     console = Console(soft_wrap=True)
@@ -81,6 +82,7 @@ def show(*, days: int, step_count: int, out: Path) -> int:
 
 def _run(plan: list[Step], last: Step, console: Console) -> Run:
     jars = _native_connector(console)
+    console.print("starting Kafka and Spark: half a minute, the first time longer")
     temporary_directory = tempfile.TemporaryDirectory(prefix="keyedwm-demo-", ignore_cleanup_errors=True)
     with temporary_directory as temporary, broker() as kafka:
         console.print(kafka.describe())
@@ -123,14 +125,14 @@ def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -
 
     began_s = time.perf_counter()
     exact_counts(flights)
-    late = late_by_own_promise(flights, LAG_MS)
+    late = late_behind_own_watermark(flights, LAG_MS)
     exact_s = time.perf_counter() - began_s
     found = {side: difference(flights, counts) for side, counts in ran.counts.items()}
     late_count = int(late.sum())
     figures = {
         side: Figures(
             rows_in=ran.rows_in[side] - len(last.flights),
-            late_by_own_promise=late_count,
+            late_behind_own_watermark=late_count,
             lost=int(found[side].lost.sum()),
             hours_wrong=found[side].hours_wrong,
             seconds=ran.seconds[side],
@@ -138,7 +140,7 @@ def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -
         for side in (NATIVE, KEYEDWM)
     }
     figures[EXACT] = Figures(
-        rows_in=len(flights), late_by_own_promise=late_count, lost=0, hours_wrong=0, seconds=exact_s
+        rows_in=len(flights), late_behind_own_watermark=late_count, lost=0, hours_wrong=0, seconds=exact_s
     )
     out.mkdir(parents=True, exist_ok=True)
     (out / "demo.json").write_text(as_json(figures, ran.broker))

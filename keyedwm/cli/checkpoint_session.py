@@ -1,0 +1,36 @@
+"""The Spark session of commands that read a checkpoint's state: of this machine, quiet, ended with the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def checkpoint_session(settings: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """Start a session, or use the one that runs; settings: NAME=VALUE, as for spark-submit. Raises OptionError."""
+    given = [text.partition("=") for text in settings]
+    if any(not separator or not name for name, separator, _ in given):
+        raise OptionError("--conf: NAME=VALUE is expected, as for spark-submit")
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    builder = SparkSession.builder.master("local[*]").appName("keyedwm")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    for name, _, value in given:
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()

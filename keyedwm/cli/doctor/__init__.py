@@ -1,0 +1,75 @@
+"""`keyedwm doctor`: what this machine, the session's settings and the cluster lack, one line each with the fix.
+
+Rule: it only looks: nothing is set or committed, and nothing created but the private cache directory. Ends with 0 if a
+query can run, with 1 if a line says FAIL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from keyedwm.core.errors import OptionError
+from keyedwm.secret import pairs_of
+
+HELP = "check this machine, the settings and the cluster; each finding with its fix"
+_EXAMPLE = "kafka.security.protocol=SASL_SSL"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--conf, --bootstrap, --option, --topic, --group and --target."""
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE",
+        help="a setting of the session, as given to spark-submit (default: what spark-defaults.conf says)",
+    )  # fmt: skip
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="the Kafka that the query reads")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="kafka.NAME=VALUE",
+        help="an option of the source or sink: a login's for one, with secrets as NAME=env:VARIABLE or NAME=file:PATH; "
+        "groupIdPrefix or transactionalIdPrefix",
+    )  # fmt: skip
+    parser.add_argument("--topic", action="append", default=[], help="a topic that the query reads")
+    parser.add_argument("--group", metavar="NAME", help="its consumer group (default: as the options say)")
+    parser.add_argument("--target", action="append", default=[], metavar="TOPIC", help="a topic that the query writes")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one line for each check."""
+    # As the user's shell has them: importing keyedwm.spark sets what is unset.
+    variables = dict(os.environ)
+    conf, options = _pairs("--conf", args.conf), pairs_of("--option", args.option, _EXAMPLE)
+    if args.bootstrap:
+        options["kafka.bootstrap.servers"] = args.bootstrap
+    asked = {"--topic": args.topic, "--group": args.group, "--target": args.target}
+    for name in (name for name, value in asked.items() if value):
+        if "kafka.bootstrap.servers" not in options:
+            raise OptionError(f"{name} needs --bootstrap: host:port of a broker is expected")
+    from keyedwm.cli.doctor import cluster, machine
+
+    findings = [*machine.look(variables), *machine.look_at_settings({**_defaults(variables), **conf})]
+    for finding in findings:
+        print(finding.line(), flush=True)
+    if options:
+        for finding in cluster.look(options, args.topic, args.target, args.group):
+            print(finding.line(), flush=True)
+            findings.append(finding)
+    return 1 if any(finding.fails for finding in findings) else 0
+
+
+def _pairs(name: str, given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if any(not separator or not key for key, separator, _ in pairs):
+        raise OptionError(f"{name}: NAME=VALUE is expected")
+    return {key: value for key, _, value in pairs}
+
+
+def _defaults(variables: dict[str, str]) -> dict[str, str]:
+    """Read the settings of spark-defaults.conf, where there is one."""
+    home = variables.get("SPARK_CONF_DIR") or (variables.get("SPARK_HOME") and f"{variables['SPARK_HOME']}/conf")
+    path = Path(home or "", "spark-defaults.conf")
+    if not home or not path.is_file():
+        return {}
+    words = (line.split(None, 1) for line in path.read_text(encoding="utf-8").splitlines())
+    return {pair[0]: pair[1].strip() for pair in words if len(pair) == 2 and not pair[0].startswith("#")}

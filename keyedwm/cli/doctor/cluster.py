@@ -1,0 +1,180 @@
+"""The checks of a Kafka cluster and of the topics that a query reads."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsRequest
+
+from keyedwm.cli.doctor import rights
+from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
+from keyedwm.core.errors import KeyedwmError, OptionError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.connection import call_with_retries
+from keyedwm.kafka.errors import Code
+from keyedwm.kafka.properties import KNOWN
+from keyedwm.kafka.security import Protocol
+from keyedwm.kafka.values import TopicPartition, number_of
+from keyedwm.testing.broker import answers
+
+_TOPIC = 2  # Kafka's number of the resource type
+_LIMIT_MS = 10_000
+_DAY_MS = 86_400_000
+_AHEAD_MS = 10_000
+_SETTINGS = ("retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes")
+_LEAST_KAFKA = (3, 0)
+_OURS = ("groupIdPrefix", "transactionalIdPrefix")
+
+
+def look(
+    options: Mapping[str, str], topics: Sequence[str], targets: Sequence[str] = (), group: str | None = None
+) -> Iterator[Finding]:
+    """Check that the cluster can be reached with these options, and what a query needs of it.
+
+    topics, targets: what the query reads and writes. group: its consumer group, None for the one that the options give.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    group_prefix, id_prefix = (given.pop(name.lower(), None) for name in _OURS)
+    others = [name for name in given if not name.startswith("kafka.")]
+    if others:
+        known = f"kafka.* options, {' and '.join(_OURS)} are expected"
+        meant = others[0] in KNOWN
+        fix = f"did you mean kafka.{others[0]}?" if meant else "leave it out"
+        yield fail("options", f"{others[0]} does not concern the cluster; {known}", fix)
+        return
+    kafka = {name.removeprefix("kafka."): value for name, value in given.items()}
+    try:
+        config = ClientConfig.from_options(kafka)
+    except OptionError as error:
+        yield fail("options", error.message, "fix the option")
+        return
+    try:
+        limit_ms = min(_LIMIT_MS, config.api_timeout_ms)
+        cluster = Cluster.connect(replace(config, api_timeout_ms=limit_ms), limit_ms)
+    except KeyedwmError as error:
+        yield unreachable(config, error)
+        return
+    with closing(cluster):
+        yield version(config, cluster.connection.broker_version)
+        for topic in topics:
+            yield from _topic(cluster, topic)
+        if topics or group:
+            asked = group or kafka.get("group.id") or f"{group_prefix or 'keyedwm'}-doctor"
+            yield rights.on_group(cluster, asked)
+        for topic in targets:
+            yield from rights.on_target(cluster, topic, id_prefix)
+
+
+def version(config: ClientConfig, found: Sequence[int]) -> Finding:
+    """Check the version of the broker that answered, which no broker says: it follows from the requests it knows."""
+    told = f"answers at {config.addresses} with {config.security.protocol.value}, Kafka {'.'.join(map(str, found))}"
+    if tuple(found) < _LEAST_KAFKA:
+        return fail("broker", told, "use Kafka 3.0 or newer")
+    return ok("broker", told)
+
+
+def unreachable(config: ClientConfig, error: KeyedwmError) -> Finding:
+    """Say why no broker answered: what the port speaks, where anything does."""
+    for address in config.bootstrap_servers:
+        host, _, port = address.rpartition(":")
+        spoken = speaks(host.strip("[]"), int(port))
+        if spoken is not None and spoken != config.security.protocol.tls:
+            wanted = [p.value for p in Protocol if p.tls == spoken]
+            return fail(
+                "broker", f"{address} {'expects TLS' if spoken else 'does not expect TLS'}, and "
+                f"kafka.security.protocol is {config.security.protocol.value}",
+                f"set kafka.security.protocol to {' or '.join(wanted)}",
+            )  # fmt: skip
+    return fail("broker", error.message, error.advice)
+
+
+def speaks(host: str, port: int) -> bool | None:
+    """Whether a port speaks TLS; None if it cannot be told."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), timeout=5) as plain, context.wrap_socket(plain):
+            return True
+    except ssl.SSLError as error:
+        # A server that wants our certificate speaks TLS as well.
+        if "ALERT" in str(error).upper():
+            return True
+    except OSError:
+        pass
+    return False if answers(f"{host}:{port}") else None
+
+
+def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
+    what = f"topic {topic}"
+    try:
+        partitions = cluster.partitions([topic])[topic]
+        places = [(topic, number) for number in partitions]
+        first, last = cluster.earliest(places), cluster.latest(places)
+    except KeyedwmError as error:
+        yield fail(what, error.message, "create it, or give this user the right to DESCRIBE and READ it")
+        return
+    yield ok(what, f"{len(partitions)} partitions, {sum(last.values()) - sum(first.values())} offsets")
+    yield rights.on_source_topic(cluster, topic)
+    yield clocks(what, cluster.by_timestamp(dict.fromkeys(places, time.time_ns() // 1_000_000 + _AHEAD_MS)))
+    yield from settings_of_topic(what, _described(cluster, topic))
+
+
+def clocks(what: str, ahead: Mapping[TopicPartition, int | None]) -> Finding:
+    """Check for records that are stamped later than now; `ahead`: the first such offset of each partition."""
+    found = [f"{where} at offset {offset}" for where, offset in sorted(ahead.items()) if offset is not None]
+    if not found:
+        return ok(what, f"no record is stamped more than {_AHEAD_MS // 1_000} s ahead of this machine's clock")
+    return warn(
+        what,
+        f"clocks are apart: records are stamped more than {_AHEAD_MS // 1_000} s ahead of this machine's clock "
+        f"({', '.join(found)})",
+        "synchronise the clocks of producers, brokers and this machine (NTP); with eventTime=timestamp, and with "
+        "policies that follow the clock, watermarks are wrong by as much",
+    )  # fmt: skip
+
+
+def _described(cluster: Cluster, topic: str) -> dict[str, str | None] | None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_TOPIC, resource_name=topic, configuration_keys=list(_SETTINGS)
+    )
+    request: Any = DescribeConfigsRequest(
+        resources=[resource], include_synonyms=False, include_documentation=False, max_version=4
+    )
+    answer = call_with_retries(cluster.connection, None, request, f"reading the settings of topic {topic}")
+    sound = [result for result in answer.results if Code.of(result.error_code) is Code.NONE]
+    return {setting.name: setting.value for setting in sound[0].configs} if sound else None
+
+
+def settings_of_topic(what: str, found: Mapping[str, str | None] | None) -> Iterator[Finding]:
+    """Check the settings of a topic that lose records, times or messages; one that is no number is not told."""
+    if found is None:
+        yield warn(
+            what, "its settings cannot be read", "give this user DESCRIBE_CONFIGS on the topic, or ask its owner"
+        )
+        return
+    retention_ms = number_of(found.get("retention.ms"))
+    if retention_ms is not None and retention_ms < _DAY_MS:
+        yield warn(
+            what, f"records are deleted after {retention_ms} ms (retention.ms)",
+            "keep them longer than a query may be down, or failOnDataLoss fails it",
+        )  # fmt: skip
+    if "compact" in (found.get("cleanup.policy") or ""):
+        yield warn(
+            what, "cleanup.policy=compact removes older records of a key",
+            "read it only where the newest value of a key is enough",
+        )  # fmt: skip
+    if found.get("message.timestamp.type") == "LogAppendTime":
+        yield warn(
+            what, "message.timestamp.type=LogAppendTime: timestamps are those of arrival",
+            "set eventTime to a field of the record (json:$.a.b, key:$.a or header:NAME)",
+        )  # fmt: skip
+    largest = number_of(found.get("max.message.bytes"))
+    told = "is not told" if largest is None else f"is {largest} bytes"
+    yield ok(what, f"the largest batch it takes {told}")

@@ -1,0 +1,53 @@
+"""One line of `keyedwm doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """What a finding means for a query."""
+
+    OK = "ok"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at and found; `fix` says what to do unless all is well."""
+
+    verdict: Verdict
+    what: str
+    found: str
+    fix: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.fix) == (self.verdict is Verdict.OK):
+            raise ValueError(f"{self.what}: a fix stands beside a warning or a failure, and nowhere else")
+
+    @property
+    def fails(self) -> bool:
+        """Whether a query cannot run."""
+        return self.verdict is Verdict.FAIL
+
+    def line(self) -> str:
+        """Return the verdict, what was looked at, what was found and the fix."""
+        told = f"{self.verdict.value:<4}  {self.what}: {self.found}"
+        return f"{told} -> {self.fix}" if self.fix else told
+
+
+def ok(what: str, found: str) -> Finding:
+    """All is well."""
+    return Finding(Verdict.OK, what, found)
+
+
+def warn(what: str, found: str, fix: str) -> Finding:
+    """A query runs, and something will hurt."""
+    return Finding(Verdict.WARN, what, found, fix)
+
+
+def fail(what: str, found: str, fix: str) -> Finding:
+    """A query will not run."""
+    return Finding(Verdict.FAIL, what, found, fix)

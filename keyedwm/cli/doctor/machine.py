@@ -1,0 +1,133 @@
+"""The checks of this machine and of a session's settings."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+
+import keyedwm
+from keyedwm import compiled, private
+from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
+from keyedwm.testing.java import JavaError, find_java, java_version
+
+_LEAST_PYTHON = (3, 10)
+_NEED = re.compile(r"^([A-Za-z0-9._-]+)((?:[<>=!~]=?[0-9.]+,?)*)$")
+_BOUND = re.compile(r"(<=|>=|<|>|==)([0-9.]+)")
+_MANY_PARTITIONS = 64
+
+
+def look(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Check Python, Java, the packages, the Python that Spark will start, and the cache of compiled code."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= _LEAST_PYTHON:
+        yield ok("Python", f"{found} at {sys.executable}")
+    else:
+        yield fail("Python", found, "install Python 3.10 or newer")
+    yield java()
+    yield ok("keyedwm", keyedwm.__version__)
+    yield from packages()
+    yield interpreter(variables)
+    yield cache(variables)
+
+
+def java() -> Finding:
+    """Check the Java that Spark will find."""
+    try:
+        path = find_java()
+    except JavaError as error:
+        return fail("Java", error.message, "install Java 17 or 21")
+    return ok("Java", f"{java_version(path)} at {path}")
+
+
+def packages() -> Iterator[Finding]:
+    """Check what keyedwm requires: one line for the packages that are right, one for each other."""
+    right = []
+    for text in requires("keyedwm") or []:
+        need, _, marker = (part.strip() for part in text.partition(";"))
+        named = _NEED.match(need.replace(" ", ""))
+        if marker or named is None:
+            continue
+        name, bounds = named.groups()
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            yield fail(name, "not installed", f"pip install '{need}'")
+            continue
+        if meets(found, bounds):
+            right.append(f"{name} {found}")
+        else:
+            yield fail(name, f"{found}, {bounds} is expected", f"pip install '{need}'")
+    yield ok("packages", ", ".join(sorted(right)))
+
+
+def meets(found: str, bounds: str) -> bool:
+    """Whether a version lies within bounds such as `>=2.2,<3`."""
+    have = _numbers(found)
+    for sign, text in _BOUND.findall(bounds):
+        bound = _numbers(text)
+        least = max(len(have), len(bound))
+        left, right = ((*numbers, *[0] * (least - len(numbers))) for numbers in (have, bound))
+        if not {"<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right}.get(
+            sign, left == right
+        ):
+            return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    release = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in release[0].split(".")) if release else (0,)
+
+
+def interpreter(variables: Mapping[str, str]) -> Finding:
+    """Check which Python Spark starts with these variables."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        from keyedwm.spark.interpreter import LOOKUP, WORKERS, complaint
+    told = complaint(variables.get, too_late=False)
+    what = "Python of Spark"
+    if told is None:
+        return ok(what, "the one that keyedwm is installed in")
+    found, _, fix = told.partition(": ")
+    if WORKERS in variables or LOOKUP in variables:
+        return fail(what, found, fix)
+    return warn(
+        what, f"{WORKERS} is unset, so spark-submit and the pyspark shell start another Python",
+        f"export {WORKERS}={sys.executable}, or import keyedwm.spark before a script creates its session",
+    )  # fmt: skip
+
+
+def cache(variables: Mapping[str, str]) -> Finding:
+    """Check that compiled code can be kept, in a directory that only this user can write."""
+    what = "cache of compiled code"
+    fix = "set NUMBA_CACHE_DIR to a directory of this user with mode 0700, on the workers too"
+    refused = []
+    for place in compiled.places(variables):
+        why = private.unsafe(place)
+        if why is None:
+            return ok(what, str(place))
+        refused.append(f"{place} {why}")
+    return warn(what, f"{'; '.join(refused)}, so every worker process compiles anew (some seconds)", fix)
+
+
+def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the settings that `aggregate` and small stateful queries depend on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        from keyedwm.spark.conf import PARTITIONS, PROVIDER, ROCKSDB
+    provider = conf.get(PROVIDER)
+    if provider and provider.endswith("RocksDBStateStoreProvider"):
+        yield ok("state store", "RocksDB")
+    else:
+        found = f"{PROVIDER} is {provider or 'not set'}, and keyedwm.spark.aggregate needs RocksDB"
+        yield warn("state store", found, f"set {PROVIDER}={ROCKSDB}, as recommended_conf() does")
+    partitions = conf.get(PARTITIONS, "200")
+    if partitions.isascii() and partitions.isdecimal() and int(partitions) <= _MANY_PARTITIONS:
+        yield ok("shuffle partitions", partitions)
+    else:
+        found = f"{PARTITIONS} is {partitions}{'' if PARTITIONS in conf else ' (the default)'}"
+        fix = "set it to about the number of cores before the first run: the checkpoint keeps it"
+        yield warn("shuffle partitions", found, fix)

@@ -1,0 +1,106 @@
+"""The rights that a query needs: the table "ACLs" of docs/security.md, asked of the cluster.
+
+Rule: a right without which a query ends is a failure; one without which it works otherwise is a warning that says how.
+Nothing is changed by asking (`keyedwm.kafka.rights`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.rights import Operation, allowed_on_topic, may_read_group, may_write_transactions
+from keyedwm.kafka.transactions import longest_timeout_ms
+
+
+def on_source_topic(cluster: Cluster, topic: str) -> Finding:
+    """Check what a source needs of a topic that it reads."""
+    what = f"rights on {topic}"
+    allowed = allowed_on_topic(cluster.connection, topic)
+    if allowed is None:
+        return _untold(what)
+    if Operation.READ not in allowed:
+        return fail(what, "this user may not read it", f"grant READ on topic {topic}")
+    return ok(what, "may be read")
+
+
+def on_group(cluster: Cluster, group: str) -> Finding:
+    """Check that states of partitions can be kept in committed offsets of a group."""
+    if may_read_group(cluster.connection, group):
+        return ok("consumer group", f"{group}: offsets can be committed and read")
+    return warn(
+        "consumer group", f"this user may not use {group}",
+        "grant READ on it, or on groups that begin with groupIdPrefix (keyedwm, if not set): without it every planning "
+        "reads the last batch again",
+    )  # fmt: skip
+
+
+def on_target(cluster: Cluster, topic: str, id_prefix: str | None) -> Iterator[Finding]:
+    """Check what an exactly-once sink needs to write to a topic.
+
+    id_prefix: transactionalIdPrefix, None where it is not set and ids begin with the query's id.
+    """
+    what = f"target {topic}"
+    try:
+        partitions = cluster.partitions([topic])[topic]
+    except KeyedwmError as error:
+        yield fail(what, error.message, f"create it, or grant WRITE on topic {topic}")
+        return
+    allowed = allowed_on_topic(cluster.connection, topic)
+    if allowed is None:
+        yield _untold(what)
+    elif Operation.WRITE not in allowed:
+        yield fail(what, "this user may not write to it", f"grant WRITE on topic {topic}")
+    else:
+        yield ok(what, f"{len(partitions)} partitions, may be written")
+    yield _transactions(cluster, id_prefix)
+    yield from _optional(cluster, topic, allowed, id_prefix)
+
+
+def _transactions(cluster: Cluster, id_prefix: str | None) -> Finding:
+    begins = f"begin with {id_prefix or 'the id of the query'}"
+    if may_write_transactions(cluster.connection, _unused(id_prefix)):
+        return ok("transactions", f"ids that {begins} may be written")
+    fix = f"grant WRITE on transactional ids that {begins}"
+    if id_prefix is None:
+        fix += ", or set transactionalIdPrefix, and ask again with --option transactionalIdPrefix=NAME"
+    return fail("transactions", f"this user may not write under ids that {begins}", fix)
+
+
+def _optional(
+    cluster: Cluster, topic: str, allowed: frozenset[Operation] | None, id_prefix: str | None
+) -> Iterator[Finding]:
+    """Check the rights without which the sink works otherwise."""
+    group = f"{id_prefix or 'ID'}{'-ID' if id_prefix else ''}-ledger"
+    read = allowed is None or Operation.READ in allowed
+    if not read or not may_read_group(cluster.connection, f"{_unused(id_prefix)}-ledger"):
+        missing = f"group {group} (ID: of the query)" + ("" if read else f" and topic {topic}")
+        yield warn(
+            "ledger", f"this user may not read {missing}",
+            "grant READ on both: without it a lost ledger, or a copy of the checkpoint, is not noticed",
+        )  # fmt: skip
+    if allowed is not None and Operation.DESCRIBE_CONFIGS not in allowed:
+        yield warn(
+            f"target {topic}", "its largest batch cannot be read",
+            f"grant DESCRIBE_CONFIGS on topic {topic}: without it batches have 900000 bytes at most",
+        )  # fmt: skip
+    longest_ms = longest_timeout_ms(cluster)
+    if longest_ms is None:
+        yield warn(
+            "transactionTimeout", "the longest one that brokers allow cannot be read",
+            "grant DESCRIBE_CONFIGS on the cluster: without it one that is too long fails with the first transaction",
+        )  # fmt: skip
+    else:
+        yield ok("transactionTimeout", f"brokers allow {longest_ms} ms at most")
+
+
+def _untold(what: str) -> Finding:
+    return warn(what, "the broker does not say what this user may do", "ask its owner for the rights of the query")
+
+
+def _unused(id_prefix: str | None) -> str:
+    """Return a transactional id as a new query would have it."""
+    return "-".join(part for part in (id_prefix, str(uuid.uuid4())) if part)

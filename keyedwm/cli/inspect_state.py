@@ -1,0 +1,43 @@
+"""What the aggregates of a checkpoint hold, bucket by bucket, read with Spark's own state reader.
+
+Rule: it only reads; the query may be stopped or run, the answer is that of its last committed batch.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from keyedwm.arrow.instants import instant_text
+from keyedwm.cli.checkpoint_session import checkpoint_session
+from keyedwm.core.errors import InputError
+from keyedwm.savepoint import Files, OperatorState
+from keyedwm.windows.state.summary import summary
+
+
+def print_state(out: Console, checkpoint: str) -> None:
+    """Print a table for each aggregate. Raises InputError if the checkpoint has none."""
+    from keyedwm.spark.savepoint import read_operators
+
+    files = Files(checkpoint)
+    if files.names("state") is None:
+        raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with an aggregate is expected")
+    with checkpoint_session() as spark:
+        for operator, _ in read_operators(spark, files):
+            out.print(_table(operator))
+
+
+def _table(operator: OperatorState) -> Table:
+    title = f"Aggregate {operator.name}, plan {operator.digest}"
+    table = Table("bucket", "watermark", "frames", "rows", "bytes", "oldest", title=title)
+    for number, (note, facts) in enumerate(zip(operator.notes, operator.facts, strict=True)):
+        held = summary(note["blobs"], facts)
+        table.add_row(
+            str(number), _time(facts.get("watermark_ms")), "sessions" if held.frames is None else str(held.frames),
+            str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
+        )  # fmt: skip
+    return table
+
+
+def _time(time_ms: int | None) -> str:
+    return "none" if time_ms is None else instant_text(time_ms)

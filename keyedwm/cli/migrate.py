@@ -1,0 +1,144 @@
+"""`keyedwm migrate CHECKPOINT`: the `startingOffsets` that continue a query of Spark's own Kafka source.
+
+Rule: it only reads the checkpoint, and counts a batch only if its commit is there. The JSON goes to stdout, alone on
+its line; everything for people goes to stderr. A checkpoint that it does not understand is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.parsing import parse_json
+from keyedwm.secret import refuse_login_in
+from pyspark_wm_sink.paths import local_directory
+
+HELP = "print the startingOffsets that continue a query of Spark's own Kafka source"
+_VERSION = "v1"
+_NO_OFFSET = "-"  # how Spark writes that a source has no offset yet
+_EARLIEST = -2
+Offsets = dict[str, dict[str, int]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """CHECKPOINT, --source, --bootstrap and --write."""
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the stopped query")
+    parser.add_argument("--source", type=int, metavar="N", help="which source of the query, from 0, if it has several")
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="the Kafka to ask for partitions that are new since: from their start"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the JSON to this new file as well")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the JSON; raises InputError or FormatError with one sentence about what is not understood."""
+    refuse_login_in("CHECKPOINT", args.checkpoint)
+    directory = local_directory(args.checkpoint)
+    if directory is None:
+        raise InputError(f"{args.checkpoint} is not a local directory: copy the checkpoint here first")
+    batch, unfinished = committed_batch(directory)
+    offsets = offsets_of(directory, batch, args.source)
+    if args.bootstrap:
+        offsets = with_new_partitions(offsets, _partitions_at(args.bootstrap, offsets))
+    text = json.dumps(offsets, sort_keys=True)
+    if args.write:
+        try:
+            with args.write.open("x") as file:
+                file.write(text + "\n")
+        except OSError as error:
+            raise OptionError(f"--write: {args.write} cannot be written ({error.strerror}): name a new file") from error
+    print(f"batch {batch} is the last one that was committed; give this to the option startingOffsets, with a new "
+          f"checkpointLocation", file=sys.stderr)  # fmt: skip
+    if unfinished:
+        print(
+            f"batch {batch + 1} was planned and not committed: what it wrote already comes again; to avoid that, let "
+            f"the old query finish it first",
+            file=sys.stderr,
+        )
+    print(text)
+    return 0
+
+
+def committed_batch(checkpoint: Path) -> tuple[int, bool]:
+    """Return the last committed batch, and whether Spark planned another one after it."""
+    for name in ("offsets", "commits"):
+        if not (checkpoint / name).is_dir():
+            raise InputError(f"{checkpoint} has no directory {name}: the checkpointLocation of a query is expected")
+    planned, committed = (_batches(checkpoint / name) for name in ("offsets", "commits"))
+    if not committed:
+        raise InputError(f"the query of {checkpoint} has committed no batch: start anew with its own startingOffsets")
+    return max(committed), bool(planned) and max(planned) > max(committed)
+
+
+def _batches(log: Path) -> list[int]:
+    return [int(path.name) for path in log.iterdir() if path.name.isascii() and path.name.isdecimal()]
+
+
+def offsets_of(checkpoint: Path, batch: int, wanted: int | None) -> Offsets:
+    """Return the next offsets of a batch's Kafka source, in the shape of startingOffsets."""
+    path = checkpoint / "offsets" / str(batch)
+    try:
+        version, _, *lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} cannot be read as an offset log of Spark: {error}") from error
+    if version != _VERSION:
+        raise FormatError(f"{path} has version {version!r}; this command reads {_VERSION} only")
+    found = {number: _kafka_offsets(line) for number, line in enumerate(lines)}
+    if any(_is_ours(line) for line in lines):
+        raise InputError(f"{checkpoint} belongs to a query of keyedwm already: start it with its own checkpoint")
+    kafka = {number: offsets for number, offsets in found.items() if offsets}
+    if wanted is None and len(kafka) == 1:
+        return next(iter(kafka.values()))
+    if wanted is not None and kafka.get(wanted):
+        return kafka[wanted]
+    shown = "; ".join(f"{number} ({', '.join(sorted(offsets))})" for number, offsets in kafka.items()) or "none"
+    raise InputError(f"{path} holds {len(kafka)} sources with Kafka offsets: {shown}; choose one with --source")
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return None if line == _NO_OFFSET else parse_json(line)
+    except ValueError:
+        return None
+
+
+def _is_ours(line: str) -> bool:
+    parsed = _parsed(line)
+    return isinstance(parsed, dict) and "state_key" in parsed
+
+
+def _kafka_offsets(line: str) -> Offsets:
+    """Read topic -> partition -> next offset; empty for the offset of another source."""
+    parsed = _parsed(line)
+    if not isinstance(parsed, dict) or not parsed:
+        return {}
+    for partitions in parsed.values():
+        if not isinstance(partitions, dict) or not partitions:
+            return {}
+        if not all(name.isascii() and name.isdecimal() and type(offset) is int for name, offset in partitions.items()):
+            return {}
+    return parsed
+
+
+def with_new_partitions(offsets: Offsets, now: Mapping[str, tuple[int, ...]]) -> Offsets:
+    """Add the partitions that a topic has now and had not then, from their earliest offset, as Spark would."""
+    return {
+        topic: {str(number): _EARLIEST for number in now.get(topic, ())} | partitions
+        for topic, partitions in offsets.items()
+    }
+
+
+def _partitions_at(bootstrap: str, offsets: Offsets) -> dict[str, tuple[int, ...]]:
+    from keyedwm.kafka.cluster import Cluster
+    from keyedwm.kafka.config import ClientConfig
+
+    cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
+    try:
+        return cluster.partitions(offsets)
+    finally:
+        cluster.close()

@@ -1,0 +1,26 @@
+"""What commands print of names that others chose: control characters are shown, never sent to the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from keyedwm.core.printable import printable
+
+_WIDE = 160  # columns where there is no terminal to ask
+
+
+class PlainConsole(Console):
+    """A console for texts of others: neither their control characters nor what rich takes for markup has an effect."""
+
+    @classmethod
+    def open(cls) -> PlainConsole:
+        """The standard output, as wide as its terminal."""
+        out = cls(markup=False, emoji=False)
+        return out if out.is_terminal else cls(markup=False, emoji=False, width=_WIDE)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Lay a text out, made printable."""
+        return super().render_str(printable(text), **how)

@@ -1,0 +1,34 @@
+"""`keyedwm savepoint CHECKPOINT TARGET`: what a stopped query knows, written down for another one to go on from.
+
+Rule: it changes nothing in the checkpoint; what cannot move is one sentence and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from keyedwm.cli.checkpoint_session import checkpoint_session
+
+HELP = "write down what a stopped query knows, for a query with other buckets or aggregates to go on from"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """CHECKPOINT, TARGET and --conf."""
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpoint of a stopped query")
+    parser.add_argument("target", metavar="TARGET", help="a new directory or address, for the savepoint")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark, as for spark-submit"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the savepoint; raises InputError, OptionError or FormatError with one sentence."""
+    from keyedwm.spark.savepoint import savepoint
+
+    with checkpoint_session(args.conf) as spark:
+        made = savepoint(spark, args.checkpoint, args.target)
+    print(f"{args.target}: savepoint of {args.checkpoint} after batch {made.batch}, {len(made.sources)} sources")
+    for name, operator in sorted(made.operators.items()):
+        size = sum(sum(note["blobs"].values()) for note in operator.notes)
+        print(f"aggregate {name}: {len(operator.notes)} buckets, {size} bytes")
+    return 0

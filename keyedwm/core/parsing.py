@@ -1,0 +1,52 @@
+"""Texts and bytes that were at rest, or that others wrote: parsed as a whole, or refused as one kind of error.
+
+Rule: whatever is wrong with them is a ValueError that says it in a few words; the caller says where it stood. Python's
+own parsers raise RecursionError for JSON that is deep, and zlib passes over what is cut or follows.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+
+def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return the value of a JSON text. `pairs` makes what stands for an object. Raises ValueError."""
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except RecursionError:
+        raise ValueError("its JSON is too deep") from None
+
+
+def inflated(data: bytes, most_bytes: int) -> bytes:
+    """Return what zlib compressed into these bytes, and into no others. Raises ValueError, above `most_bytes`, too."""
+    unpacker = zlib.decompressobj()
+    try:
+        content = unpacker.decompress(data, most_bytes + 1)
+    except zlib.error as error:
+        raise ValueError(f"its compressed bytes are changed: {error}") from None
+    if len(content) > most_bytes:
+        raise ValueError(f"it is longer than {most_bytes} bytes once it is decompressed")
+    if not unpacker.eof:
+        raise ValueError("its compressed bytes are cut")
+    if unpacker.unused_data:
+        raise ValueError(f"{len(unpacker.unused_data)} bytes follow its compressed ones")
+    return content
+
+
+def whole_number(value: object, what: str) -> int:
+    """Return a whole number as it is; raises ValueError for anything else, and JSON's true is none."""
+    if type(value) is not int:
+        raise ValueError(f"{what} is {_shown(value)}, a whole number is expected")
+    return value
+
+
+def whole_number_or_none(value: object, what: str) -> int | None:
+    """As `whole_number`, or None."""
+    return None if value is None else whole_number(value, what)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]

@@ -1,0 +1,40 @@
+"""The parent of Spark's Python workers, which loads our modules and compiled code once, before it forks them.
+
+Rule: a session names it in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`), nobody else does: one that
+has a daemon module of its own keeps it, and its workers load for themselves. Beside the loading it is PySpark's own
+daemon. What is loaded leaves no thread behind that a worker would miss, only pools that are made anew after a fork.
+"""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+
+# Whatever a task of ours imports, but the writers: the store clients of deltalake have threads.
+_MODULES = (
+    "pyspark.worker",
+    "pyarrow.compute",
+    "pandas",
+    "numba",
+    "pyspark_wm_source.task.scan",
+    "pyspark_wm_source.task.preaggregate",
+    "keyedwm.spark.stage_one",
+    "keyedwm.spark.bucket",
+    "keyedwm.spark.bucket_batch",
+    "keyedwm.spark.unpack",
+)
+
+
+def load() -> None:
+    """Import what the tasks need, and load the functions that an earlier process has compiled."""
+    for name in _MODULES:
+        import_module(name)
+    import_module("keyedwm.compiled").load_cached()
+    # What all workers share is never collected, so it stays shared.
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    load()
+    import_module("pyspark.daemon").manager()

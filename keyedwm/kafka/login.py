@@ -1,0 +1,108 @@
+"""SASL logins that end at once, and with the reason, when the server does not keep to the protocol.
+
+Rule: no message holds what a server said: it may repeat a password or a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+import kafka.errors as wire_errors
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.net.sasl.abc import SaslMechanism
+from kafka.net.sasl.oauth import SaslMechanismOAuth
+from kafka.net.sasl.scram import SaslMechanismScram
+
+# RFC 7677 asks for at least so many; with fewer, who listens finds the password by trying.
+LEAST_ITERATIONS = 4_096
+MOST_ITERATIONS = 1_000_000
+_MOST_DIGITS = 10
+
+
+class LoginError(wire_errors.SaslAuthenticationFailedError):
+    """The login failed for a reason that is named; it is final, as a refused login is."""
+
+
+class Scram(SaslMechanismScram):
+    """SCRAM that refuses few iterations, and a server that cannot prove that it knows the password."""
+
+    def receive(self, auth_bytes: bytes) -> bool:
+        """Take the server's next message; raises LoginError."""
+        try:
+            if self._state == 0:
+                _check_iterations(auth_bytes)
+                self._scram_client.process_server_first_message(auth_bytes)
+            else:
+                self._check_signature(auth_bytes)
+        except (ValueError, KeyError, binascii.Error) as error:
+            raise LoginError(f"the broker's {self.mechanism} message cannot be read ({type(error).__name__})") from None
+        self._state += 1
+        return bool(self.is_done())
+
+    def _check_signature(self, message: bytes) -> None:
+        given = _attributes(message)[b"v"]
+        if not hmac.compare_digest(base64.b64decode(given), self._scram_client.server_signature or b""):
+            raise LoginError(
+                f"the broker's {self.mechanism} signature is wrong, so it does not know the password: "
+                "check that kafka.bootstrap.servers leads to your own cluster"
+            )
+
+
+class OAuth(SaslMechanismOAuth):
+    """OAUTHBEARER that ends with the server's first refusal; its words, which may repeat the token, are not kept."""
+
+    def receive(self, auth_bytes: bytes) -> None:
+        """Take the server's answer; raises SaslAuthenticationFailedError."""
+        if auth_bytes != b"":
+            raise wire_errors.SaslAuthenticationFailedError("the broker refused the token")
+        super().receive(auth_bytes)
+
+
+_MECHANISMS: dict[str, Callable[..., SaslMechanism]] = {
+    "SCRAM-SHA-256": Scram,
+    "SCRAM-SHA-512": Scram,
+    "OAUTHBEARER": OAuth,
+}
+
+
+def mechanism_of(config: dict[str, Any], host: str) -> SaslMechanism:
+    """The login that a connection's configuration asks for."""
+    name = config["sasl_mechanism"]
+    return (_MECHANISMS.get(name) or get_sasl_mechanism(name))(host=host, **config)
+
+
+def asked_of(config: dict[str, Any], host: str) -> str:
+    """Who is asked for the words of a login: the name of it in an error for who waits too long."""
+    if config["sasl_mechanism"] == "OAUTHBEARER":
+        return str(config["sasl_oauth_token_provider"])
+    return f"{'Kerberos' if config['sasl_mechanism'] == 'GSSAPI' else 'the login'} for {host}"
+
+
+def _attributes(message: bytes) -> dict[bytes, bytes]:
+    """The attributes of a server's message; raises LoginError for one that is there twice: readers take either."""
+    found: dict[bytes, bytes] = {}
+    for pair in bytes(message).split(b","):
+        name, value = pair.split(b"=", 1)
+        if name in found:
+            raise LoginError(
+                "the broker's SCRAM message has an attribute twice, which is no SCRAM: "
+                "check that kafka.bootstrap.servers leads to your own cluster"
+            )
+        found[name] = value
+    return found
+
+
+def _check_iterations(message: bytes) -> None:
+    digits = _attributes(message).get(b"i", b"")
+    if not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        raise LoginError(f"the broker asks for SCRAM iterations by no whole number of 1 to {_MOST_DIGITS} digits")
+    count = int(digits)
+    if not LEAST_ITERATIONS <= count <= MOST_ITERATIONS:
+        raise LoginError(
+            f"the broker asks for {count} SCRAM iterations, {LEAST_ITERATIONS} to {MOST_ITERATIONS} are accepted: "
+            "check that kafka.bootstrap.servers leads to your own cluster, or store the password with more iterations"
+        )

@@ -1,0 +1,64 @@
+"""Calls of code that may not return (name lookups, token providers, Kerberos), each with a deadline.
+
+Rule: the network's thread never runs them, so a stuck one holds up nobody else. Each runs in a thread of its own, and
+never twice at a time for one thing: a resolver that never answers costs one thread for each name, however often it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import kafka.errors as wire_errors
+from kafka.future import Future
+from kafka.net.manager import KafkaConnectionManager
+
+T = TypeVar("T")
+
+
+class Outside:
+    """The calls of one connection manager; used in its loop only."""
+
+    def __init__(self, manager: KafkaConnectionManager) -> None:
+        self._manager = manager
+        self._running: dict[str, Future] = {}
+
+    async def call(self, what: str, act: Callable[[], T], over_at: float) -> T:
+        """Run `act` in a thread; returns or raises what it does, KafkaTimeoutError if it has not ended by `over_at`.
+
+        what: names it in the error; who asks for the same while it runs waits for its end first.
+        """
+        while what in self._running:
+            await self._until(self._running[what], what, over_at)
+        ended: Future = Future()
+        self._running[what] = ended
+        made: list[Any] = []
+        failed: list[BaseException] = []
+
+        def end() -> None:
+            del self._running[what]
+            ended.success(None)
+
+        def run() -> None:
+            try:
+                made.append(act())
+            except BaseException as error:  # noqa: BLE001 (raised below)
+                failed.append(error)
+            if not self._manager.closed:
+                self._manager._net.call_soon_threadsafe(end)  # noqa: SLF001 (no public way to ask)
+
+        threading.Thread(target=run, name=f"keyedwm: {what}", daemon=True).start()
+        await self._until(ended, what, over_at)
+        if failed:
+            raise failed[0]
+        return made[0]
+
+    async def _until(self, ended: Future, what: str, over_at: float) -> None:
+        left_ms = max(over_at - time.monotonic(), 0) * 1_000
+        try:
+            await self._manager.wait_for(ended, left_ms)
+        except wire_errors.KafkaTimeoutError as error:
+            raise wire_errors.KafkaTimeoutError(f"{what} did not answer in time") from error

@@ -1,0 +1,90 @@
+"""Which TLS versions and cipher suites a connection may use: `ssl.enabled.protocols` and `ssl.cipher.suites`.
+
+Rule: a limit that Python's `ssl` cannot keep is refused, never dropped.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import wrong
+
+_PROTOCOLS, _SUITES = "kafka.ssl.enabled.protocols", "kafka.ssl.cipher.suites"
+_VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
+# OpenSSL's suites of TLS 1.3; Python offers all of them or, with TLS 1.2 only, none.
+_TLS_1_3 = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
+_IANA = re.compile(r"TLS_(?:(?P<exchange>[A-Z0-9_]+)_)?WITH_(?P<cipher>[A-Z0-9_]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsLimits:
+    """The oldest and newest version, and the suites of TLS 1.2 by OpenSSL's names; None for OpenSSL's own."""
+
+    oldest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+    suites: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_properties(cls, given: Mapping[str, str]) -> TlsLimits:
+        """Read the two properties; raises OptionError for a version or a suite that cannot be had."""
+        versions = [_version(name) for name in _names(given.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3"))]
+        if not versions:
+            raise wrong(_PROTOCOLS, given["ssl.enabled.protocols"], "TLSv1.2, TLSv1.3 or both are expected")
+        limits = cls(oldest=min(versions), newest=max(versions))
+        suites = _names(given.get("ssl.cipher.suites", ""))
+        return limits._with_suites(suites) if suites else limits
+
+    def apply(self, context: ssl.SSLContext) -> None:
+        """Limit a context."""
+        context.minimum_version, context.maximum_version = self.oldest, self.newest
+        if self.suites:
+            context.set_ciphers(":".join(self.suites))
+
+    def _with_suites(self, names: tuple[str, ...]) -> TlsLimits:
+        newer = _TLS_1_3.intersection(names)
+        if newer and newer != _TLS_1_3 and self.newest is ssl.TLSVersion.TLSv1_3:
+            raise wrong(
+                _SUITES, ",".join(names), f"of TLS 1.3 either all of {', '.join(sorted(_TLS_1_3))} or none can be had"
+            )
+        older = tuple(_openssl_name(name) for name in names if name not in _TLS_1_3)
+        oldest = self.oldest if older else ssl.TLSVersion.TLSv1_3
+        newest = self.newest if newer else ssl.TLSVersion.TLSv1_2
+        if oldest > newest or oldest > self.newest or newest < self.oldest:
+            raise OptionError(f"option {_SUITES}: none of the suites belongs to the versions of {_PROTOCOLS}")
+        limits = TlsLimits(oldest=oldest, newest=newest, suites=older or None)
+        for name, suite in zip((name for name in names if name not in _TLS_1_3), older, strict=True):
+            _check_suite(name, suite)
+        return limits
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _version(name: str) -> ssl.TLSVersion:
+    if name.upper() not in _VERSIONS:
+        raise wrong(_PROTOCOLS, name, "TLSv1.2 or TLSv1.3 is expected: older versions are broken")
+    return _VERSIONS[name.upper()]
+
+
+def _openssl_name(name: str) -> str:
+    """Turn Java's name of a suite of TLS 1.2 into OpenSSL's: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    found = _IANA.fullmatch(name)
+    if found is None:
+        raise wrong(_SUITES, name, "names as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 are expected")
+    cipher = found["cipher"].replace("AES_", "AES").replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
+    exchange = "" if found["exchange"] in {None, "RSA"} else f"{found['exchange']}_"
+    return f"{exchange}{cipher}".replace("_", "-")
+
+
+def _check_suite(name: str, suite: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.set_ciphers(suite)
+    except ssl.SSLError:
+        raise wrong(_SUITES, name, "this OpenSSL does not have it") from None

@@ -1,0 +1,31 @@
+"""Lets Spark's Python processes take PySpark from site-packages, where it has byte-code, and not from `pyspark.zip`.
+
+Rule: Spark puts `pyspark.zip` of its own installation first on the path of every process that it starts, and Python
+keeps no byte-code for a zip: each process compiles PySpark for itself, most of a second. Where the same installation
+is on the path as a package too (`pip install pyspark`), the zip goes behind it: the very same files. Nothing else is
+moved.
+Python runs this at its start, from `keyedwm_path_order.pth`; so it imports nothing that is not loaded then. That file
+forgets the package again: what a program imports may be another copy, which comes earlier on its path (`--py-files`).
+"""
+
+import os.path
+import sys
+
+_INSIDE = "/pyspark/python/lib/"
+
+
+def zips_behind_packages(path: list[str]) -> list[str]:
+    """Return the path with the zips of PySpark installations that are on it as packages at its end.
+
+    An environment may be reached by another path than Spark's, through a link.
+    """
+    behind, packages = [], {os.path.realpath(entry) for entry in path}
+    for entry in path:
+        home, inside, name = entry.rpartition(_INSIDE)
+        if inside and name.endswith(".zip") and os.path.realpath(home) in packages:
+            behind.append(entry)
+    return [entry for entry in path if entry not in behind] + behind
+
+
+if any(_INSIDE in entry for entry in sys.path):
+    sys.path[:] = zips_behind_packages(sys.path)

@@ -1,0 +1,65 @@
+"""Directories of one user alone, in places that several users share.
+
+Rule: a directory is safe if nobody else can write in it, and nobody else can exchange it: that decides each ancestor.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_MODE = 0o700
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def places(variables: Mapping[str, str], purpose: str) -> list[Path]:
+    """Return the directories for a purpose that are tried in turn: in the user's caches, else in the temporary ones."""
+    home = variables.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    temporary = Path(tempfile.gettempdir(), f"keyedwm-{purpose}-{os.geteuid()}")
+    return [without_links(Path(home, "keyedwm", purpose)), without_links(temporary)]
+
+
+def without_links(place: Path) -> Path:
+    """Return a place by a path whose ancestors are no links now, so that `unsafe` looks at what will be opened."""
+    place = place.absolute()
+    return place.parent.resolve() / place.name
+
+
+def unsafe(place: Path) -> str | None:
+    """Make a directory for this user alone if there is none; what is wrong with it, None if it is safe."""
+    line = [*reversed(place.parents), place]
+    try:
+        for path in line:
+            if not path.exists():
+                path.mkdir(mode=_MODE, exist_ok=True)
+        found = [path.lstat() for path in line]
+    except OSError as error:
+        return f"cannot be made ({error.strerror})"
+    for path, of in zip(line[:-1], found[:-1], strict=True):
+        if (why := _exchangeable(of)) is not None:
+            return f"lies under {path}, which {why}"
+    why = _foreign(found[-1], {os.geteuid()}) or _written_by_others(found[-1])
+    if why is not None:
+        return why
+    return None if os.access(place, os.W_OK | os.X_OK) else "is not writable"
+
+
+def _exchangeable(ancestor: os.stat_result) -> str | None:
+    """Say why others could put another directory where ours is; a sticky directory lets nobody move what is ours."""
+    sticky = ancestor.st_mode & stat.S_ISVTX
+    return _foreign(ancestor, {os.geteuid(), 0}) or (None if sticky else _written_by_others(ancestor))
+
+
+def _foreign(found: os.stat_result, owners: set[int]) -> str | None:
+    if not stat.S_ISDIR(found.st_mode):
+        return "is no directory, or a link"
+    return None if found.st_uid in owners else f"belongs to the user with the id {found.st_uid}"
+
+
+def _written_by_others(found: os.stat_result) -> str | None:
+    return (
+        f"may be written by others (mode {stat.S_IMODE(found.st_mode):04o})" if found.st_mode & _OTHERS_WRITE else None
+    )

@@ -1,0 +1,151 @@
+"""A savepoint: what a stopped query leaves to another one, in a directory or at an address (docs/design/formats.md).
+
+Rule: `savepoint.json` is written last, so a directory without it is no savepoint. Blobs of operators lie beside it, as
+Spark wrote them; this file says whose they are. A savepoint is never changed, so any number of queries may begin here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.addresses import one_line, open_address
+from keyedwm.core.errors import FormatError, OptionError, UnavailableError
+from keyedwm.core.parsing import parse_json
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+VERSION = 1
+MANIFEST = "savepoint.json"
+STATE = "state"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorState:
+    """An aggregate of the old query. `told`: its plan, None where keyedwm 0.2.0 wrote the state.
+
+    notes: of each old bucket the note without its owner; facts: of each the note of its window operator. snapshot: the
+    last barrier that it told.
+    """
+
+    name: str
+    axis: int
+    digest: str
+    told: Mapping[str, Any] | None
+    notes: Sequence[Mapping[str, Any]]
+    facts: Sequence[Mapping[str, Any]]
+
+    @property
+    def snapshot(self) -> int | None:
+        """The last barrier that it told."""
+        return self.notes[0]["snapshot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savepoint:
+    """Offsets and operators after batch `batch` of the query with this checkpoint. sources: offsets, as in the log."""
+
+    place: str
+    checkpoint: str
+    batch: int
+    sources: Sequence[Mapping[str, Any]]
+    operators: Mapping[str, OperatorState]
+
+
+class Files:
+    """Small files at a path of this machine or at an address, such as s3a://bucket/savepoint."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.is_local = place.startswith("file:") or not _SCHEME.match(place)
+        if self.is_local:
+            place = place.removeprefix("file:")
+            self.path = str(Path("/" + place.lstrip("/") if self.place.startswith("file:") else place).absolute())
+
+    @property
+    def for_spark(self) -> str:
+        """The place as Spark takes it, whatever its default file system is."""
+        return f"file:{self.path}" if self.is_local else self.place
+
+    def names(self, directory: str = "") -> list[str] | None:
+        """Return what is in a directory; None if there is none."""
+        from pyarrow.fs import FileSelector, FileType
+
+        files, at = self._opened()
+        at = f"{at}/{directory}".rstrip("/")
+        with _told(self.place):
+            if files.get_file_info(at).type == FileType.NotFound:
+                return None
+            return sorted(info.base_name for info in files.get_file_info(FileSelector(at)))
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text, None if there is no such file."""
+        files, at = self._opened()
+        with _told(self.place):
+            try:
+                with files.open_input_stream(f"{at}/{name}") as stream:
+                    return bytes(stream.read()).decode()
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file, which is there as a whole or not at all."""
+        files, at = self._opened()
+        with _told(self.place):
+            files.create_dir(at, recursive=True)
+            with files.open_output_stream(f"{at}/_{name}" if self.is_local else f"{at}/{name}") as stream:
+                stream.write(text.encode())
+            if self.is_local:  # a file of an object store appears when it is closed
+                files.move(f"{at}/_{name}", f"{at}/{name}")
+
+    def _opened(self) -> tuple[FileSystem, str]:
+        from pyarrow.fs import LocalFileSystem
+
+        if self.is_local:
+            return LocalFileSystem(), self.path
+        return open_address(self.place, self.place)
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    """What the file system says, in one sentence."""
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnavailableError(f"{place} cannot be read or written: {one_line(error)}") from error
+
+
+def write_savepoint(files: Files, savepoint: Savepoint) -> None:
+    """Write the manifest, after everything else is written."""
+    told = {name: value for name, value in asdict(savepoint).items() if name != "place"}
+    files.write(MANIFEST, json.dumps({"version": VERSION, **told}, sort_keys=True))
+
+
+def read_savepoint(asked_by: str, place: str) -> Savepoint:
+    """Read a savepoint. asked_by: the option that names it. Raises OptionError and FormatError in one sentence."""
+    if not place.strip():
+        raise OptionError(f"{asked_by}: it is empty, the place of a savepoint is expected")
+    text = Files(place).read(MANIFEST)
+    if text is None:
+        raise OptionError(
+            f"{asked_by}: there is no savepoint at {place}: make one with keyedwm savepoint CHECKPOINT {place}"
+        )
+    try:
+        found = parse_json(text)
+        version = found["version"]
+        if version != VERSION:
+            raise FormatError(f"{asked_by}: {place} has version {version!r}, this keyedwm reads version {VERSION}")
+        operators = {name: OperatorState(**one) for name, one in found["operators"].items()}
+        return Savepoint(
+            place=place, checkpoint=found["checkpoint"], batch=found["batch"], sources=found["sources"],
+            operators=operators,
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{asked_by}: the savepoint at {place} is damaged ({error!r}): make it anew") from error

@@ -1,0 +1,195 @@
+"""One bucket in one micro-batch: it drives the operator, and says what leaves and in which order.
+
+Rule: the batch's watermark comes first, then all partials, then the channels' own watermarks. The results leave before
+the watermark that closed their windows; then the idle marker; the barrier is last. No Spark here, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from keyedwm.core.control_row import ControlRow, encode_rows
+from keyedwm.core.rows import ControlKind
+from keyedwm.spark.inbox import Inbox, barriers_of
+from keyedwm.windows.operator import operator_of
+from keyedwm.windows.plan import WindowPlan
+from keyedwm.windows.process import ProcessPlan
+from keyedwm.windows.results import Output
+from keyedwm.windows.state.blobs import packed
+from keyedwm.windows.state.store import BlobStore, StateChanges
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EMITTED = (
+    "results binary, control string, watermark_ms long, late_rows long, null_event_time_rows long, frames long, "
+    "state_bytes long"
+)
+# The column of results that holds their event times on the way to `unpack`.
+EVENT_MS = "__event_ms"
+# So much leaves at once: rows, and bytes where keys and values are long.
+_PIECE_ROWS = 200_000
+_PIECE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLayout:
+    """What every bucket of an operator knows: the operator's name, the ids of all buckets, the axis's key.
+
+    kind: what users call the operator.
+    """
+
+    name: str
+    ids: tuple[int, ...]
+    key: int
+    kind: str = "aggregate"
+
+    @property
+    def who(self) -> str:
+        """The operator in messages."""
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(slots=True)
+class BucketNote:
+    """What a bucket remembers beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told."""
+
+    inbox: Mapping[str, Any] | None = None
+    blobs: dict[str, int] = field(default_factory=dict)
+    emitted_ms: int | None = None
+    snapshot: int | None = None
+    timer_ms: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, the same for equal notes."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> BucketNote:
+        """Return the note of such values; further entries are ignored."""
+        return cls(**{name: value[name] for name in cls.__slots__})
+
+
+class BucketBatch:
+    """The batch of one bucket: draw `on_input` or `on_timer` to its end, then `drain`, then take the `last_row`."""
+
+    def __init__(
+        self, plan: WindowPlan | ProcessPlan, layout: BucketLayout, bucket: int, note: BucketNote, store: BlobStore
+    ) -> None:
+        self._layout = layout
+        self._channel = f"{layout.name}#{layout.ids.index(bucket)}"
+        self.note = note
+        who, held = layout.who, note.inbox
+        self._inbox = Inbox(who, layout.key) if held is None else Inbox.restore(who, layout.key, held)
+        self._operator = operator_of(plan, store)
+        self._control: list[ControlRow] = []
+        self._null_event_time_rows = 0
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows of this batch no window took."""
+        return self._operator.late_rows
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When the operator must be told the wall-clock time, None if it need not."""
+        return self._operator.next_timer_ms
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark that the results keep."""
+        watermark_ms = self._inbox.watermark_ms
+        return None if watermark_ms is None else self._operator.output_watermark_ms(watermark_ms)
+
+    def on_input(
+        self,
+        *,
+        control: Sequence[ControlRow],
+        partials: Sequence[pa.Table],
+        null_event_time_rows: int,
+        now_ms: int | None,
+    ) -> Iterator[pd.DataFrame]:
+        """Take all that a batch brought; yield rows of `EMITTED` with results.
+
+        control: in any order. partials: of this bucket, in order of task. null_event_time_rows: how many rows had no
+        event time. now_ms: wall-clock time, None where no pane goes by it. Raises InputError for barriers that are not
+        whole, and for late rows under `late="fail"`.
+        """
+        told = self._inbox.take(control)
+        self._null_event_time_rows += null_event_time_rows
+        yield from self._results(self._advance(told.batch_watermark_ms))
+        if partials:
+            yield from self._results(self._operator.on_rows(0, pa.concat_tables(partials), now_ms))
+        yield from self._results(self._advance(told.watermark_ms))
+        if now_ms is not None:
+            yield from self._results(self._operator.on_timer(now_ms))
+        if told.woke:
+            self._tell(ControlKind.ACTIVE)
+        watermark_ms = self.watermark_ms
+        if watermark_ms is not None and (self.note.emitted_ms is None or watermark_ms > self.note.emitted_ms):
+            self._tell(ControlKind.WATERMARK, key=0, watermark_ms=watermark_ms)
+            self.note.emitted_ms = watermark_ms
+        if told.went_idle:
+            yield from self._results(self._operator.on_idle(0))
+            self._tell(ControlKind.IDLE)
+        snapshot = barriers_of(control)
+        if snapshot is not None:
+            yield from self._barrier(snapshot)
+
+    def on_timer(self, now_ms: int) -> Iterator[pd.DataFrame]:
+        """Let the operator know the wall-clock time; yield rows of `EMITTED` with results."""
+        yield from self._results(self._operator.on_timer(now_ms))
+        yield from self._barrier(0)
+
+    def drain(self) -> StateChanges:
+        """Return the blobs to write and the names of those to remove; the note knows them from now on."""
+        changes = self._operator.drain()
+        for name in changes.removed:
+            self.note.blobs.pop(name, None)
+        self.note.blobs.update({name: len(blob) for name, blob in changes.written.items()})
+        self.note.inbox = self._inbox.snapshot()
+        return changes
+
+    def last_row(self) -> pd.DataFrame:
+        """Return the row of `EMITTED` with the control rows and the metrics."""
+        return self._row(
+            control=encode_rows(self._control),
+            late_rows=self.late_rows,
+            null_event_time_rows=self._null_event_time_rows,
+            frames=self._operator.open_entries,
+            state_bytes=sum(self.note.blobs.values()),
+        )
+
+    def _results(self, outputs: Iterator[Output]) -> Iterator[pd.DataFrame]:
+        for output in outputs:
+            rows = output.rows.append_column(EVENT_MS, pa.array(output.event_ms))
+            size = max(1, min(_PIECE_ROWS, rows.num_rows * _PIECE_BYTES // max(1, rows.nbytes)))
+            for start in range(0, rows.num_rows, size):
+                yield self._row(results=packed(rows.slice(start, size)))
+
+    def _row(self, **told: Any) -> pd.DataFrame:
+        import pandas as pd
+
+        nothing = {
+            "results": None, "control": "[]", "watermark_ms": self.watermark_ms, "late_rows": 0,
+            "null_event_time_rows": 0, "frames": 0, "state_bytes": 0,
+        }  # fmt: skip
+        columns = {name: [value] for name, value in {**nothing, **told}.items()}
+        return pd.DataFrame({**columns, "watermark_ms": pd.array(columns["watermark_ms"], "Int64")})
+
+    def _advance(self, watermark_ms: int | None) -> Iterator[Output]:
+        if watermark_ms is not None:
+            yield from self._operator.on_watermark(0, self._layout.key, watermark_ms)
+
+    def _barrier(self, at_least: int) -> Iterator[pd.DataFrame]:
+        """Tell one barrier a batch; ids go up by one, also in batches that only the clock made."""
+        self.note.snapshot = at_least if self.note.snapshot is None else self.note.snapshot + 1
+        yield from self._results(self._operator.on_barrier(self.note.snapshot))
+        self._tell(ControlKind.BARRIER, snapshot=self.note.snapshot, channels=len(self._layout.ids))
+
+    def _tell(self, kind: ControlKind, **fields: int) -> None:
+        self._control.append(ControlRow(kind=kind, channel=self._channel, source=self._layout.name, **fields))

@@ -1,0 +1,78 @@
+"""What the buckets of every operator share: blobs in Spark's state, and the note that says whose state it is.
+
+Rule: nothing but the note is read when a bucket opens, and only what changed is written when it closes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.windows.state.store import StateChanges
+
+
+class SparkStore:
+    """The blobs of a bucket in Spark's state, read one by one when they are needed; `sizes` as the note says."""
+
+    def __init__(self, blobs: Any, sizes: Mapping[str, int]) -> None:
+        self._blobs = blobs
+        self.sizes = sizes
+
+    def get(self, name: str) -> bytes:
+        """Read one blob."""
+        return bytes(self._blobs.getValue((name,))[0])
+
+
+def named_state(handle: Any) -> tuple[Any, Any]:
+    """Name the state of a bucket; returns the note's value state and the blobs' map state."""
+    return handle.getValueState("note", "note string"), handle.getMapState("blobs", "name string", "blob binary")
+
+
+def read_note(note: Any) -> dict[str, Any] | None:
+    """Return what the batch before left; None in a new bucket."""
+    held = note.get()  # one question; a call of `exists` before it would be a second one
+    return None if held is None else json.loads(held[0])
+
+
+def write_state(note: Any, blobs: Any, changes: StateChanges, told: Mapping[str, Any]) -> None:
+    """Write the blobs that changed, and the note."""
+    for name in changes.removed:
+        blobs.removeKey((name,))
+    for name, blob in changes.written.items():
+        blobs.updateValue((name,), (blob,))
+    note.update((json.dumps(told, sort_keys=True),))
+
+
+def require_owner(kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str) -> None:
+    """Refuse state that belongs to another version, plan or name.
+
+    kind: what users call the operator. owner: what this bucket writes into its note (`version`, `buckets`, `plan`,
+    `name`, and `axis` where the operator follows one). plan_means: what may differ between two plans. Raises
+    FormatError for a version, OptionError for all else.
+    """
+    name = owner["name"]
+    if note["version"] != owner["version"]:
+        raise FormatError(
+            f"{kind} {name}: its state has version {note['version']}, this keyedwm reads version {owner['version']}"
+        )
+    if note["buckets"] != owner["buckets"]:
+        raise OptionError(
+            f"{kind} {name}: the checkpoint has {note['buckets']} buckets and this plan {owner['buckets']}; "
+            f"their number is fixed in a checkpoint: give buckets={note['buckets']}"
+        )
+    if note["plan"] != owner["plan"]:
+        raise OptionError(
+            f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ): go back to that "
+            f"plan, or start from a new checkpoint"
+        )
+    if "axis" in owner and note["axis"] != owner["axis"]:
+        raise OptionError(
+            f"{kind} {name}: the checkpoint follows the time axis with key {note['axis']}, this plan the one "
+            f"with key {owner['axis']}: go back to that axis, or start from a new checkpoint"
+        )
+    if note["name"] != name:  # whoever follows its channels would wait for those of the old name
+        raise OptionError(
+            f"{kind} {name}: the checkpoint calls it {note['name']}, and so its channels: give name={note['name']!r}"
+        )

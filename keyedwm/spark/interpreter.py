@@ -1,0 +1,95 @@
+"""Which Python Spark starts: the one that runs this session, if Spark can still be told.
+
+Rule: Spark reads two environment variables when its JVM starts. It looks `format("keyedwm")` up with
+PYSPARK_DRIVER_PYTHON (else PYSPARK_PYTHON, else `python3`) and runs its workers with PYSPARK_PYTHON (else `python3`).
+Any other Python does not have this package, and Spark then says DATA_SOURCE_NOT_FOUND. So the import of `keyedwm.spark`
+sets what is unset; where the JVM runs already, or a variable names another Python, it warns in one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+WORKERS = "PYSPARK_PYTHON"
+LOOKUP = "PYSPARK_DRIVER_PYTHON"
+_DEFAULT = "python3"  # what Spark runs where neither variable is set
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit and the pyspark shell hand it to the Python that they start
+_ANSWER_LIMIT_S = 20
+_WHO = (
+    "import importlib.util, os, sys; own = importlib.util.find_spec('keyedwm'); "
+    "print(os.path.realpath(sys.prefix), own and own.origin, sep='\\n')"
+)
+
+
+def use_this_python() -> None:
+    """Set the two variables where they are unset and still count; warn where Spark will start another Python."""
+    if _is_spark_worker():
+        return
+    running = _variables_of_jvm()
+    if running is None:
+        os.environ.setdefault(WORKERS, sys.executable)
+        os.environ.setdefault(LOOKUP, sys.executable)
+    told = complaint(running or os.environ.get, too_late=running is not None)
+    if told:
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
+
+
+def complaint(variable: Callable[[str], str | None], *, too_late: bool) -> str | None:
+    """Say in one sentence that Spark starts another Python than this one; None if it does not."""
+    workers = variable(WORKERS) or _DEFAULT
+    lookup = variable(LOOKUP) or workers
+    for name, python in ((LOOKUP, lookup), (WORKERS, workers)):
+        # Workers may run on other machines: a path that does not exist here can be right there.
+        if (name == WORKERS and shutil.which(python) is None) or _same(python):
+            continue
+        use = "looks data sources up" if name == LOOKUP else "runs its workers"
+        found = f"Spark {use} with {python!r}, another Python than this session's"
+        fix = f"set {WORKERS} and {LOOKUP} to {sys.executable} before Spark starts"
+        if too_late and not variable(WORKERS) and not os.environ.get(_GATEWAY):
+            fix += ", or import keyedwm.spark before the session is created"
+        return f'{found}, so format("keyedwm") will not work: {fix}'
+    return None
+
+
+def _is_spark_worker() -> bool:
+    """Whether Spark started this process: it imports keyedwm.spark to run an operator, not to start a session."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and (spec.name.startswith("pyspark.") or spec.name == "keyedwm.daemon")
+
+
+def _variables_of_jvm() -> Callable[[str], str | None] | None:
+    """Return how to ask the running JVM for a variable, None if no JVM runs yet."""
+    context = sys.modules.get("pyspark.core.context")
+    gateway = context and context.SparkContext._gateway  # noqa: SLF001 - PySpark has no public name for it
+    if gateway is not None:
+        return gateway.jvm.System.getenv
+    # Started by the JVM and not connected to it yet: this process inherited the JVM's variables.
+    return os.environ.get if _GATEWAY in os.environ else None
+
+
+def _same(python: str) -> bool:
+    """Whether this program is a Python of this very environment, with this very package."""
+    path = shutil.which(python)
+    if path is None:
+        return False
+    if Path(path).absolute() == Path(sys.executable):
+        return True
+    try:
+        asked = subprocess.run(
+            [path, "-c", _WHO], capture_output=True, text=True, check=False, timeout=_ANSWER_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    own = importlib.util.find_spec("keyedwm")
+    return asked.returncode == 0 and asked.stdout.split("\n")[:2] == [
+        os.path.realpath(sys.prefix),
+        str(own and own.origin),
+    ]

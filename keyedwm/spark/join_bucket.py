@@ -1,0 +1,87 @@
+"""A bucket of a join: one group of transformWithState, with two inputs (docs/design/operators.md).
+
+Rule: state is a few blobs, the operator's own and one small note of channels and of the plan they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from keyedwm.core.control_row import ControlRow, decode_rows
+from keyedwm.spark.bucket_state import SparkStore, named_state, read_note, require_owner, write_state
+from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
+from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.worker import freeze_gc
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTE_VERSION = 1
+_log = logging.getLogger("keyedwm.join")
+
+
+class JoinBucket(StatefulProcessor):
+    """The stateful processor; a fresh copy serves every task."""
+
+    def __init__(self, plan: JoinPlan, layout: JoinLayout) -> None:
+        self._plan = plan
+        self._layout = layout
+
+    def init(self, handle: Any) -> None:
+        """Name the state."""
+        self._note, self._blobs = named_state(handle)
+
+    def close(self) -> None:
+        """The task ends."""
+        freeze_gc()
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803, ARG002  Spark's names
+    ) -> Iterator[pd.DataFrame]:
+        """Run one micro-batch."""
+        shipped = [row for frame in rows for row in frame.itertuples(index=False)]
+        shipped.sort(key=lambda row: (row.side, row.part))
+        control: tuple[list[ControlRow], ...] = ([], [])
+        for row in shipped:
+            if row.control:
+                control[row.side].extend(decode_rows(row.control))
+        tables = [
+            [unpacked(row.rows) for row in shipped if row.side == side and row.rows is not None]
+            for side in (LEFT, RIGHT)
+        ]
+        batch = self._open(key)
+        yield from batch.on_input(control, tables)
+        yield self._close(batch)
+
+    def _open(self, key: Any) -> JoinBatch:
+        """Open the state as the batch before left it; nothing but the note is read yet."""
+        held = read_note(self._note)
+        if held is not None:
+            require_owner("join", held, self._owner(), "on, how, time bounds, condition, columns or late")
+        note = JoinNote() if held is None else JoinNote.from_json(held)
+        return JoinBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
+
+    def _close(self, batch: JoinBatch) -> pd.DataFrame:
+        """Write what changed in the state; return the batch's last row."""
+        write_state(self._note, self._blobs, batch.drain(), batch.note.as_json() | self._owner())
+        if batch.late_rows:
+            _log.warning("rows were late: %s", json.dumps({"join": self._layout.name, "late_rows": batch.late_rows}))
+        return batch.last_row()
+
+    def _owner(self) -> dict[str, Any]:
+        """Whose state it is; another's is refused."""
+        return {
+            "version": NOTE_VERSION,
+            "buckets": len(self._layout.ids),
+            "plan": self._plan.digest,
+            "name": self._layout.name,
+        }

@@ -1,0 +1,84 @@
+"""What `join` and `join_latest` share: their arguments, and the steps from the rows of both sides to the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import whole
+from keyedwm.core.rows import AXIS_KEY
+from keyedwm.spark.conf import PARTITIONS
+from keyedwm.spark.join_batch import EMITTED, JoinLayout
+from keyedwm.spark.join_rows import Side
+from keyedwm.spark.source import Source
+from keyedwm.windows.buckets import bucket_ids
+from keyedwm.windows.join.plan import LEFT, JoinPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_METRICS = ("late_rows", "null_event_time_rows", "held_rows", "state_bytes")
+
+
+def wired(sides: Sequence[Side], plan: JoinPlan, buckets: int | None, name: str | None) -> DataFrame:
+    """Return the results of a plan over the rows of both sides; buckets, name: as they were given."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from keyedwm.spark.join_bucket import JoinBucket
+    from keyedwm.spark.join_unpack import JoinUnpack, output_schema
+
+    wanted = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
+    count = whole("buckets", str(wanted)) if plan.left.on else 1  # without keys one bucket holds it all
+    kind = "latest" if plan.latest else "join"
+    layout = JoinLayout(name or f"{kind}-{plan.digest[:6]}", tuple(bucket_ids(count)))
+    left, right = (one.shipped(number, layout.ids) for number, one in enumerate(sides))
+    emitted = (
+        left.union(right)
+        .groupBy("bucket")
+        .transformWithStateInPandas(JoinBucket(plan, layout), EMITTED, "append", "None")
+    )
+    output = output_schema(plan)
+    unpack = JoinUnpack(output, len(plan.result_schema))
+    metrics = [F.sum(metric).alias(metric) for metric in _METRICS]
+    result = emitted.observe(layout.name, *metrics).mapInArrow(unpack, from_arrow_schema(output))
+    for axis, column in zip(plan.passed_on, plan.watermark_columns, strict=True):
+        result = result.withMetadata(column, {AXIS_KEY: axis})
+    return result
+
+
+def frame_of(one: object, called: str, asked_by: str) -> DataFrame:
+    """Return the frame of an argument; a described source is loaded."""
+    from pyspark.sql import DataFrame
+
+    if isinstance(one, Source):
+        return one.load()
+    if not isinstance(one, DataFrame):
+        raise OptionError(
+            f"{asked_by}: {called}={one!r}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+        )
+    return one
+
+
+def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the key columns of both sides."""
+    if isinstance(on, Mapping):
+        left, right = tuple(on), tuple(on.values())
+    else:
+        left = right = (on,) if isinstance(on, str) or not isinstance(on, Sequence) else tuple(on)
+    for one in (*left, *right):
+        if not isinstance(one, str):
+            raise OptionError(f"{asked_by}: on={one!r}: the names of columns are expected; compute others before")
+    return left, right
+
+
+def check_names(names: object, name: object, asked_by: str) -> None:
+    """Refuse names of sides and of the join that are none."""
+    fits = isinstance(names, (tuple, list)) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
+    if not fits or names[0].lower() == names[1].lower():  # type: ignore[index]
+        raise OptionError(
+            f"{asked_by}: names={names!r}: two different texts are expected, such as ('orders', 'shipments')"
+        )
+    if name is not None and not (isinstance(name, str) and name):
+        raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")

@@ -1,0 +1,78 @@
+"""The one sentence of ours inside what Spark raises, which stands around it in dozens to hundreds of lines.
+
+Rule: an error that this package raises on purpose ends in its advice in brackets, on one line of the traceback that
+Spark copies. The last such line is the error that ended the query; the ones before it are its causes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import KeyedwmError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_OURS = re.compile(r"\b(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)(?:\.\w+)+: (.+\[[^\[\]]+\])")
+_NOT_FOUND = re.compile(r"DATA_SOURCE_NOT_FOUND.*\bkeyedwm\b")
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)\b")
+_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
+_NOT_FOUND_REASON = (
+    "Spark did not find the format keyedwm, because the Python that it starts does not have this package "
+    f"[set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before Spark starts]"
+)
+
+# What a worker cannot say itself: nothing of ours runs there.
+_MISSING_REASON = (
+    "a worker {where}runs a Python that does not have the package keyedwm "
+    "[install it on every worker, or ship the environment and name its Python in PYSPARK_PYTHON]"
+)
+
+
+def reason(failed: StreamingQuery | BaseException | str) -> str | None:
+    """Return why a query or a call failed: one sentence with its advice in brackets.
+
+    failed: a query, an exception that Spark raised, or the text of one. None if there is no error, or none of ours:
+    then Spark's own message is what there is.
+    """
+    if isinstance(failed, KeyedwmError):
+        return str(failed)
+    if isinstance(failed, (BaseException, str)):
+        return _in_text(_texts(failed))
+    error = failed.exception()
+    return None if error is None else _in_text(_texts(error))
+
+
+def _texts(failed: BaseException | str) -> str:
+    """Return all that an error says, its causes first."""
+    if isinstance(failed, str):
+        return failed
+    before = failed.__cause__ or failed.__context__
+    kind = type(failed)
+    return (_texts(before) + "\n" if before else "") + f"{kind.__module__}.{kind.__qualname__}: {failed}"
+
+
+def _in_text(text: str) -> str | None:
+    found = _OURS.findall(text)
+    if found:
+        return str(found[-1])
+    if _MISSING.search(text):
+        hosts = _HOST.findall(text)
+        return _MISSING_REASON.format(where=f"on host {hosts[-1]} " if hosts else "")
+    return _NOT_FOUND_REASON if _NOT_FOUND.search(text) else None
+
+
+def show_reason_last() -> None:
+    """Let an exception that ends a script be followed by the one sentence, as the last line of the console."""
+    shown_before = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        shown_before(kind, error, trace)
+        told = None if isinstance(error, KeyedwmError) else reason(error)
+        if told:
+            print(f"keyedwm: {told}", file=sys.stderr, flush=True)
+
+    sys.excepthook = show

@@ -1,0 +1,183 @@
+"""`savepoint`: what a stopped query knows, read with Spark's own state reader and written down for another query.
+
+Rule: it reads the checkpoint and changes nothing there. What cannot move is refused in one sentence, before anything is
+written; the manifest comes last, so what was interrupted is no savepoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.windows.buckets import bucket_ids
+from keyedwm.windows.state.note import NOTE
+from pyspark_wm_source.checkpoint import newest, sources_of
+from pyspark_wm_source.offsets import QueryOffset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# State variables of a bucket; see `bucket_state.named_state`.
+_VARIABLES = {"note", "blobs"}
+_READABLE = (2,)
+
+
+def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
+    """Write what the stopped query of a checkpoint knows to `target`, from which other queries may go on.
+
+    checkpoint, target: directories, or addresses that both Spark and pyarrow can reach. Raises InputError, OptionError
+    and FormatError in one sentence: the query is not stopped between two batches, holds what cannot move, or `target`
+    is taken.
+    """
+    read, write = Files(checkpoint), Files(target)
+    batch, sources = _offsets(read)
+    _check_free(write)
+    held = list(read_operators(spark, read))
+    operators = {operator.name: operator for operator, _ in held}
+    if len(operators) < len(held):
+        raise OptionError(
+            f"the checkpoint {checkpoint} has two aggregates of one name ({', '.join(sorted(operators))}), whose state "
+            f"cannot be told apart: name them differently in a new checkpoint"
+        )
+    states = [state for _, state in held]
+    if states:
+        every = states[0]
+        for state in states[1:]:
+            every = every.unionAll(state)
+        every.write.mode("overwrite").parquet(f"{write.for_spark}/{STATE}")
+    if _offsets(read)[0] != batch:
+        raise InputError(f"the query of {checkpoint} runs: a batch came while it was read; stop it first")
+    told = Savepoint(
+        place=target,
+        checkpoint=checkpoint,
+        batch=batch,
+        sources=[source.to_json() for source in sources],
+        operators=operators,
+    )
+    write_savepoint(write, told)
+    return told
+
+
+def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[OperatorState, DataFrame]]:
+    """Yield what each aggregate of a checkpoint knows, and its blobs as rows of a savepoint, as of the last batch."""
+    for number, kind in _operators(spark, files):
+        yield _operator(spark, files, number, kind)
+
+
+def _offsets(files: Files) -> tuple[int, list[QueryOffset]]:
+    """The newest batch and the offsets at its end. Raises InputError unless it is committed."""
+    planned = newest(files.names("offsets") or ())
+    if planned is None:
+        raise InputError(f"{files.place} is no checkpoint of a query that has run: it has no batch under offsets")
+    if planned != newest(files.names("commits") or ()):
+        raise InputError(
+            f"the checkpoint {files.place} has batch {planned} planned and not committed: start its query once more, "
+            f"with the trigger availableNow, and move it when that has ended"
+        )
+    sources = []
+    for number, offset in sources_of(files.read(f"offsets/{planned}") or ""):
+        if offset is None:
+            raise OptionError(f"source {number} of {files.place} is not keyedwm's, so where it stands cannot move")
+        sources.append(offset)
+    return planned, sources
+
+
+def _check_free(target: Files) -> None:
+    """Refuse a place that holds something; what an interrupted savepoint left is written again."""
+    found = [name for name in target.names() or () if name not in {STATE, f"_{MANIFEST}"}]
+    if MANIFEST in found:
+        raise OptionError(f"{target.place} is a savepoint already, which nothing changes: name another place")
+    if found:
+        raise OptionError(f"{target.place} is not empty ({found[0]}): name a new place for the savepoint")
+
+
+def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
+    """The stateful operators of the query that hold buckets. Raises OptionError for those of others."""
+    if files.names("state") is None:
+        return []
+    found = []
+    for row in spark.read.format("state-metadata").load(files.for_spark).collect():
+        told = json.loads(row.operatorProperties or "{}")
+        variables = {one["stateName"] for one in told.get("stateVariables", ())}
+        if not variables >= _VARIABLES:
+            raise OptionError(
+                f"operator {row.operatorId} of {files.place} ({row.operatorName}) is not an aggregate of keyedwm, "
+                f"so its state cannot move"
+            )
+        found.append((row.operatorId, row.operatorName))
+    return sorted(set(found))
+
+
+def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tuple[OperatorState, DataFrame]:
+    """What one aggregate knows, and its blobs as rows of a savepoint."""
+    from pyspark.sql import functions as F
+
+    def variable(name: str) -> DataFrame:
+        reader = spark.read.format("statestore").option("operatorId", number).option("stateVarName", name)
+        return reader.load(files.for_spark)
+
+    notes = {row.bucket: json.loads(row.note) for row in variable("note").select("key.bucket", "value.note").collect()}
+    first = notes.get(0)
+    if first is None or "inbox" not in first:
+        what = (
+            "has no state yet" if first is None else f"is a join ({first.get('name')}), of which no state can move yet"
+        )
+        raise OptionError(f"operator {number} of {files.place} ({kind}) {what}")
+    if "process" in first.get("told", {}):
+        raise OptionError(f"process {first['name']} of {files.place}: the state of a processor cannot move yet")
+    if first["version"] not in _READABLE:
+        raise FormatError(
+            f"aggregate {first['name']}: its state has version {first['version']}, this keyedwm reads "
+            f"{', '.join(map(str, _READABLE))}"
+        )
+    ids = bucket_ids(first["buckets"])
+    blobs = variable("blobs").select(
+        F.col("key.bucket").alias("id"), F.col("user_map_key.name").alias("name"),
+        F.col("user_map_value.blob").alias("blob"),
+    )  # fmt: skip
+    facts = {row.id: json.loads(bytes(row.blob)) for row in blobs.where(F.col("name") == NOTE).collect()}
+    _check_whole(first, ids, notes, facts, blobs)
+    order = F.create_map(*(F.lit(one) for number, bucket in enumerate(ids) for one in (bucket, number)))
+    rows = blobs.where(F.col("name") != NOTE).select(
+        F.lit(first["name"]).alias("operator"), order[F.col("id")].alias("bucket"), "name", "blob"
+    )
+    operator = OperatorState(
+        name=first["name"],
+        axis=first["axis"],
+        digest=first["plan"],
+        told=first.get("told"),
+        notes=[_note(notes[one]) for one in ids],
+        facts=[facts[one] for one in ids],
+    )
+    return operator, rows
+
+
+def _note(held: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: held[name] for name in ("inbox", "blobs", "emitted_ms", "snapshot")}
+
+
+def _check_whole(
+    first: Mapping[str, Any], ids: list[int], notes: Mapping[int, Any], facts: Mapping[int, Any], blobs: DataFrame
+) -> None:
+    """Refuse state of which something is missing, or of which the buckets stand at different points."""
+    from pyspark.sql import functions as F
+
+    who = f"aggregate {first['name']}"
+    lacking = [number for number, one in enumerate(ids) if one not in notes or one not in facts]
+    if lacking or set(notes) - set(ids):
+        raise FormatError(f"{who}: the checkpoint lacks the state of bucket {(lacking or [len(ids)])[0]} of {len(ids)}")
+    sizes = blobs.groupBy("id").agg(F.count("*").alias("blobs"), F.sum(F.length("blob")).alias("bytes")).collect()
+    held = {row.id: (row.blobs, row.bytes) for row in sizes}
+    for number, one in enumerate(ids):
+        told = notes[one]["blobs"]
+        if held[one] != (len(told), sum(told.values())):
+            raise FormatError(
+                f"{who}: bucket {number} has {held[one][0]} blobs of {held[one][1]} bytes, its note tells of "
+                f"{len(told)} of {sum(told.values())}"
+            )
+        for part in ("inbox", "snapshot"):
+            if notes[one][part] != first[part]:
+                raise FormatError(f"{who}: buckets 0 and {number} stand at different points ({part})")

@@ -1,0 +1,151 @@
+# ruff: noqa: ARG002  every aggregate function has the same signatures
+"""A user's own aggregate: accumulators are Python values, pickled into one column.
+
+Rule: its functions are called once per value that is not null and once per combination. They must not change their
+arguments, and `combine` must be associative and commutative. Results are converted to the declared type.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.core.aggregate import Aggregate
+from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
+from keyedwm.windows.aggregates.collect import Collect
+from keyedwm.windows.columns import Column, Ints
+
+_ACCUMULATOR = pa.field("accumulator", pa.binary())
+
+
+@dataclass(frozen=True)
+class CombinableAggregate(AggregateFunction):
+    """An aggregate whose accumulators can be combined, and deducted if it has that function."""
+
+    functions: Aggregate
+    shown: pa.DataType
+    fields = (_ACCUMULATOR,)
+
+    @property
+    def result(self) -> pa.DataType:
+        """The declared type."""
+        return self.shown
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Accumulate every value alone."""
+        return self.gather(values, rows, Groups(np.arange(len(values)), len(values)))
+
+    def gather(self, values: pa.Array, rows: RowOrder, groups: Groups) -> list[Column]:
+        """Accumulate every value into the accumulator of its group."""
+        held = [self.functions.create() for _ in range(groups.count)]
+        for group, value in zip(groups.ids.tolist(), values.to_pylist(), strict=True):
+            if value is not None:
+                held[group] = self.functions.accumulate(held[group], value)
+        return [_pickled(held)]
+
+    def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
+        """Combine the accumulators of each group."""
+        held: list[object] = [None] * groups.count
+        seen = [False] * groups.count
+        for group, one in zip(groups.ids.tolist(), _unpickled(columns[0]), strict=True):
+            held[group] = self.functions.combine(held[group], one) if seen[group] else one
+            seen[group] = True
+        return [_pickled(held)]
+
+    def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
+        """Combine the accumulators of each row range: deduct rows that leave if that is exact, else use two stacks."""
+        entries = list(_unpickled(columns[0]))
+        runs = zip(spans.first.tolist(), spans.behind.tolist(), strict=True)
+        if self.functions.deduct is None or not all(map(_is_exact, entries)):
+            return [_pickled(_by_two_stacks(entries, runs, self.functions.combine))]
+        return [_pickled(_by_deduction(entries, runs, self.functions))]
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Call `finish` on each accumulator."""
+        return pa.array([self.functions.finish(one) for one in _unpickled(columns[0])], self.shown)
+
+
+@dataclass(frozen=True)
+class SingleStageAggregate(Collect):
+    """The single-stage form: values are kept, and accumulated in order of event time when the window is emitted."""
+
+    functions: Aggregate
+    shown: pa.DataType
+
+    @property
+    def result(self) -> pa.DataType:
+        """The declared type."""
+        return self.shown
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Accumulate all values of each window, then call `finish`."""
+        results = []
+        for values in super().finish(columns, rows).to_pylist():
+            accumulator = self.functions.create()
+            for value in values:
+                accumulator = self.functions.accumulate(accumulator, value)
+            results.append(self.functions.finish(accumulator))
+        return pa.array(results, self.shown)
+
+
+def _pickled(values: Iterable[object]) -> pa.Array:
+    return pa.array([pickle.dumps(value, protocol=5) for value in values], pa.binary())
+
+
+def _unpickled(column: pa.Array) -> Iterable[object]:
+    return (pickle.loads(one) for one in column.to_pylist())  # noqa: S301  from our own partials and checkpoint
+
+
+def _is_exact(accumulator: object) -> bool:
+    """Return whether it holds only values of which deducting surely undoes combining; floats, for one, are rounded."""
+    if isinstance(accumulator, Mapping):
+        return all(_is_exact(key) and _is_exact(value) for key, value in accumulator.items())
+    if isinstance(accumulator, (tuple, list, set, frozenset)):
+        return all(map(_is_exact, accumulator))
+    return accumulator is None or isinstance(accumulator, (int, Fraction, str, bytes))
+
+
+def _by_deduction(entries: list, runs: Iterable[tuple[int, int]], functions: Aggregate) -> list:
+    totals = []
+    low = high = 0
+    total = functions.create()
+    for first, behind in runs:
+        if first >= high:
+            low = high = first
+            total = functions.create()
+        for entered in entries[high:behind]:
+            total = functions.combine(total, entered)
+        high = behind
+        for left in entries[low:first]:
+            total = functions.deduct(total, left)  # type: ignore[misc]  # there is one: the caller looked
+        low = first
+        totals.append(total)
+    return totals
+
+
+def _by_two_stacks(entries: list, runs: Iterable[tuple[int, int]], combine: Callable) -> list:
+    """The method is that of kernels.lowest_by_span."""
+    totals = []
+    suffix: dict[int, object] = {}
+    border = high = 0
+    back: list = []  # empty, or one accumulator
+    for first, behind in runs:
+        if first >= high:
+            border = high = first
+            back = []
+        for entered in entries[high:behind]:
+            back = [combine(back[0], entered) if back else entered]
+        high = behind
+        if first >= border:
+            suffix = {high - 1: entries[high - 1]}
+            for row in range(high - 2, first - 1, -1):
+                suffix[row] = combine(entries[row], suffix[row + 1])
+            border = high
+            back = []
+        totals.append(combine(suffix[first], back[0]) if back else suffix[first])
+    return totals

@@ -1,0 +1,1 @@
+"""Stream-to-stream joins over whole columns; no Spark."""

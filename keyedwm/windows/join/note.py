@@ -1,0 +1,26 @@
+"""The note of a join's state; see `keyedwm.windows.state.note`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keyedwm.windows.join.plan import JoinPlan
+from keyedwm.windows.state.note import NoteFormat
+from keyedwm.windows.state.store import BlobStore
+
+VERSION = 1
+_FORMAT = NoteFormat(
+    state="state of the join", version=VERSION, readable=(VERSION,),
+    unchanged="on, how, time bounds, condition, columns and late",
+)  # fmt: skip
+
+
+def note(plan: JoinPlan, facts: Mapping[str, Any]) -> bytes:
+    """Return the note of an operator."""
+    return _FORMAT.write(plan.digest, facts)
+
+
+def read_note(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
+    """Return the facts of a store's note; see `NoteFormat.read`."""
+    return _FORMAT.read(plan.digest, store)

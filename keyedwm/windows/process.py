@@ -1,0 +1,256 @@
+"""A user's own operator: rows in, tables out, and tables held between batches (`keyedwm.spark.process`).
+
+Rule: a processor is a function of what it is told and of its state, so that a batch that runs again gives the same
+rows: no clock but `on_timer`, no chance, and nothing kept on the instance, which lives for a batch. Rows come in any
+cut; a processor that gives other results for another cut is wrong, and nothing here can notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.windows.columns import contiguous, ints
+from keyedwm.windows.results import Output
+from keyedwm.windows.state.note import NOTE, note, read_note
+from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
+
+EVENT_TIME = "event_time"
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_US_PER_MS = 1000
+
+
+class ProcessState:
+    """What a processor holds between batches: logs of tables by name, and a few facts.
+
+    A log is only read when it is asked for. facts: values that JSON has, by name, read and written with every batch.
+    """
+
+    def __init__(self, logs: TableLogs, facts: dict[str, Any]) -> None:
+        self._logs = logs
+        self.facts = facts
+
+    def logs(self, prefix: str = "") -> list[str]:
+        """Return the names of the logs that begin so, in order."""
+        return sorted(self._logs.names(prefix))
+
+    def read(self, log: str) -> pa.Table | None:
+        """Return all rows of a log, in the order in which they were appended; None if there is no such log."""
+        tables = self._logs.read(log)
+        return pa.concat_tables(tables) if tables else None
+
+    def append(self, log: str, table: pa.Table) -> None:
+        """Add rows to a log; of one schema, without reading those that it has."""
+        _check_log(log)
+        if table.num_rows:
+            self._logs.append(log, table)
+
+    def replace(self, log: str, table: pa.Table) -> None:
+        """Write other rows in the place of a log's."""
+        self.drop(log)
+        self.append(log, table)
+
+    def drop(self, log: str) -> None:
+        """Remove a log."""
+        self._logs.drop(log)
+
+
+class Processor:
+    """The base of a user's operator: one instance serves one bucket of keys in one batch; override what is needed.
+
+    `state` and `watermark_ms` (the last one told, or None) are there before the first call. Every answer is an iterable
+    of Arrow tables with the columns of the result's schema and `event_time`. late_rows: to be counted by a processor
+    that leaves late rows out. next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`.
+    version: to be raised when state of the code before cannot be used.
+    """
+
+    uses_clock = False
+    version = 1
+    state: ProcessState
+    watermark_ms: int | None = None
+    late_rows = 0
+    next_timer_ms: int | None = None
+
+    def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:
+        """Take event rows, in order of task; those below the watermark that was told last are late."""
+        raise NotImplementedError
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
+        """No more rows below `time_ms` come but late ones; called before and after the rows of a batch."""
+        return ()
+
+    def on_idle(self, input_number: int) -> Iterable[pa.Table]:  # noqa: ARG002
+        """All partitions of the input are silent."""
+        return ()
+
+    def on_barrier(self, snapshot: int) -> Iterable[pa.Table]:  # noqa: ARG002
+        """The batch ends: everything that belongs to this snapshot was taken."""
+        return ()
+
+    def on_timer(self, now_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
+        """Wall-clock time has come to `now_ms`."""
+        return ()
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark to pass on: lower than the input's if rows leave later than they came."""
+        return watermark_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessPlan:
+    """One operator. schema: of the input's rows; time: the column with the event time in ms, which a processor does not
+    see; make: gives a processor; by: key columns, none for all rows together; result: columns of the result but for its
+    times; called, version: of the processor.
+    """
+
+    schema: pa.Schema
+    by: tuple[str, ...]
+    make: Callable[[], Processor]
+    result: pa.Schema
+    called: str
+    version: int
+    time: str
+
+    def __post_init__(self) -> None:
+        for name in self.by:
+            if pa.types.is_nested(self.schema.field(name).type):
+                raise OptionError(
+                    f"process: the key column {name!r} is of type {self.schema.field(name).type}, which cannot be a key"
+                )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The input columns that are shipped."""
+        return tuple(self.schema.names)
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits."""
+        return self.result
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        inputs = [f"{inner.name} {inner.type}" for inner in self.schema]
+        return [f"{self.called} version {self.version}", ", ".join(self.by), *inputs]
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides whose state it is, ready for JSON."""
+        return {"process": self._lines}
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:16]
+
+    def staged(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are shipped: those with an event time."""
+        return rows.filter(pc.is_valid(rows[self.time]))
+
+
+class ProcessOperator:
+    """A processor behind the operator protocol; see `operator.Operator`."""
+
+    def __init__(self, plan: ProcessPlan, store: BlobStore) -> None:
+        self._plan = plan
+        facts = read_note(plan, store)
+        self._logs = TableLogs(store, note=NOTE, facts=facts)
+        self._state = ProcessState(self._logs, dict(facts.get("own", {})))
+        self.watermark_ms: int | None = facts.get("watermark_ms")
+        self._processor = plan.make()
+        self._processor.state = self._state
+        self._processor.watermark_ms = self.watermark_ms
+        self._processor.next_timer_ms = facts.get("due_ms")
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows the processor counted as late."""
+        return self._processor.late_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many rows the state holds."""
+        return sum(self._logs.rows.values())
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When the processor wants to be told the wall-clock time."""
+        return self._processor.next_timer_ms
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return what the processor passes on."""
+        return self._processor.output_watermark_ms(watermark_ms)
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002
+        """Hand rows to the processor."""
+        return self._told(self._processor.on_rows(input_number, rows.drop_columns([self._plan.time])))
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Tell a watermark that has increased."""
+        if self.watermark_ms is None or time_ms > self.watermark_ms:
+            self.watermark_ms = self._processor.watermark_ms = time_ms
+            yield from self._told(self._processor.on_watermark(input_number, key, time_ms))
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:
+        """Tell that the input is idle."""
+        return self._told(self._processor.on_idle(input_number))
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:
+        """Tell the end of a batch."""
+        return self._told(self._processor.on_barrier(snapshot))
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Tell the wall-clock time, if it is due or nothing was asked for yet."""
+        due_ms = self._processor.next_timer_ms
+        if due_ms is None or now_ms >= due_ms:
+            yield from self._told(self._processor.on_timer(now_ms))
+
+    def on_end(self) -> Iterator[Output]:
+        """Nothing ends here: a stream does not."""
+        return iter(())
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        changes = self._logs.drain(lambda _, tables: pa.concat_tables(tables).combine_chunks())
+        facts = {"watermark_ms": self.watermark_ms, "due_ms": self.next_timer_ms, "own": self._state.facts}
+        try:
+            told = note(self._plan, {**facts, **self._logs.facts()})
+        except TypeError as error:
+            raise InputError(
+                f"process: {self._plan.called} put something into state.facts that JSON has no value for ({error}): "
+                f"keep it as a table, or as texts, numbers, lists and objects"
+            ) from error
+        return StateChanges({**changes.written, NOTE: told}, changes.removed)
+
+    def _told(self, tables: Iterable[pa.Table] | None) -> Iterator[Output]:
+        for table in tables or ():
+            yield self._output(table)
+
+    def _output(self, table: object) -> Output:
+        """Check what a processor emits, and read its event times."""
+        wanted = self._plan.result
+        if not isinstance(table, pa.Table):
+            raise InputError(f"process: {self._plan.called} emitted {type(table).__name__}, Arrow tables are expected")
+        if set(table.column_names) != {*wanted.names, EVENT_TIME}:
+            raise InputError(
+                f"process: {self._plan.called} emitted a table with the columns {', '.join(table.column_names)}, the "
+                f"result has {', '.join(wanted.names)}, and {EVENT_TIME} is expected beside them"
+            )
+        try:
+            rows = table.select(wanted.names).cast(wanted)
+            times = contiguous(table[EVENT_TIME]).cast(_TIMESTAMP).cast(pa.int64())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(f"process: {self._plan.called} emitted a table that does not fit: {error}") from error
+        if times.null_count:
+            raise InputError(f"process: {self._plan.called} emitted rows without an {EVENT_TIME}")
+        return Output(rows, ints(times) // _US_PER_MS)
+
+
+def _check_log(log: str) -> None:
+    if not log or log == NOTE or "+" in log:
+        raise FormatError(f"process: a log cannot be called {log!r}: any other name without '+' would do")

@@ -1,0 +1,84 @@
+"""The note of an operator's state: a few facts beside its tables.
+
+Rule: the note carries the format's version and the plan's digest. State of an unknown version or of another plan is
+refused. Version 1 of the window state held each frame in one blob, which is a log of one part; up to version 2 sessions
+were slices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from keyedwm.core.errors import FormatError
+from keyedwm.core.parsing import parse_json
+from keyedwm.windows.state.store import BlobStore
+
+VERSION = 3
+READABLE = (1, 2, VERSION)
+NOTE = "note"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoteFormat:
+    """The notes of one kind of state. state: its name in errors; version: that is written; readable: those that are
+    read; unchanged: what a plan must keep, for the error about another plan.
+    """
+
+    state: str
+    version: int
+    readable: tuple[int, ...]
+    unchanged: str
+
+    def write(self, digest: str, facts: Mapping[str, Any]) -> bytes:
+        """Return the note: facts, version and the plan's digest."""
+        return json.dumps({"version": self.version, "plan": digest, **facts}, sort_keys=True).encode()
+
+    def read(self, digest: str, store: BlobStore) -> dict[str, Any]:
+        """Return the facts of a store's note, none of an empty store; raise FormatError if it is another plan's."""
+        if not store.sizes:
+            return {}
+        if NOTE not in store.sizes:
+            raise FormatError(f"the {self.state} holds {', '.join(sorted(store.sizes))}, but no {NOTE}")
+        try:
+            told = parse_json(store.get(NOTE))
+        except ValueError as error:
+            raise FormatError(f"the {NOTE} of the {self.state} is not JSON") from error
+        if not isinstance(told, dict):
+            raise FormatError(f"the {NOTE} of the {self.state} is no JSON object")
+        if told.get("version") not in self.readable:
+            raise FormatError(
+                f"the {self.state} is of version {told.get('version')}, this keyedwm reads "
+                f"{', '.join(map(str, self.readable))}"
+            )
+        if told.get("plan") != digest:
+            raise FormatError(
+                f"the {self.state} belongs to plan {told.get('plan')}, this is plan {digest}: {self.unchanged} must "
+                f"stay as they were"
+            )
+        return told
+
+
+class Planned(Protocol):
+    """A plan, as far as its state is concerned."""
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+
+
+_FORMAT = NoteFormat(
+    state="window state", version=VERSION, readable=READABLE,
+    unchanged="windows, by columns, aggregates and late settings",
+)  # fmt: skip
+
+
+def note(plan: Planned, facts: Mapping[str, Any]) -> bytes:
+    """Return the note of a window operator or of a processor."""
+    return _FORMAT.write(plan.digest(), facts)
+
+
+def read_note(plan: Planned, store: BlobStore) -> dict[str, Any]:
+    """Return the facts of its note; see `NoteFormat.read`."""
+    return _FORMAT.read(plan.digest(), store)

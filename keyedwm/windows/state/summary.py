@@ -1,0 +1,41 @@
+"""What is held in the state of one bucket, told from its notes alone: no table is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keyedwm.windows.state.frame_log import FRAME
+from keyedwm.windows.state.session_log import DUE, REST, YOUNG
+from keyedwm.windows.state.session_table import SESSIONS
+from keyedwm.windows.state.store import PART
+
+_SESSION_LOGS = (YOUNG, DUE, REST, SESSIONS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """`frames`: slices of event time that are open, None for sessions. rows: of frames or sessions, before parts are
+    merged. oldest_ms: the start of the oldest frame, or the first end of a session, where that is known.
+    """
+
+    frames: int | None
+    rows: int
+    size_bytes: int
+    oldest_ms: int | None
+
+
+def summary(blobs: Mapping[str, int], facts: Mapping[str, Any]) -> Summary:
+    """Return what a bucket holds. blobs: name → bytes; facts: the note of its window operator."""
+    logs = {name.partition(PART)[0] for name in blobs}
+    starts = [int(name.removeprefix(FRAME)) for name in logs if name.startswith(FRAME)]
+    rows = facts.get("rows", {})
+    size_bytes = sum(blobs.values())
+    if any(name.startswith(_SESSION_LOGS) for name in logs):
+        ends = [facts.get("young_end"), facts.get("rest_end"), *(first for _, first, _ in facts.get("due", ()))]
+        held = sum(count for name, count in rows.items() if name.startswith(_SESSION_LOGS))
+        first = min((end for end in ends if end is not None), default=None)
+        return Summary(frames=None, rows=held, size_bytes=size_bytes, oldest_ms=first)
+    held = sum(count for name, count in rows.items() if name.startswith(FRAME))
+    return Summary(frames=len(starts), rows=held, size_bytes=size_bytes, oldest_ms=min(starts, default=None))

@@ -1,0 +1,228 @@
+"""Windows on one axis: event time for all channels together, or the offsets of one channel.
+
+Rule: a window is complete when the horizon is at or above its end; it is expired when the floor is. Neither goes back.
+Horizon: the watermark, the highest event time, or how far the offsets have come, as the plan says. So what a message
+meets depends on what came before it, and not on how the input was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.windows.columns import Flags, Ints
+from keyedwm.windows.plan import SlidingWindow, Timing
+from keyedwm.windows.results import Output
+from keyedwm.windows.state.key_dictionary import KeyDictionary
+from keyedwm.windows.state.pane_log import PaneLog
+from keyedwm.windows.state.store import TableLogs
+from keyedwm.windows.store.channels import Channel, Channels
+from keyedwm.windows.store.grid import Grid
+from keyedwm.windows.store.messages import MessageStore
+from keyedwm.windows.store.pending import Pending
+from keyedwm.windows.store.plan import StorePlan
+from keyedwm.windows.store.results import key_numbers, keyed, panes
+
+LOWEST = -(2**62)
+HIGHEST = 2**62
+_PANES, _EARLY, _LATE = "panes-", "early-", "late-"
+
+
+class StoredWindows:
+    """The windows of one axis, and what is held for them.
+
+    place: its number among those of the operator. channel: whose offsets the axis counts, None for event time.
+    """
+
+    def __init__(
+        self,
+        plan: StorePlan,
+        grid: Grid,
+        channels: Channels,
+        logs: TableLogs,
+        *,
+        place: int,
+        channel: Channel | None,
+        facts: Mapping[str, Any],
+    ) -> None:
+        self._plan, self.grid, self._channels, self._channel = plan, grid, channels, channel
+        self.horizon: int | None = facts.get("horizon")
+        self.floor: int | None = facts.get("floor")
+        self.store = MessageStore(plan, channels, logs, place, self._first_kept())
+        rest = (grid.origin + grid.size) % grid.step
+        self._ends = SlidingWindow(grid.step, grid.step, rest)
+        self._panes = PaneLog(plan, self._ends, logs, f"{_PANES}{place}-")
+        every_ms = {_EARLY: None if plan.early is None else plan.early.every_ms, _LATE: plan.late_every_ms}
+        self._pending = {
+            name: Pending(
+                plan, f"{name}{place}", logs, ms, keeps_beat=name == _EARLY, facts=facts.get(name, (None, None))
+            )
+            for name, ms in every_ms.items()
+            if ms is not None
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a later instance needs to know, ready for JSON."""
+        pending = {name: one.facts() for name, one in self._pending.items()}
+        return {"horizon": self.horizon, "floor": self.floor, **pending}
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When panes by the clock are due, None if nothing is pending."""
+        return min((one.due_ms for one in self._pending.values() if one.due_ms is not None), default=None)
+
+    def expired(self, at: Ints, horizons: Ints) -> Flags:
+        """Return which places no window takes any more, given the horizon that each of them met."""
+        return self.grid.last_ends(at) <= self._floors(horizons)
+
+    def outlived(self, at: Ints, horizons: Ints) -> Flags:
+        """Return which places some window of theirs is expired for, by a horizon that has not come to this axis yet."""
+        floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
+        return (first <= floors) & (floors > self._marks()[1]) & (self.grid.last_ends(at) > floors)
+
+    def _floors(self, horizons: Ints) -> Ints:
+        """Return where the floor stands at these horizons."""
+        floors, kept_for = np.full(len(horizons), self._marks()[1]), self._plan.retention.time_ms
+        if kept_for is None:
+            return floors
+        return np.where(horizons > LOWEST, np.maximum(floors, self.grid.last_end_by(horizons - kept_for)), floors)
+
+    def take(self, rows: pa.Table, at: Ints, channels: Ints, now_ms: int | None) -> Iterator[Output]:
+        """Hold messages that are not expired; yield the panes that they give: late ones, and early ones by count."""
+        if not rows.num_rows:
+            return
+        keys = KeyDictionary(self._plan.key_fields)
+        numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
+        self.store.add(rows, at, channels, slices)
+        late, open_ = self._changed(numbers, slices)
+        if _LATE in self._pending and now_ms is not None:
+            self._pending[_LATE].add(keys, late, now_ms)
+        else:
+            yield from self._show(keys, late, Timing.LATE)
+        if _EARLY in self._pending and now_ms is not None:
+            self._pending[_EARLY].add(keys, open_, now_ms)
+        if self._plan.early is not None and self._plan.early.rows is not None:
+            yield from self._show(keys, open_, Timing.EARLY, enough=self._plan.early.rows)
+
+    def advance(self, horizon: int) -> Iterator[Output]:
+        """Yield the on-time panes of the windows that end by then, in order of their ends."""
+        before, floor = self._marks()
+        if horizon <= before:
+            return
+        for end in self.held_ends(max(before, floor), horizon):
+            self.horizon = end
+            keys = KeyDictionary(self._plan.key_fields)
+            yield from self._emit(keys, end, self._read(end), Timing.ON_TIME)
+        self.horizon = horizon
+
+    def expire(self, last: int) -> Iterator[Output]:
+        """Expire the windows that end by then; yield what was pending of them. See `forgotten` for what left."""
+        last = int(self.grid.last_end_by(last))
+        if self.floor is not None and last <= self.floor:
+            return
+        keys = KeyDictionary(self._plan.key_fields)
+        if _LATE in self._pending:
+            yield from self._show(keys, self._pending[_LATE].leaving(keys, last), Timing.LATE)
+        self.floor = last
+        self._panes.forget((last - self._ends.offset_ms) // self._ends.slide_ms)
+
+    def forgotten(self) -> tuple[int, int]:
+        """Drop the slices of expired windows; return how many messages they held, and their bytes."""
+        before = self._first_kept()
+        return (0, 0) if before is None else self.store.forget(before)
+
+    def show_unfinished(self, end: int) -> Iterator[Output]:
+        """Yield the last pane of a window that must go before it is complete."""
+        if self.horizon is None or end > self.horizon:
+            yield from self._emit(KeyDictionary(self._plan.key_fields), end, self._read(end), Timing.EARLY, last=True)
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Yield the panes that are due by the clock."""
+        horizon, floor = self._marks()
+        for name, timing in ((_LATE, Timing.LATE), (_EARLY, Timing.EARLY)):
+            if name in self._pending:
+                keys = KeyDictionary(self._plan.key_fields)
+                due = self._pending[name].drain(keys, now_ms)
+                shown = {
+                    end: found for end, found in due.items() if end > floor and (timing is Timing.LATE or end > horizon)
+                }
+                yield from self._show(keys, shown, timing)
+
+    def held_ends(self, above: int, by: int) -> list[int]:
+        """Return the ends in `(above, by]` of windows that hold a message, ascending."""
+        found = {end for start in self.store.slices.tolist() for end in self.grid.ends_of(start) if above < end <= by}
+        return sorted(found)
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log of this axis."""
+        if log.startswith(_PANES):
+            return self._panes.merge(tables)
+        if log.startswith((_EARLY, _LATE)):
+            return next(one for name, one in self._pending.items() if log.startswith(name)).merge(tables)
+        return self.store.merge(log, tables)
+
+    def _marks(self) -> tuple[int, int]:
+        """Return horizon and floor, the lowest number for what is not there yet."""
+        return LOWEST if self.horizon is None else self.horizon, LOWEST if self.floor is None else self.floor
+
+    def _first_kept(self) -> int | None:
+        """Return where the first slice that is kept may begin."""
+        return None if self.floor is None else self.floor - self.grid.size + self.grid.step
+
+    def _read(self, end: int) -> pa.Table:
+        return self.store.read(end - self.grid.size, end)
+
+    def _changed(self, numbers: Ints, slices: Ints) -> tuple[dict[int, Ints], dict[int, Ints]]:
+        """Return the keys with news of complete windows and of open ones, by their ends, ascending."""
+        horizon, floor = self._marks()
+        wants_open = self._plan.early is not None
+        late: dict[int, list[Ints]] = {}
+        open_: dict[int, list[Ints]] = {}
+        for start in np.unique(slices).tolist():
+            ends = self.grid.ends_of(start)
+            if ends[0] > horizon and not wants_open:
+                break  # so it is for all later slices
+            found = np.unique(numbers[slices == start])
+            for end in ends:
+                if floor < end <= horizon:
+                    late.setdefault(end, []).append(found)
+                elif end > max(horizon, floor) and wants_open:
+                    open_.setdefault(end, []).append(found)
+        merged = (
+            {end: np.unique(np.concatenate(found)) for end, found in sorted(one.items())} for one in (late, open_)
+        )
+        return next(merged), next(merged)
+
+    def _show(
+        self, keys: KeyDictionary, changed: Mapping[int, Ints], timing: Timing, enough: int = 0
+    ) -> Iterator[Output]:
+        """Yield a pane for these keys of windows; enough: only those with so many messages more than the last one."""
+        for end, wanted in sorted(changed.items()):
+            rows = self._read(end)
+            mine = np.isin(key_numbers(self._plan, keys, rows), wanted)
+            yield from self._emit(keys, end, rows.filter(pa.array(mine)), timing, enough=enough)
+
+    def _emit(
+        self, keys: KeyDictionary, end: int, rows: pa.Table, timing: Timing, *, enough: int = 0, last: bool = False
+    ) -> Iterator[Output]:
+        if not rows.num_rows:
+            return
+        messages = keyed(self._plan, self._channels, keys, rows)
+        number = (end - self._ends.offset_ms) // self._ends.slide_ms
+        ends = np.full(len(messages), number, np.int64)
+        index, before = self._panes.emitted(keys, messages.keys, ends)
+        if enough:
+            due = np.flatnonzero(messages.counts - before >= enough)
+            messages, ends, index = messages.take(due), ends[due], index[due]
+        if not len(messages):
+            return
+        self._panes.append(keys, messages.keys, ends, index + 1, messages.counts)
+        start = end - self.grid.size
+        made = panes(
+            self._plan, keys, messages, start=start, end=end, channel=self._channel, timing=timing, index=index,
+            last=last,
+        )  # fmt: skip
+        yield Output(made, np.full(len(messages), end - 1, np.int64))

@@ -1,0 +1,86 @@
+"""Which records a store has seen: for each channel the next offset, below which everything is a replay.
+
+Rule: one record is one message. Offsets of a channel ascend from call to call, as a consumer gives them; within a call
+they may come in any order. So a record that comes again is known by its offset alone, whatever became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.core.errors import InputError
+from keyedwm.windows.columns import Ints, contiguous, ints
+from keyedwm.windows.grouping import pair_groups, row_groups
+from keyedwm.windows.kernels import highest_by_group, lowest_by_group
+
+Channel = tuple[str, int]
+
+
+class Channels:
+    """The channels of a store, numbered in the order in which they were first seen."""
+
+    def __init__(self, names: tuple[str, str, str], facts: Iterable[Any] = ()) -> None:
+        """names: of the columns topic, partition and offset. facts: as `facts` gave them."""
+        self._names = names
+        self.known: list[Channel] = []
+        self.first: list[int] = []
+        self.next: list[int] = []
+        for topic, partition, first, behind in facts:
+            self.known.append((topic, partition))
+            self.first.append(first)
+            self.next.append(behind)
+
+    def facts(self) -> list[list[Any]]:
+        """Return what a later instance needs to know, ready for JSON."""
+        return [[*channel, *offsets] for channel, *offsets in zip(self.known, self.first, self.next, strict=True)]
+
+    def numbers(self, rows: pa.Table) -> Ints:
+        """Return the number of each row's channel; raise InputError if its columns hold a null."""
+        for name in self._names:
+            if rows[name].null_count:
+                raise InputError(
+                    f"{rows[name].null_count} of {rows.num_rows} messages have no {name}: a message is known by its "
+                    "topic, partition and offset"
+                )
+        topic, partition, _ = self._names
+        groups = row_groups([contiguous(rows[topic]), contiguous(rows[partition])], rows.num_rows)
+        _, first, ids = np.unique(groups, return_index=True, return_inverse=True)
+        heads = rows.select([topic, partition]).take(pa.array(first))
+        named = list(zip(heads[topic].to_pylist(), heads[partition].to_pylist(), strict=True))
+        for one in sorted(set(named) - set(self.known)):
+            self.known.append(one)
+            self.first.append(-1)
+            self.next.append(-1)
+        places = {one: number for number, one in enumerate(self.known)}
+        return np.array([places[one] for one in named], np.int64)[ids]
+
+    def fresh(self, rows: pa.Table, numbers: Ints) -> Ints:
+        """Return the places of the rows that were never seen, in their order, each record once; they count as seen."""
+        offsets = self.offsets(rows)
+        places = np.flatnonzero(offsets >= np.array(self.next, np.int64)[numbers])
+        if not len(places):
+            return places
+        found, offsets = numbers[places], offsets[places]
+        ids, _, _ = pair_groups(offsets, found, len(self.known))
+        _, once = np.unique(ids, return_index=True)
+        low = lowest_by_group(offsets, found, len(self.known))
+        high = highest_by_group(offsets, found, len(self.known))
+        for number in np.unique(found).tolist():
+            if self.next[number] < 0:
+                self.first[number] = int(low[number])
+            self.next[number] = int(high[number]) + 1
+        return places[np.sort(once)]
+
+    def offsets(self, rows: pa.Table) -> Ints:
+        """Return the offsets of rows."""
+        return ints(contiguous(rows[self._names[2]]))
+
+    def ranks(self) -> Ints:
+        """Return for each number the place of its channel in order of topic and partition."""
+        ranks = np.empty(len(self.known), np.int64)
+        ranks[sorted(range(len(self.known)), key=self.known.__getitem__)] = np.arange(len(self.known))
+        return ranks

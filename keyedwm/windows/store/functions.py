@@ -1,0 +1,177 @@
+"""Full-state aggregates: functions of all messages of a window, which no accumulator could replace.
+
+Rule: rows come ordered by event time, topic, partition and offset, group after group, and each group has one or more.
+Any other aggregate of the package works over the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, column_type
+from keyedwm.windows.aggregates.fingerprint import fingerprint
+from keyedwm.windows.aggregates.functions import AggregateSpec
+from keyedwm.windows.columns import Ints, contiguous
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """The messages of one window, key after key: group i is `rows[borders[i]:borders[i + 1]]`. at: their places."""
+
+    rows: pa.Table
+    at: Ints
+    borders: Ints
+
+
+class FullState(Protocol):
+    """A function of all messages of a window and key."""
+
+    @property
+    def result(self) -> pa.DataType:
+        """The type of the result column."""
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """Return one value for each group."""
+
+
+class FullStateSpec(Protocol):
+    """A full-state aggregate as the user wrote it."""
+
+    def over_messages(self, schema: pa.Schema) -> FullState:
+        """Return the function for the messages' columns; raise OptionError if they do not fit."""
+
+    def describe(self) -> str:
+        """Return a text for the plan's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """The value below which the share `q` of a column's values lies, interpolated between two neighbours; no nulls."""
+
+    column: str
+    q: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q <= 1:
+            raise OptionError(f"quantile({self.column!r}, {self.q}): a share from 0 to 1 is expected")
+
+    def over_messages(self, schema: pa.Schema) -> FullState:
+        """See FullStateSpec."""
+        found = column_type(schema, self.column)
+        if not (pa.types.is_integer(found) or pa.types.is_floating(found)):
+            raise OptionError(f"quantile({self.column}) needs whole numbers or floats, not {found}; cast the column")
+        return _Quantile(self.column, self.q)
+
+    def describe(self) -> str:
+        """See FullStateSpec."""
+        return f"quantile({self.column}, {self.q})"
+
+
+def quantile(column: str, q: float) -> Quantile:
+    """The exact quantile of a column as float64, null if there is no value."""
+    return Quantile(column, q)
+
+
+def median(column: str) -> Quantile:
+    """The exact median of a column as float64, null if there is no value."""
+    return Quantile(column, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantile:
+    column: str
+    q: float
+    result = pa.float64()
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """Sort the values of all groups together; nulls stand behind each group's values."""
+        values = contiguous(window.rows[self.column])
+        numbers = contiguous(pc.cast(values, pa.float64(), safe=False)).to_numpy(zero_copy_only=False)
+        ids = np.repeat(np.arange(len(window.borders) - 1), np.diff(window.borders))
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        numbers = numbers[np.lexsort((numbers, missing, ids))]
+        held = np.bincount(ids[~missing], minlength=len(window.borders) - 1)
+        place = window.borders[:-1] + self.q * np.maximum(held - 1, 0)
+        low = np.floor(place).astype(np.int64)
+        high = np.minimum(low + 1, window.borders[:-1] + np.maximum(held - 1, 0))
+        share = place - low
+        made = np.where(share == 0, numbers[low], numbers[low] * (1 - share) + numbers[high] * share)
+        return pa.array(made, mask=held == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFunction:
+    """A user's function of a window's messages: it is given them as an Arrow table, and returns one value."""
+
+    function: Callable[[pa.Table], Any]
+    result: pa.DataType
+
+    def over_messages(self, _schema: pa.Schema) -> FullState:
+        """See FullStateSpec."""
+        return self
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """Call the function once for each group."""
+        return pa.array([self.function(table) for table in _tables(window)], self.result)
+
+    def describe(self) -> str:
+        """See FullStateSpec."""
+        return f"window_function({fingerprint(self.function, 'window_function')}; {self.result})"
+
+
+def window_function(function: Callable[[pa.Table], Any], result: pa.DataType) -> WindowFunction:
+    """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type."""
+    return WindowFunction(function, result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recomputed:
+    """An aggregate of the package, computed anew over all messages."""
+
+    spec: AggregateSpec
+    function: AggregateFunction
+    schema: pa.Schema
+    order: tuple[str, ...]
+
+    @property
+    def result(self) -> pa.DataType:
+        """See FullState."""
+        return self.function.result
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """See FullState."""
+        count = len(window.borders) - 1
+        rows = np.diff(window.borders)
+        values = self.spec.values_of(window.rows, self.schema)
+        order = RowOrder(window.at, tuple(contiguous(window.rows[name]) for name in self.order))
+        groups = Groups(np.repeat(np.arange(count), rows), count)
+        return self.function.finish(self.function.gather(values, order, groups), rows)
+
+
+def bound(spec: AggregateSpec | FullStateSpec, schema: pa.Schema, order: Sequence[str]) -> FullState:
+    """Return the function of an aggregate; order: the columns that order rows of equal event time."""
+    if hasattr(spec, "over_messages"):
+        return spec.over_messages(schema)
+    if not hasattr(spec, "bind"):
+        raise OptionError(f"{spec!r} is no aggregate: one such as count(), median(c) or window_function(f, type) is")
+    return _Recomputed(spec, spec.bind(schema, tuple(order)), schema, tuple(order))
+
+
+def _tables(window: WindowRows) -> Iterator[pa.Table]:
+    for first, behind in zip(window.borders[:-1].tolist(), window.borders[1:].tolist(), strict=True):
+        yield window.rows.slice(first, behind - first)
+
+
+def computed(name: str, function: FullState, window: WindowRows) -> pa.Array:
+    """Return the result column of one aggregate; raise InputError if it is not one value for each group."""
+    made = function.over(window)
+    if len(made) != len(window.borders) - 1:
+        raise InputError(f"the aggregate {name!r} gave {len(made)} values for {len(window.borders) - 1} windows")
+    return made

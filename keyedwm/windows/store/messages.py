@@ -1,0 +1,162 @@
+"""The messages of a store: slices of rows ordered by event time, topic, partition and offset, each a log of tables.
+
+Rule: a batch appends to the slices that it touches and reads none. A slice is read when a window that holds it is
+computed or asked for, and it goes as a whole. What is known of a slice without reading it (offsets, rows, bytes) stands
+in a small table of its own, one row for each slice and channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.windows.columns import Flags, Ints, contiguous, ints
+from keyedwm.windows.grouping import pair_groups
+from keyedwm.windows.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
+from keyedwm.windows.partials import millis
+from keyedwm.windows.state.store import TableLogs
+from keyedwm.windows.store.channels import Channels
+from keyedwm.windows.store.plan import StorePlan
+
+_MESSAGES, _INDEX = "messages-", "slices-"
+_INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "first", "last", "rows", "bytes")])
+
+
+@dataclass(frozen=True, slots=True)
+class SliceIndex:
+    """What is known of slices: for each slice and channel its first and last offset, its messages and their bytes."""
+
+    slices: Ints
+    channels: Ints
+    first: Ints
+    last: Ints
+    rows: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, tables: Sequence[pa.Table]) -> SliceIndex:
+        """Return the index that is told by these tables together."""
+        table = pa.concat_tables([_INDEX_SCHEMA.empty_table(), *tables])
+        slices, channels, first, last, rows, sizes = (ints(contiguous(column)) for column in table.columns)
+        width = int(channels.max(initial=0)) + 1
+        ids, at, numbers = pair_groups(slices, channels, width)
+        count = len(at)
+        return cls(
+            at, numbers, lowest_by_group(first, ids, count), highest_by_group(last, ids, count),
+            add_by_group(rows, ids, count), add_by_group(sizes, ids, count),
+        )  # fmt: skip
+
+    def take(self, kept: Flags) -> SliceIndex:
+        """Return the entries chosen."""
+        return SliceIndex(*(column[kept] for column in self.columns()))
+
+    def columns(self) -> list[Ints]:
+        """The columns, as in a table of the log."""
+        return [self.slices, self.channels, self.first, self.last, self.rows, self.sizes]
+
+    def table(self) -> pa.Table:
+        """Return the index as a table of the log."""
+        return pa.Table.from_arrays([pa.array(column) for column in self.columns()], schema=_INDEX_SCHEMA)
+
+
+class MessageStore:
+    """The messages of one axis; place: its number among those of the operator."""
+
+    def __init__(self, plan: StorePlan, channels: Channels, logs: TableLogs, place: int, expired: int | None) -> None:
+        """expired: slices before this one are gone."""
+        self._plan, self._channels, self._logs = plan, channels, logs
+        self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
+        self.index = self._kept(SliceIndex.of(logs.read(self._log)))
+
+    @property
+    def slices(self) -> Ints:
+        """The starts of the slices that hold a message, ascending."""
+        return np.unique(self.index.slices)
+
+    def add(self, rows: pa.Table, at: Ints, channels: Ints, slices: Ints) -> None:
+        """Store messages. at: their places on the axis. channels: the numbers of theirs. slices: the starts."""
+        order = _order(self._plan, self._channels, rows, at, channels)
+        rows, slices, channels = rows.take(pa.array(order)), slices[order], channels[order]
+        starts, first = np.unique(slices, return_index=True)
+        for start, low, high in zip(
+            starts.tolist(), first.tolist(), np.append(first[1:], len(slices)).tolist(), strict=True
+        ):
+            self._logs.append(f"{self._prefix}{start}", rows.slice(low, high - low))
+        found = _index_of(slices, channels, self._channels.offsets(rows), message_bytes(rows))
+        self._logs.append(self._log, found.table())
+        self.index = SliceIndex.of([self.index.table(), found.table()])
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Return the messages of the slices in `[low, high)`, in no order."""
+        found = self.slices
+        chosen = found[(found >= low) & (found < high)].tolist()
+        tables = [table for start in chosen for table in self._logs.read(f"{self._prefix}{start}")]
+        return pa.concat_tables([self._plan.schema.empty_table(), *tables])
+
+    def forget(self, before: int) -> tuple[int, int]:
+        """Drop the slices before this one; return how many messages they held, and their bytes."""
+        gone = self.index.slices < before
+        dropped = self.index.take(gone)
+        for start in np.unique(dropped.slices).tolist():
+            self._logs.drop(f"{self._prefix}{start}")
+        self.index, self._expired = self.index.take(~gone), before
+        if gone.all():
+            self._logs.drop(self._log)
+        return int(dropped.rows.sum()), int(dropped.sizes.sum())
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log of this store."""
+        if log == self._log:
+            return self._kept(SliceIndex.of(tables)).table()
+        return in_order(self._plan, self._channels, pa.concat_tables(tables))
+
+    def _kept(self, index: SliceIndex) -> SliceIndex:
+        return index if self._expired is None else index.take(index.slices >= self._expired)
+
+    @staticmethod
+    def place_of(log: str) -> int:
+        """Return the number of the axis that a log belongs to."""
+        return int(log.split("-", 2)[1])
+
+
+def places(plan: StorePlan, rows: pa.Table) -> Ints:
+    """Return where messages are on the axis: event times in ms, or offsets."""
+    return ints(contiguous(rows[plan.offset])) if plan.is_rows else millis(contiguous(rows[plan.time]))
+
+
+def in_order(plan: StorePlan, channels: Channels, rows: pa.Table) -> pa.Table:
+    """Return messages by event time (or offset), topic, partition and offset."""
+    order = _order(plan, channels, rows, places(plan, rows), channels.numbers(rows))
+    return rows.take(pa.array(order))
+
+
+def _order(plan: StorePlan, channels: Channels, rows: pa.Table, at: Ints, numbers: Ints) -> Ints:
+    return np.lexsort((ints(contiguous(rows[plan.offset])), channels.ranks()[numbers], at))
+
+
+def message_bytes(rows: pa.Table) -> Ints:
+    """Return what each message takes in Arrow; of nested columns the mean of these rows."""
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        found = column.type
+        if pa.types.is_string(found) or pa.types.is_binary(found):
+            lengths = pc.fill_null(pc.binary_length(column), 0)
+            sizes += 4 + contiguous(lengths).to_numpy()
+        elif pa.types.is_primitive(found):
+            sizes += max(1, found.bit_width // 8)
+        else:
+            sizes += -(-column.nbytes // max(1, rows.num_rows))
+    return sizes
+
+
+def _index_of(slices: Ints, channels: Ints, offsets: Ints, sizes: Ints) -> SliceIndex:
+    ids, at, numbers = pair_groups(slices, channels, int(channels.max(initial=0)) + 1)
+    count = len(at)
+    return SliceIndex(
+        at, numbers, lowest_by_group(offsets, ids, count), highest_by_group(offsets, ids, count),
+        count_by_group(ids, count), add_by_group(sizes, ids, count),
+    )  # fmt: skip

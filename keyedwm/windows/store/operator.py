@@ -1,0 +1,240 @@
+"""The operator of windows that keep their messages: one instance serves one bucket, or a standalone program.
+
+Rule: it has the calls of the operator protocol and knows no clock. Every message that comes is stored, given back with
+a reason, or known as a replay: the counts add up. Limits of size are applied when time moves and at the end of a batch
+(`on_barrier`), never among the messages of one, so they do not depend on how a batch was cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.core.errors import InputError
+from keyedwm.windows.columns import Ints
+from keyedwm.windows.plan import FARTHEST_MS
+from keyedwm.windows.results import Output
+from keyedwm.windows.state.note import NOTE
+from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
+from keyedwm.windows.store.axis import HIGHEST, LOWEST, StoredWindows
+from keyedwm.windows.store.channels import Channels
+from keyedwm.windows.store.messages import MessageStore, places
+from keyedwm.windows.store.note import note, read_note
+from keyedwm.windows.store.plan import Full, Reason, StorePlan
+from keyedwm.windows.store.retention import StoreCounts
+
+
+class StoreOperator:
+    """Windows of a plan over one input; `store` is the state that it goes on from."""
+
+    def __init__(self, plan: StorePlan, store: BlobStore) -> None:
+        told = read_note(plan, store)
+        self._plan = plan
+        self._logs = TableLogs(store, note=NOTE, facts=told)
+        self.channels = Channels(plan.record, told.get("channels", ()))
+        self._axis_facts: dict[str, Any] = told.get("axes", {})
+        self.axes: dict[int, StoredWindows] = {}
+        self._counts = Counter(told.get("counts", {}))
+        self._rejected: list[pa.Table] = []
+        for place in self._axis_facts:
+            self._axis(int(place))
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What became of all messages since the store was new."""
+        return StoreCounts(**{one.name: self._counts[one.name] for one in fields(StoreCounts)})
+
+    @property
+    def late_rows(self) -> int:
+        """How many messages were given back."""
+        return self._counts["rejected"]
+
+    @property
+    def open_entries(self) -> int:
+        """How many messages the store holds."""
+        return sum(int(axis.store.index.rows.sum()) for axis in self.axes.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes they take in Arrow."""
+        return sum(int(axis.store.index.sizes.sum()) for axis in self.axes.values())
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When panes by the clock are due, None if nothing is pending."""
+        return min((ms for axis in self.axes.values() if (ms := axis.next_timer_ms) is not None), default=None)
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark that outputs keep: late panes come as long as their window is kept."""
+        if self._plan.retention.time_ms is not None:
+            return watermark_ms - self._plan.retention.time_ms
+        floor = self.axes[0].floor if 0 in self.axes else None
+        return min(watermark_ms, LOWEST if floor is None else floor)
+
+    def rejected(self) -> pa.Table:
+        """Return the messages that were given back since the last call (`plan.rejected_schema`)."""
+        tables, self._rejected = self._rejected, []
+        return pa.concat_tables([self._plan.rejected_schema.empty_table(), *tables])
+
+    def on_rows(self, _input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
+        rows = self._checked(rows)
+        if not rows.num_rows:
+            return
+        numbers = self.channels.numbers(rows)
+        fresh = self.channels.fresh(rows, numbers)
+        self._counts.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
+        if not self._plan.is_rows:
+            rows, numbers = self._with_time(rows.take(pa.array(fresh)), numbers[fresh])
+            yield from self._take(0, rows, numbers, now_ms)
+            return
+        for number in np.unique(numbers[fresh]).tolist():
+            mine = fresh[numbers[fresh] == number]
+            yield from self._take(number, rows.take(pa.array(mine)), numbers[mine], now_ms)
+
+    def on_watermark(self, _input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
+        """Take the watermark of the input; it moves nothing where messages complete the windows."""
+        if self._plan.full is Full.WATERMARK and not self._plan.is_rows:
+            yield from self._advance(self._axis(0), time_ms)
+            yield from self.on_barrier(0)
+
+    def on_idle(self, _input_number: int) -> Iterator[Output]:
+        """All channels are idle: nothing changes."""
+        return iter(())
+
+    def on_barrier(self, _snapshot: int) -> Iterator[Output]:
+        """A batch has ended: what is beyond the limits of size goes, the oldest windows first."""
+        if not self._plan.retention.has_sizes:
+            return
+        for axis in self.axes.values():
+            while (end := self._beyond(axis)) is not None:
+                yield from axis.show_unfinished(end)
+                yield from self._expire(axis, end, dropped=True)
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Yield the panes that are due by the clock."""
+        for axis in self.axes.values():
+            yield from axis.on_timer(now_ms)
+
+    def on_end(self) -> Iterator[Output]:
+        """The input has ended: every window is complete, and nothing is kept."""
+        for axis in self.axes.values():
+            yield from axis.advance(HIGHEST)
+            yield from self._expire(axis, HIGHEST)
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        changes = self._logs.drain(self._merge)
+        told = {
+            **self._logs.facts(),
+            "channels": self.channels.facts(),
+            "axes": {str(place): axis.facts() for place, axis in self.axes.items()},
+            "counts": {name: count for name, count in sorted(self._counts.items()) if count},
+        }
+        return StateChanges({**changes.written, NOTE: note(self._plan, told)}, changes.removed)
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        return self.axes[MessageStore.place_of(log)].merge(log, tables)
+
+    def _axis(self, place: int) -> StoredWindows:
+        """Return the axis of event time, or that of a channel."""
+        if place not in self.axes:
+            channel = self.channels.known[place] if self._plan.is_rows else None
+            first = self.channels.first[place] if self._plan.is_rows else 0
+            self.axes[place] = StoredWindows(
+                self._plan, self._plan.grid(first), self.channels, self._logs, place=place, channel=channel,
+                facts=self._axis_facts.get(str(place), {}),
+            )  # fmt: skip
+        return self.axes[place]
+
+    def _checked(self, rows: pa.Table) -> pa.Table:
+        for name in self._plan.schema.names:
+            if name not in rows.schema.names:
+                raise InputError(f"the messages have no column {name!r}, they have {', '.join(rows.schema.names)}")
+        return rows.select(self._plan.schema.names).cast(self._plan.schema)
+
+    def _with_time(self, rows: pa.Table, numbers: Ints) -> tuple[pa.Table, Ints]:
+        """Return the messages that have an event time; give back the others."""
+        missing = rows[self._plan.time].is_null()
+        if rows[self._plan.time].null_count:
+            self._reject(rows.filter(missing), Reason.NO_TIME)
+            kept = pc.invert(missing)
+            rows, numbers = rows.filter(kept), numbers[kept.to_numpy()]
+        at = places(self._plan, rows)
+        if len(at) and max(-int(at.min()), int(at.max())) > FARTHEST_MS:
+            raise InputError(
+                f"an event time in {self._plan.time!r} lies between {at.min()} and {at.max()} ms, farther from 1970 "
+                f"than {FARTHEST_MS} ms; is its unit right?"
+            )
+        return rows, numbers
+
+    def _take(self, place: int, rows: pa.Table, numbers: Ints, now_ms: int | None) -> Iterator[Output]:
+        """Hold messages of one axis, and let them move its horizon where they do."""
+        if not rows.num_rows:
+            return
+        axis, at = self._axis(place), places(self._plan, rows)
+        before = np.full(len(at), LOWEST if axis.horizon is None else axis.horizon)
+        by_messages = self._plan.is_rows or self._plan.full is Full.MESSAGE
+        if by_messages:  # each message meets the horizon of those before it
+            before[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before[0])
+            outlived = axis.outlived(at, before)
+            if outlived.any():  # a window goes before the message comes that would still reach it
+                first = int(np.argmax(outlived))
+                yield from self._take(place, rows.slice(0, first), numbers[:first], now_ms)
+                yield from self._take(place, rows.slice(first), numbers[first:], now_ms)
+                return
+        yield from axis.take(*self._admitted(axis, rows, at, numbers, before), now_ms)
+        if by_messages:
+            known_ahead = self._plan.is_rows and self._plan.full is Full.WATERMARK
+            yield from self._advance(axis, int(at.max()) + known_ahead)
+
+    def _admitted(
+        self, axis: StoredWindows, rows: pa.Table, at: Ints, numbers: Ints, horizons: Ints
+    ) -> tuple[pa.Table, Ints, Ints]:
+        """Return the messages that a window takes; give back the others."""
+        gap = axis.grid.in_a_gap(at)
+        expired = axis.expired(at, horizons) & ~gap
+        for flags, reason in ((gap, Reason.GAP), (expired, Reason.RETENTION)):
+            if flags.any():
+                self._reject(rows.filter(pa.array(flags)), reason)
+        kept = ~gap & ~expired
+        self._counts["taken"] += int(kept.sum())
+        return (rows, at, numbers) if kept.all() else (rows.filter(pa.array(kept)), at[kept], numbers[kept])
+
+    def _advance(self, axis: StoredWindows, horizon: int) -> Iterator[Output]:
+        yield from axis.advance(horizon)
+        kept_for = self._plan.retention.time_ms
+        if kept_for is not None:
+            yield from self._expire(axis, horizon - kept_for)
+
+    def _expire(self, axis: StoredWindows, last: int, *, dropped: bool = False) -> Iterator[Output]:
+        yield from axis.expire(last)
+        messages, size = axis.forgotten()
+        if dropped:
+            self._counts.update(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)
+        else:
+            self._counts["expired"] += messages
+
+    def _beyond(self, axis: StoredWindows) -> int | None:
+        """Return the end of the oldest window of an axis if the limits of size are exceeded."""
+        limits, floor = self._plan.retention, LOWEST if axis.floor is None else axis.floor
+        ends = axis.held_ends(floor, HIGHEST)
+        beyond = (
+            (limits.max_windows is not None and len(ends) > limits.max_windows)
+            or (limits.max_messages is not None and self.open_entries > limits.max_messages)
+            or (limits.max_bytes is not None and self.held_bytes > limits.max_bytes)
+        )
+        return ends[0] if beyond and ends else None
+
+    def _reject(self, rows: pa.Table, reason: Reason) -> None:
+        self._counts["rejected"] += rows.num_rows
+        told = pa.repeat(reason.value, rows.num_rows)
+        self._rejected.append(
+            pa.Table.from_arrays([*rows.columns, told], schema=self._plan.rejected_schema).combine_chunks()
+        )

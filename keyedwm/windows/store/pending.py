@@ -1,0 +1,78 @@
+"""What panes by the clock must show: the (key, window) pairs that have news, and when they are due.
+
+Rule: what was shown has no news, and without news nothing is due: an idle query does not spin. Early panes keep to the
+beat that the first news began; late panes wait an interval from the first news that is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.windows.columns import Ints
+from keyedwm.windows.pair_log import PairTables
+from keyedwm.windows.plan import END
+from keyedwm.windows.state.key_dictionary import KeyDictionary
+from keyedwm.windows.state.store import TableLogs
+from keyedwm.windows.store.plan import StorePlan
+
+
+class Pending:
+    """Pairs of a key and a window's end, in a log. facts: as `facts` gave them."""
+
+    def __init__(
+        self,
+        plan: StorePlan,
+        log: str,
+        logs: TableLogs,
+        every_ms: int,
+        *,
+        keeps_beat: bool,
+        facts: Sequence[int | None] = (None, None),
+    ) -> None:
+        self._log, self._logs, self._every_ms = log, logs, every_ms
+        self._pairs = PairTables(plan.key_fields, END)
+        self._keeps_beat = keeps_beat
+        self.due_ms, self._began_ms = facts
+
+    def facts(self) -> list[int | None]:
+        """Return what a later instance needs to know, ready for JSON."""
+        return [self.due_ms, self._began_ms]
+
+    def add(self, keys: KeyDictionary, changed: Mapping[int, Ints], now_ms: int) -> None:
+        """Note that these keys of windows (by end) have news."""
+        for end, numbers in changed.items():
+            self._logs.append(self._log, self._pairs.table(keys, numbers, np.full(len(numbers), end, np.int64)))
+        if changed and self.due_ms is None:
+            if self._began_ms is None or not self._keeps_beat:
+                self._began_ms = now_ms
+            self.due_ms = now_ms + self._every_ms - (now_ms - self._began_ms) % self._every_ms
+
+    def drain(self, keys: KeyDictionary, now_ms: int) -> dict[int, Ints]:
+        """Return the keys of windows that are to be shown now, by end, ascending."""
+        if self.due_ms is None or now_ms < self.due_ms:
+            return {}
+        return self._all(keys)
+
+    def leaving(self, keys: KeyDictionary, last: int) -> dict[int, Ints]:
+        """Return the keys of windows that end by `last`, which are to be shown before they go."""
+        if self.due_ms is None:
+            return {}
+        due_ms, pending = self.due_ms, self._all(keys)
+        kept = {end: numbers for end, numbers in pending.items() if end > last}
+        if kept:
+            self.add(keys, kept, due_ms)
+            self.due_ms = due_ms
+        return {end: numbers for end, numbers in pending.items() if end <= last}
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of the log: each pair once."""
+        return self._pairs.merge(tables)
+
+    def _all(self, keys: KeyDictionary) -> dict[int, Ints]:
+        found, ends = self._pairs.pairs(keys, self._logs.read(self._log))
+        self._logs.drop(self._log)
+        self.due_ms = None
+        return {end: found[ends == end] for end in np.unique(ends).tolist()}

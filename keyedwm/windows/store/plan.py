@@ -1,0 +1,217 @@
+"""What is asked of windows that keep their messages, checked where it is written down.
+
+Rule: a plan that can be built can run, and two plans with the same digest have the same state and the same results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import span_text
+from keyedwm.windows.aggregates.aggregate_function import column_type
+from keyedwm.windows.aggregates.functions import AggregateSpec
+from keyedwm.windows.plan import (
+    PANE,
+    PANE_TYPE,
+    WINDOW,
+    WINDOW_TYPE,
+    Early,
+    SlidingWindow,
+    check_key_columns,
+    check_length,
+    check_result_names,
+    check_time_column,
+)
+from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
+from keyedwm.windows.store.grid import Grid
+from keyedwm.windows.store.retention import Retention
+
+REASON = "reason"
+ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
+
+
+class Full(Enum):
+    """What completes a window."""
+
+    WATERMARK = "watermark"  # the watermark has come to its end; of rows: the next offset has, so it is known ahead
+    MESSAGE = "message"  # the first message past its end
+
+
+class Reason(Enum):
+    """Why a message was given back."""
+
+    NO_TIME = "no event time"
+    RETENTION = "outside the retention"
+    GAP = "between windows"
+
+
+@dataclass(frozen=True, slots=True)
+class HoppingWindow:
+    """Windows `[start, start + size)`, one every `step`, of any ratio; starts stand at `offset + n * step`."""
+
+    size_ms: int
+    step_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for name, ms in (("size", self.size_ms), ("step", self.step_ms)):
+            if ms < 1:
+                raise OptionError(f"the {name} of a window is {ms} ms, it must be 1 or more")
+            check_length(f"{name} of a window", ms)
+        if not 0 <= self.offset_ms < self.step_ms:
+            raise OptionError(
+                f"the offset of a window is {self.offset_ms} ms, it must be 0 or more and below {self.step_ms} ms"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RowWindow:
+    """Windows of `size` offsets of a topic and partition, one every `step`, from the first offset that was read on."""
+
+    size: int
+    step: int
+
+    def __post_init__(self) -> None:
+        for name, rows in (("size", self.size), ("step", self.step)):
+            if rows < 1:
+                raise OptionError(f"the {name} of a window of rows is {rows}, it must be 1 or more")
+
+
+def hopping(size_ms: int, step_ms: int, offset_ms: int = 0) -> HoppingWindow:
+    """Windows of event time with any step, also one that does not divide the size or is larger."""
+    return HoppingWindow(size_ms, step_ms, offset_ms)
+
+
+def tumbling_rows(rows: int) -> RowWindow:
+    """Windows of so many offsets of a topic and partition, end to end."""
+    return RowWindow(rows, rows)
+
+
+def hopping_rows(size: int, step: int) -> RowWindow:
+    """Windows of `size` offsets of a topic and partition, one every `step` offsets."""
+    return RowWindow(size, step)
+
+
+AnyWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePlan:
+    """One aggregation over messages that are kept. `schema` is theirs: every column is kept and given back.
+
+    `topic`, `partition` and `offset` name the columns that tell messages apart, and order those of equal event time.
+    `full` says what completes a window. Late messages inside the retention update its result at once, or with
+    `late_every_ms` together, so long (wall clock) after the first of them. Every pane holds the whole result.
+    """
+
+    schema: pa.Schema
+    by: tuple[str, ...]
+    window: AnyWindow
+    aggregates: tuple[tuple[str, AggregateSpec | FullStateSpec], ...]
+    retention: Retention
+    time: str = "event_time"
+    topic: str = "topic"
+    partition: str = "partition"
+    offset: str = "offset"
+    full: Full = Full.WATERMARK
+    early: Early | None = None
+    late_every_ms: int | None = None
+    functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_key_columns(self.schema, (*self.by, self.time, *self.record), self.by)
+        check_time_column(self.schema, self.time)
+        self._check_record()
+        order = self.record
+        object.__setattr__(self, "functions", tuple(bound(spec, self.schema, order) for _, spec in self.aggregates))
+        result = [*self.by, *(self.record[:2] if self.is_rows else ()), *(name for name, _ in self.aggregates)]
+        check_result_names(result, has_aggregates=bool(self.aggregates))
+        self._check_retention()
+        if self.late_every_ms is not None and self.late_every_ms < 1:
+            raise OptionError(f"late panes every {self.late_every_ms} ms: the interval must be 1 ms or more")
+
+    @property
+    def record(self) -> tuple[str, str, str]:
+        """The columns that tell messages apart: topic, partition and offset."""
+        return self.topic, self.partition, self.offset
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether windows count offsets."""
+        return isinstance(self.window, RowWindow)
+
+    def grid(self, first: int = 0) -> Grid:
+        """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
+        if isinstance(self.window, RowWindow):
+            return Grid(self.window.size, self.window.step, first)
+        if isinstance(self.window, HoppingWindow):
+            return Grid(self.window.size_ms, self.window.step_ms, self.window.offset_ms)
+        return Grid(self.window.size_ms, self.window.slide_ms, self.window.offset_ms)
+
+    @cached_property
+    def key_fields(self) -> list[pa.Field]:
+        """The by columns."""
+        return [pa.field(name, self.schema.field(name).type) for name in self.by]
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of the panes: by columns, `window`, one column per aggregate, `pane`; of rows also topic and partition.
+
+        The window of rows is a struct of its first and its last offset, both of them in it.
+        """
+        channel = [self.schema.field(name) for name in self.record[:2]] if self.is_rows else []
+        window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
+        made = [
+            pa.field(name, function.result) for (name, _), function in zip(self.aggregates, self.functions, strict=True)
+        ]
+        return pa.schema([*self.key_fields, *channel, window, *made, pa.field(PANE, PANE_TYPE)])
+
+    @cached_property
+    def rejected_schema(self) -> pa.Schema:
+        """Of the messages that are given back: as they came, with `reason`."""
+        return pa.schema([*self.schema, pa.field(REASON, pa.string())])
+
+    @cached_property
+    def digest(self) -> str:
+        """A short text that differs when the state of one plan cannot be used by the other.
+
+        Limits and intervals may change: they decide what happens next, not what the state means.
+        """
+        told = [
+            str(self.grid()), str(self.is_rows), str(self.full), f"{self.early} {self.late_every_ms is None}",
+            " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
+            *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
+        ]  # fmt: skip
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+    def _check_record(self) -> None:
+        for name in self.record[1:]:
+            found = column_type(self.schema, name)
+            if not pa.types.is_integer(found) or (name == self.offset and not pa.types.is_int64(found)):
+                raise OptionError(
+                    f"the column {name!r} is of type {found}: a partition is a whole number and an offset an int64"
+                )
+        if REASON in self.schema.names:
+            raise OptionError(f"a message's column cannot be called {REASON!r}: messages that are given back have it")
+
+    def _check_retention(self) -> None:
+        time_ms = self.retention.time_ms
+        if self.is_rows:
+            if time_ms is not None:
+                raise OptionError(
+                    "windows of rows are kept by number, not by time: give max_windows, max_messages or max_bytes"
+                )
+            return
+        size_ms = self.grid().size
+        if time_ms is not None and time_ms < size_ms:
+            raise OptionError(
+                f"the retention of {span_text(time_ms)} is shorter than the window of {span_text(size_ms)}; give at "
+                "least that"
+            )

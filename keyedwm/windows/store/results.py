@@ -1,0 +1,97 @@
+"""The panes of one window, computed anew from its messages: groups by key, their functions, and the result columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.windows.columns import Ints
+from keyedwm.windows.partials import as_key
+from keyedwm.windows.plan import PANE_TYPE, WINDOW_TYPE, Timing
+from keyedwm.windows.results import instants
+from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.windows.store.channels import Channel, Channels
+from keyedwm.windows.store.functions import WindowRows, computed
+from keyedwm.windows.store.messages import places
+from keyedwm.windows.store.plan import ROWS_WINDOW_TYPE, StorePlan
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedMessages:
+    """The messages of a window in order of key, event time, topic, partition and offset. keys: of each group."""
+
+    window: WindowRows
+    keys: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def counts(self) -> Ints:
+        """How many messages each key has."""
+        return np.diff(self.window.borders)
+
+    def take(self, groups: Ints) -> KeyedMessages:
+        """Return some of the groups."""
+        first, counts = self.window.borders[:-1][groups], self.counts[groups]
+        borders = np.append(0, np.cumsum(counts))
+        places = np.arange(borders[-1]) + np.repeat(first - borders[:-1], counts)
+        rows = self.window.rows.take(pa.array(places))
+        return KeyedMessages(WindowRows(rows, self.window.at[places], borders), self.keys[groups])
+
+
+def keyed(plan: StorePlan, channels: Channels, keys: KeyDictionary, rows: pa.Table) -> KeyedMessages:
+    """Return messages by key."""
+    at, numbers = places(plan, rows), key_numbers(plan, keys, rows)
+    offsets, ranks = channels.offsets(rows), channels.ranks()[channels.numbers(rows)]
+    order = np.lexsort((offsets, ranks, at, keys.ranks(numbers)))
+    numbers = numbers[order]
+    heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+    window = WindowRows(rows.take(pa.array(order)), at[order], np.append(heads, len(numbers)))
+    return KeyedMessages(window, numbers[heads])
+
+
+def key_numbers(plan: StorePlan, keys: KeyDictionary, rows: pa.Table) -> Ints:
+    """Return the number of each message's key; floats are equal as Spark groups them."""
+    return keys.numbers([as_key(column) for column in key_columns(plan.by, rows)], rows.num_rows)
+
+
+def panes(
+    plan: StorePlan,
+    keys: KeyDictionary,
+    messages: KeyedMessages,
+    *,
+    start: int,
+    end: int,
+    channel: Channel | None,
+    timing: Timing,
+    index: Ints,
+    last: bool,
+) -> pa.Table:
+    """Return one row for each key (`plan.result_schema`); channel: whose offsets the window counts, if it does."""
+    count = len(messages)
+    of_channel: Sequence[pa.Array] = ()
+    if channel is not None:
+        fields = [plan.schema.field(name) for name in plan.record[:2]]
+        of_channel = [pa.repeat(pa.scalar(one, inner.type), count) for one, inner in zip(channel, fields, strict=True)]
+    made = [
+        computed(name, function, messages.window)
+        for (name, _), function in zip(plan.aggregates, plan.functions, strict=True)
+    ]
+    pane = pa.StructArray.from_arrays(
+        [pa.repeat(timing.value, count), pa.array(index.astype(np.int32)), pa.repeat(last, count)],
+        fields=list(PANE_TYPE),
+    )
+    columns = [*keys.columns(messages.keys), *of_channel, _window(plan, start, end, count), *made, pane]
+    return pa.Table.from_arrays(columns, schema=plan.result_schema)
+
+
+def _window(plan: StorePlan, start: int, end: int, count: int) -> pa.Array:
+    if plan.is_rows:
+        edges = [pa.repeat(pa.scalar(edge, pa.int64()), count) for edge in (start, end - 1)]
+        return pa.StructArray.from_arrays(edges, fields=list(ROWS_WINDOW_TYPE))
+    times = [instants(np.full(count, edge, np.int64)) for edge in (start, end)]
+    return pa.StructArray.from_arrays(times, fields=list(WINDOW_TYPE))

@@ -1,0 +1,133 @@
+"""The operator for a program of one's own: a notebook, or a loop around a Kafka consumer.
+
+Rule: results and rejected messages are kept until `flush`, which writes the state first. A program that commits its
+consumer's offsets after `flush` loses nothing: what it is given again is known as a replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.windows.results import Output
+from keyedwm.windows.state.store import MemoryStore
+from keyedwm.windows.store import looking
+from keyedwm.windows.store.operator import StoreOperator
+from keyedwm.windows.store.plan import StorePlan
+from keyedwm.windows.store.retention import StoreCounts
+
+
+class WindowOperator:
+    """Windows over messages that are kept. store: where the state is, changed by `flush` alone; one in memory else."""
+
+    def __init__(self, plan: StorePlan, store: MemoryStore | None = None) -> None:
+        self.plan = plan
+        self.store = MemoryStore() if store is None else store
+        self._operator = StoreOperator(plan, self.store)
+        self._results: list[pa.Table] = []
+        self._rejected: list[pa.Table] = []
+
+    def add_message(self, messages: pa.Table, now_ms: int | None = None) -> None:
+        """Take a table of messages, of any number of channels, each in order of offset.
+
+        now_ms: wall-clock time, needed for panes by the clock. Raises InputError for a missing column.
+        """
+        if now_ms is None and self._by_clock:
+            raise OptionError("the plan has panes by the clock: give add_message the wall-clock time as now_ms")
+        self._keep(self._operator.on_rows(0, messages, now_ms))
+
+    def watermark(self, time_ms: int) -> None:
+        """Promise that no message below this event time is expected; a lower one than before has no effect."""
+        self._keep(self._operator.on_watermark(0, 0, time_ms))
+
+    def timeout(self, now_ms: int) -> None:
+        """Let wall-clock time pass: late panes every so often, and early ones."""
+        self._keep(self._operator.on_timer(now_ms))
+
+    def get_result(self) -> pa.Table:
+        """Return all results since the last `flush`, oldest first; asked twice it says the same."""
+        return pa.concat_tables([self.plan.result_schema.empty_table(), *self._results])
+
+    def get_rejected(self) -> pa.Table:
+        """Return the messages that were given back since the last `flush`, as they came, with the reason."""
+        return pa.concat_tables([self.plan.rejected_schema.empty_table(), *self._rejected])
+
+    def flush(self) -> pa.Table:
+        """Apply the limits of size, write the state, and return the results, which are then forgotten here."""
+        self._keep(self._operator.on_barrier(0))
+        results = self.get_result()
+        changes = self._operator.drain()
+        self.store.blobs.update(changes.written)
+        for name in changes.removed:
+            del self.store.blobs[name]
+        self._results.clear()
+        self._rejected.clear()
+        return results
+
+    def finish(self) -> None:
+        """The input has ended: all windows are complete, and nothing is kept."""
+        self._keep(self._operator.on_end())
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What became of all messages since the store was new."""
+        return self._operator.counts
+
+    @property
+    def next_timeout_ms(self) -> int | None:
+        """The wall-clock time at which `timeout` has something to do, None if nothing is pending."""
+        return self._operator.next_timer_ms
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """Return for each topic and partition the offset below which all is known: where a consumer goes on."""
+        channels = self._operator.channels
+        return dict(zip(channels.known, channels.next, strict=True))
+
+    def oldest_offsets(self) -> dict[tuple[str, int], int]:
+        """Return for each topic and partition the first offset that is still held: a new store starts there."""
+        return looking.oldest_offsets(self._operator.channels, self._operator.axes)
+
+    def get_windows(self, start: int, end: int, *, by_key: bool = False) -> pa.Table:
+        """Return the windows that overlap `[start, end]`, in order of expiry: one row for each topic and partition.
+
+        Edges are ms of event time, or offsets. Columns: start, end (behind the window), topic, partition, first_offset,
+        last_offset, messages, bytes, is_complete. by_key: one row for each key too, for which messages are read.
+        """
+        channels, axes = self._operator.channels, self._operator.axes
+        made = [
+            looking.windows(self.plan, channels, axis, start, end, by_key=by_key) for _, axis in sorted(axes.items())
+        ]
+        return pa.concat_tables([looking.windows_schema(self.plan, by_key=by_key).empty_table(), *made])
+
+    def get_messages(
+        self,
+        start: looking.Edge,
+        end: looking.Edge,
+        *,
+        join_keys: Mapping[str, Any] | None = None,
+        key: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
+        """Return the messages from `start` to `end`, both included, by event time, topic, partition and offset.
+
+        An edge is ms of event time, or (time, offset); of windows of rows an offset. join_keys: columns that must have
+        these values. key: the same for by columns. Raises OptionError for a column that there is not.
+        """
+        for name in key or {}:
+            if name not in self.plan.by:
+                raise OptionError(f"{name!r} is no by column, they are {', '.join(self.plan.by) or 'none'}")
+        equal = {**(join_keys or {}), **(key or {})}
+        channels, axes = self._operator.channels, self._operator.axes
+        made = [looking.messages(self.plan, channels, axis, (start, end), equal) for _, axis in sorted(axes.items())]
+        return pa.concat_tables([self.plan.schema.empty_table(), *made])
+
+    @property
+    def _by_clock(self) -> bool:
+        early = self.plan.early is not None and self.plan.early.every_ms is not None
+        return early or self.plan.late_every_ms is not None
+
+    def _keep(self, made: Iterator[Output]) -> None:
+        self._results += [output.rows for output in made]
+        self._rejected.append(self._operator.rejected())

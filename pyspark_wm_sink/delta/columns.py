@@ -1,0 +1,72 @@
+"""The columns of a DataFrame as columns of a Delta table.
+
+Rule: everything may be null, however deep: the nullability that Spark infers for one batch need not hold for the
+next one. A type that Delta does not have is refused, never converted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from keyedwm.core.errors import InputError
+from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1
+
+_UNSUPPORTED = frozenset({"void", "variant", "yearmonthinterval", "geometry", "geography"})
+
+
+def table_columns(schema: StructType, *, drop_control: bool) -> pa.Schema:
+    """Return the table's columns; raises InputError for names it cannot tell apart and types it cannot hold."""
+    doubled = [name for name, count in Counter(name.lower() for name in schema.fieldNames()).items() if count > 1]
+    if doubled:
+        raise InputError(f"the rows have several columns named {doubled[0]}, a table needs one of each name")
+    fields = [_as_kept(field) for field in schema.fields if not (drop_control and field.name == CONTROL)]
+    if not fields:
+        raise InputError("the rows have no column besides control, a table needs at least one")
+    return pa.schema([_column(field) for field in fields])
+
+
+def _as_kept(field: StructField) -> StructField:
+    """Tables keep control rows as version 1 has them, so that one table takes those of every version."""
+    kind = field.dataType
+    if field.name != CONTROL or not isinstance(kind, StructType) or tuple(kind.fieldNames()) != CONTROL_FIELDS:
+        return field
+    kept = [part for part in kind.fields if part.name in CONTROL_FIELDS_1]
+    return StructField(field.name, StructType(kept), field.nullable, field.metadata)
+
+
+def _column(field: StructField) -> pa.Field:
+    unsupported = _unsupported_part(field.dataType)
+    if unsupported is not None:
+        raise InputError(
+            f"column {field.name} has type {field.dataType.simpleString()}, and a Delta table cannot hold "
+            f"{unsupported.simpleString()}: cast it"
+        )
+    frame = StructType([StructField(field.name, _nullable(field.dataType))])
+    return to_arrow_schema(frame, timezone="UTC").field(0).remove_metadata()
+
+
+def _unsupported_part(kind: DataType) -> DataType | None:
+    """Return the first part of a type that Spark's Arrow writer does not pass on, or passes on as another type."""
+    if kind.typeName() in _UNSUPPORTED or (isinstance(kind, StructType) and not kind.fields):
+        return kind
+    return next((found for part in _parts(kind) if (found := _unsupported_part(part)) is not None), None)
+
+
+def _parts(kind: DataType) -> list[DataType]:
+    if isinstance(kind, StructType):
+        return [field.dataType for field in kind.fields]
+    if isinstance(kind, MapType):
+        return [kind.keyType, kind.valueType]
+    return [kind.elementType] if isinstance(kind, ArrayType) else []
+
+
+def _nullable(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _nullable(field.dataType)) for field in kind.fields])
+    if isinstance(kind, MapType):
+        return MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+    return ArrayType(_nullable(kind.elementType)) if isinstance(kind, ArrayType) else kind

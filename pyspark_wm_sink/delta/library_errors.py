@@ -1,0 +1,74 @@
+"""What deltalake says of its failures, without the values of `storage.*` that it repeats.
+
+Rule: a login inside an address and a value that could not be parsed show in no message, and in no cause below one.
+deltalake has few kinds of error, so what it means is read from its words.
+"""
+
+from __future__ import annotations
+
+import re
+
+from keyedwm.core.errors import KeyedwmError, UnavailableError
+from keyedwm.core.options import nearest, wrong
+
+_CAUSE = re.compile(r"\s*(\x1b\[\d+m)?↳(\x1b\[\d+m)?\s*")
+_LOGIN = re.compile(r"://[^/@\s]*@")
+_NO_LOGIN = re.compile(
+    r"credential|token request|access ?denied|\b40[13] (?:forbidden|unauthorized)|invalidaccesskey|"
+    r"signaturedoesnotmatch",
+    re.IGNORECASE,
+)
+_SCHEMES = re.compile(r"Unknown scheme: (\S+)\. Known schemes: (\S+)")
+# What a store wants to know, by the scheme of its address.
+_LOGINS = {
+    "s3": "aws_access_key_id, aws_secret_access_key and aws_region",
+    "gs": "google_service_account",
+    "az": "azure_storage_account_name and azure_storage_account_key",
+}
+_FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az", "adl": "az"}
+_VALUE = re.compile(r'(failed to parse|invalid value:?) "[^"]*"', re.IGNORECASE)
+
+
+class StoreAccessError(UnavailableError):
+    """An object store was asked without a login that it accepts."""
+
+    advice = "fix your options, or retry if this machine's role gives the login"
+
+
+def access_error(path: str, error: BaseException) -> KeyedwmError | None:
+    """Return what a user must change if an address could not be opened; None if that is not the cause.
+
+    OptionError for a scheme that deltalake does not know, StoreAccessError for a login that is missing or refused.
+    """
+    text = str(error)
+    if found := _SCHEMES.search(text):
+        scheme, known = found[1], found[2].split(",")
+        near = nearest(scheme, [one for one in known if "+" not in one], similarity=0.5)
+        hint = f"; did you mean {near}?" if near else ""
+        return wrong("path", path, f"a directory, or an address that deltalake knows, is expected{hint}")
+    scheme, separator, _ = path.partition("://")
+    if not separator or not _NO_LOGIN.search(text):
+        return None
+    names = _LOGINS.get(_FAMILIES.get(scheme, scheme), "the settings of its login")
+    return StoreAccessError(
+        f"{path} could not be opened, because its store got no login that it accepts ({one_line(error)}): "
+        f"give {names} as options storage.NAME (keyedwm inspect: --storage NAME=VALUE) or as environment variables in "
+        f"capitals"
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """Return a library error's message: its first line and the causes that deltalake lists below, without the stack."""
+    first, *more = (str(error).strip() or type(error).__name__).splitlines()
+    said = ": ".join([first.strip(), *(_CAUSE.sub("", line) for line in more if _CAUSE.match(line))])
+    return _without_values(said)
+
+
+def shown_cause(error: BaseException) -> BaseException | None:
+    """Return the cause to raise from: None, which shows none, if its text holds what `one_line` leaves out."""
+    text = str(error)
+    return error if _without_values(text) == text else None
+
+
+def _without_values(text: str) -> str:
+    return _VALUE.sub(r"\1 the value given", _LOGIN.sub("://***@", text))

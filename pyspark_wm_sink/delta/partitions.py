@@ -1,0 +1,95 @@
+"""The partitions of a Delta table: which rows belong to which, and how the log writes their values.
+
+Rule: the log alone defines a file's partition, its directory is for people. A value is serialized as the Delta protocol
+says, so that every reader parses the same value; a column whose type has no such text cannot partition a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.core.errors import InputError, OptionError
+
+PartitionValues = tuple[str | None, ...]
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_SHOWN = 64
+
+
+def partitions_of(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.Table]]:
+    """Yield the rows of each partition, in the order in which they came."""
+    if not by:
+        yield (), rows
+        return
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in by:
+        encoded = pc.dictionary_encode(rows.column(name)).combine_chunks()
+        count = len(encoded.dictionary)
+        codes = codes * (count + 1) + encoded.indices.fill_null(count).to_numpy(zero_copy_only=False)
+        codes = np.unique(codes, return_inverse=True)[1]  # small again, whatever the number of columns
+    order = np.argsort(codes, kind="stable")
+    ordered = rows.take(pa.array(order))
+    _, starts = np.unique(codes[order], return_index=True)
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        of_partition = ordered.slice(start, end - start)
+        yield tuple(_value_text(of_partition.column(name)[0]) for name in by), of_partition
+
+
+def directory_of(values: Mapping[str, str | None]) -> str:
+    """Name a directory for a partition; empty for a table without partitions."""
+    parts = (f"{name}={_NULL if value is None else value}" for name, value in values.items())
+    return "".join(f"{'='.join(_UNSAFE.sub('_', half)[:_SHOWN] for half in part.split('=', 1))}/" for part in parts)
+
+
+def check_columns(by: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    """Return the partition columns as the rows spell them; raises OptionError or InputError for what cannot be one."""
+    spelled = {name.lower(): name for name in schema.names}
+    for name in by:
+        if name.lower() not in spelled:
+            raise OptionError(f"option partitionBy: the rows have no column {name} ({', '.join(schema.names)})")
+        kind = schema.field(spelled[name.lower()]).type
+        if not _can_partition(kind):
+            raise InputError(
+                f"column {name} has type {kind}, which cannot partition a table: text, whole numbers, "
+                f"booleans, dates and timestamps can"
+            )
+    columns = tuple(spelled[name.lower()] for name in by)
+    if len(set(columns)) < len(columns) or len(columns) == len(schema):
+        raise OptionError(
+            f"option partitionBy: {', '.join(by)} must be different columns, and one column at least must be left"
+        )
+    return columns
+
+
+def _can_partition(kind: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp,
+    )  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _value_text(value: pa.Scalar) -> str | None:
+    """The text of a value in Delta's log, where an empty string means null."""
+    if pa.types.is_timestamp(value.type) and value.is_valid:
+        return _timestamp_text(value)
+    found: Any = value.as_py()
+    if found is None or found == "":
+        return None
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def _timestamp_text(value: pa.Scalar) -> str:
+    """Write an instant in UTC with the suffix Z: without it readers would apply the time zone of their session.
+
+    Not with strftime: it may write the year 1 as "1", which Spark does not read.
+    """
+    if value.type.tz is None:
+        return str(value.as_py().isoformat(" ", "microseconds"))
+    utc = value.cast(pa.timestamp("us", "UTC")).as_py()
+    return f"{utc.replace(tzinfo=None).isoformat('T', 'microseconds')}Z"

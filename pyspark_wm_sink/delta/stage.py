@@ -1,0 +1,196 @@
+"""Stage one task's rows: Parquet files in the table's directory, not in its log, and a report of them.
+
+Rule: staging decides nothing and publishes nothing. A staged file is visible to no reader of the table until the
+driver's commit names it. What a killed task leaves behind stays invisible and is removed by a full VACUUM.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.core.rows import CONTROL
+from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
+from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
+from pyspark_wm_sink.delta.stats import stats_json
+from pyspark_wm_sink.delta.storage import discard, files_of
+from pyspark_wm_sink.reports import TaskReport
+from pyspark_wm_sink.task import Task, TaskInput
+
+_GROUP_ROWS = 1 << 20
+_GROUP_BYTES = 64 << 20
+_FILE_BYTES = 128 << 20  # large enough to need no compaction, small enough for a reader to split the work
+_MAX_OPEN_FILES = 64  # partitions that one task writes at the same time
+_COMPRESSION = "zstd"
+# Trying again cannot help.
+_UNWRITABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaStagePlan:
+    """How every task of a query stages; pickled to the executors.
+
+    schema: the columns of the rows as the table has them. partition_by: those of them that partition it.
+    has_control: the frame has the `control` column. inline: control rows go into the file. has_offsets: the frame has
+    Kafka's topic, partition and offset columns, so that rows behind a barrier can be detected. compares_content: the
+    content of what is written is summed up.
+    """
+
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    schema: pa.Schema
+    has_control: bool
+    inline: bool
+    has_offsets: bool
+    partition_by: tuple[str, ...] = ()
+    compares_content: bool = False
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns of a file: a partition's own are in its name in the log, not in the file."""
+        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedFile:
+    """One staged file, its name relative to the table, with what Delta's log records about it."""
+
+    name: str
+    size: int
+    rows: int
+    stats: str
+    modified_ms: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedFiles(TaskReport):
+    """What one task staged; no file if it had no row to write."""
+
+    files: tuple[StagedFile, ...]
+
+
+def stage(plan: DeltaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -> StagedFiles:
+    """Write the rows of one task; raises UnavailableError, or OptionError for a place that cannot be written."""
+    task_input = TaskInput(
+        has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES,
+        content=[name for name in plan.schema.names if name != CONTROL] if plan.compares_content else None,
+    )  # fmt: skip
+    files = _TaskFiles(plan, task)
+    try:
+        for rows, events in task_input.groups(batches):
+            files.write(rows if plan.inline else events)
+        staged = files.close()
+    except OSError as error:
+        files.remove()
+        if error.errno in _UNWRITABLE:
+            raise OptionError(
+                f"option path: {plan.path} cannot be written ({error}); it must be a place that this user may write to"
+            ) from error
+        raise UnavailableError(
+            f"the rows of table {plan.path} could not be staged: {one_line(error)}"
+        ) from shown_cause(error)
+    except BaseException:
+        files.remove()
+        raise
+    return StagedFiles(
+        task=task,
+        event_rows=task_input.event_rows,
+        control=tuple(task_input.control),
+        event_tops=task_input.event_tops,
+        content=task_input.content,
+        files=staged,
+    )
+
+
+class _TaskFiles:
+    """The files of one task: one per partition of the table, a new one whenever one is full."""
+
+    def __init__(self, plan: DeltaStagePlan, task: Task) -> None:
+        self._plan, self._task = plan, task
+        self._open: dict[PartitionValues, _ParquetFile] = {}
+        self._closed: list[StagedFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows, each to the file of its partition."""
+        if not rows.num_rows:
+            return
+        for values, of_partition in partitions_of(rows, self._plan.partition_by):
+            if values not in self._open and len(self._open) == _MAX_OPEN_FILES:
+                self._close(list(self._open))
+            if values not in self._open:
+                self._open[values] = _ParquetFile(self._plan, self._task, values)
+            self._open[values].write(of_partition)
+            if self._open[values].size >= _FILE_BYTES:
+                self._close([values])
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Finish all files; returns every one that was staged."""
+        self._close(list(self._open))
+        return tuple(self._closed)
+
+    def remove(self) -> None:
+        """Delete the files; those that cannot be deleted stay, visible to no reader."""
+        with suppress(OSError):
+            names = [output.abandon() for output in self._open.values()] + [file.name for file in self._closed]
+            discard(self._plan.path, self._plan.storage, names)
+
+    def _close(self, which: list[PartitionValues]) -> None:
+        for values in which:
+            self._closed.append(self._open[values].close())
+            del self._open[values]
+
+
+class _ParquetFile:
+    """One Parquet file that is being written."""
+
+    def __init__(self, plan: DeltaStagePlan, task: Task, values: PartitionValues) -> None:
+        self._plan = plan
+        self._values = dict(zip(plan.partition_by, values, strict=True))
+        name = f"part-{task.partition:05d}-{uuid.uuid4()}-c000.{_COMPRESSION}.parquet"
+        self._name = directory_of(self._values) + name
+        self._footer: list[pq.FileMetaData] = []
+        self._stream = files_of(plan.path, plan.storage).open_output_stream(self._name)
+        self._writer = pq.ParquetWriter(
+            self._stream, plan.file_schema, compression=_COMPRESSION, metadata_collector=self._footer
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._stream.tell()
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows of this file's partition."""
+        schema = self._plan.file_schema
+        self._writer.write_table(rows.select(schema.names).cast(schema), row_group_size=_GROUP_ROWS)
+
+    def close(self) -> StagedFile:
+        """Finish the file; returns what the table's log records about it."""
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        footer = self._footer[0]
+        return StagedFile(
+            name=self._name,
+            size=size,
+            rows=footer.num_rows,
+            stats=stats_json(footer, self._plan.file_schema),
+            modified_ms=time.time_ns() // 1_000_000,
+            partition=self._values,
+        )
+
+    def abandon(self) -> str:
+        """Close the file without finishing it; returns its name."""
+        with suppress(OSError):
+            self._writer.close()
+            self._stream.close()
+        return self._name

@@ -1,0 +1,95 @@
+"""Delta's statistics of one file, read off the Parquet footer that was just written: nothing is scanned twice.
+
+Rule: a bound may be wide, never tight by mistake. Texts are cut to a prefix and times to the millisecond, outwards. A
+file has bounds for every column of a bounded type that holds a value, or for none: deltalake's Arrow reader takes a
+bound that is missing in one file and present in another for "no row matches", and would hide rows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_INDEXED_COLUMNS = 32
+_TEXT_LIMIT = 32
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the text's Z says it
+_LAST_CHARACTER = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+Bounds = tuple[object, object]
+
+
+def stats_json(footer: pq.FileMetaData, schema: pa.Schema) -> str:
+    """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues."""
+    columns = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    nulls: dict[str, int] = {}
+    bounds: dict[str, Bounds | None] = {}
+    for field in list(schema)[:_INDEXED_COLUMNS]:
+        if field.name not in columns or pa.types.is_nested(field.type):
+            continue
+        groups = [footer.row_group(g).column(columns[field.name]).statistics for g in range(footer.num_row_groups)]
+        if all(group is not None and group.has_null_count for group in groups):
+            nulls[field.name] = sum(group.null_count for group in groups)
+        if _is_bounded(field.type) and nulls.get(field.name) != footer.num_rows:
+            bounds[field.name] = _bounds(groups, field.type)
+    value: dict[str, object] = {"numRecords": footer.num_rows, "nullCount": nulls}
+    safe = {name: pair for name, pair in bounds.items() if pair is not None}
+    if len(safe) == len(bounds):
+        value["minValues"] = {name: low for name, (low, _) in safe.items()}
+        value["maxValues"] = {name: high for name, (_, high) in safe.items()}
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _is_bounded(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or (pa.types.is_timestamp(kind) and kind.tz is not None)
+    )
+
+
+def _bounds(groups: Sequence[pq.Statistics | None], kind: pa.DataType) -> Bounds | None:
+    """Return both bounds as Delta writes them, None where there is no safe text for one of them."""
+    known = [group for group in groups if group is not None and group.has_min_max]
+    # A group of nulls alone has no bounds and needs none; a group of NaN alone has none and would need them.
+    if any(group is None or (group.num_values and not group.has_min_max) for group in groups) or not known:
+        return None
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _calendar(min(g.min_raw for g in known), max(g.max_raw for g in known), dates=pa.types.is_date(kind))
+    low, high = min(g.min for g in known), max(g.max for g in known)
+    if pa.types.is_string(kind):
+        raised = _truncated_up(high)
+        return None if raised is None else (low[:_TEXT_LIMIT], raised)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def _calendar(low: int, high: int, *, dates: bool) -> Bounds | None:
+    """Show days or microseconds since the epoch; None beyond the years that a text can hold."""
+    try:
+        if dates:
+            return (_EPOCH + timedelta(low)).date().isoformat(), (_EPOCH + timedelta(high)).date().isoformat()
+        return _iso(low // 1_000), _iso(-(-high // 1_000))
+    except OverflowError:
+        return None
+
+
+def _iso(ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds") + "Z"
+
+
+def _truncated_up(text: str) -> str | None:
+    """Return a short text that is not below `text`: its prefix, the last character that can be raised raised by one."""
+    if len(text) <= _TEXT_LIMIT:
+        return text
+    for end in range(_TEXT_LIMIT, 0, -1):
+        following = ord(text[end - 1]) + 1
+        if following <= _LAST_CHARACTER:
+            return text[: end - 1] + chr(following if following not in _SURROGATES else _SURROGATES.stop)
+    return None

@@ -1,0 +1,115 @@
+"""Spark's two writer interfaces to a Delta table, and what is refused before a row is written.
+
+Rule: a writer holds the user's options and nothing else. Spark pickles it to the executors for `write`, and makes a
+new one in a fresh process for each `commit` or `abort`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from keyedwm.worker import Travelling, freeze_gc
+from pyspark_wm_sink.delta.columns import table_columns
+from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
+from pyspark_wm_sink.delta.partitions import check_columns
+from pyspark_wm_sink.delta.publish import DeltaPublication, publish
+from pyspark_wm_sink.delta.stage import DeltaStagePlan, StagedFiles, stage
+from pyspark_wm_sink.delta.storage import check_may_write, discard
+from pyspark_wm_sink.delta.table import check_table, delta_schema, open_table
+from pyspark_wm_sink.options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
+from pyspark_wm_sink.reports import require_all
+from pyspark_wm_sink.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.task import Task
+
+
+class _DeltaWriter(Travelling):
+    """What both interfaces share."""
+
+    def __init__(self, how: DeltaPublication) -> None:
+        self._how = how
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+        """Stage one task's rows (executor)."""
+        staged = stage(self._how.stage, Task.current(), iterator)
+        freeze_gc()
+        return staged
+
+    def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what was staged, if no commit can have been asked for.
+
+        With every message present a commit may still be on its way in another process, when the query was stopped in
+        the middle of it; its files stay. Should it not have come through, they are invisible and VACUUM's business;
+        a commit that refuses its batch has removed them itself.
+        """
+        staged = [message for message in messages if message is not None]
+        if len(staged) == len(messages):
+            return
+        how = self._how.stage
+        discard(
+            how.path, how.storage, [file.name for message in require_all(staged, StagedFiles) for file in message.files]
+        )
+
+
+class DeltaStreamWriter(_DeltaWriter, DataSourceStreamArrowWriter):
+    """The streaming sink to Delta."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish the batch, or refuse it as a whole (driver)."""
+        publish(self._how, require_all(messages, StagedFiles), batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
+        """Remove what the batch's successful tasks staged (driver)."""
+        self._clean(messages)
+
+
+class DeltaBatchWriter(_DeltaWriter, DataSourceArrowWriter):
+    """The batch sink to Delta."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the write, or refuse it as a whole (driver)."""
+        publish(self._how, require_all(messages, StagedFiles), batch=None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the successful tasks staged (driver)."""
+        self._clean(messages)
+
+
+def delta_publication(
+    chosen: SinkOptions, target: DeltaTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool, stream: bool
+) -> DeltaPublication:
+    """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
+    inline = chosen.control_rows is ControlRows.INLINE
+    if inline:
+        check_inline(schema)
+    columns = table_columns(schema, drop_control=has_control(schema) and not inline)
+    table = open_table(target.path, target.storage)
+    wanted = delta_schema(columns)
+    by = target.partition_by
+    if by is None:
+        by = () if table is None else tuple(table.metadata().partition_columns)
+    partition_by = check_columns(by, columns) if by else ()
+    if table is None:
+        check_may_write(target.path)
+        check_no_foreign_files(target.path, target.storage)
+    else:
+        check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
+    return DeltaPublication(
+        stage=DeltaStagePlan(
+            path=target.path,
+            storage=target.storage,
+            schema=columns,
+            has_control=has_control(schema),
+            inline=inline,
+            has_offsets=has_offsets(schema),
+            partition_by=partition_by,
+            compares_content=stream and chosen.compares_content(mode),
+        ),
+        mode=mode,
+        guarantee=chosen.guarantee,
+        overwrite=overwrite,
+        merge_schema=target.merge_schema,
+    )

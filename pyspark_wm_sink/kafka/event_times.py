@@ -1,0 +1,65 @@
+"""Writes the event times of rows beside them, as headers (`controlRows=inline`): the next query takes them from there.
+
+Rule: whole columns. Our headers stand behind the rows' own ones, and the last one of a name counts, so that a row
+which is passed on from topic to topic has the event time that it has now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType, TimestampType
+
+from keyedwm.core.rows import HEADERS
+from keyedwm.core.written_time import header_of, is_event_time
+from keyedwm.headers import HEADERS_TYPE
+
+_US_PER_MS = 1_000
+
+
+def event_time_columns(schema: StructType) -> tuple[str, ...]:
+    """Return the columns whose times are written; one of such a name and another type is the user's own."""
+    return tuple(f.name for f in schema.fields if is_event_time(f.name) and isinstance(f.dataType, TimestampType))
+
+
+def with_event_times(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the rows with a header for each of the columns, behind those that they have."""
+    if not columns or not rows.num_rows:
+        return rows
+    count, more = rows.num_rows, len(columns)
+    # Row by row: the first column's header, the second one's, and so on.
+    texts = pa.concat_arrays([_text(rows.column(name)) for name in columns])
+    values = texts.take(pa.array(np.arange(count * more).reshape(more, count).T.ravel()))
+    names = pa.array([header_of(name) for name in columns]).take(pa.array(np.tile(np.arange(more), count)))
+    added = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
+    if HEADERS not in rows.column_names:
+        return rows.append_column(HEADERS, _lists(np.full(count, more), added))
+    at = rows.column_names.index(HEADERS)
+    return rows.set_column(at, HEADERS, _behind(rows.column(at).cast(HEADERS_TYPE).combine_chunks(), added, more))
+
+
+def _behind(headers: pa.Array, added: pa.Array, more: int) -> pa.Array:
+    """Return each row's headers with `more` of the added ones behind them."""
+    own = np.asarray(headers.value_lengths().fill_null(0)).astype(np.int64)
+    flat = headers.flatten()
+    of_row = np.repeat(np.arange(len(own)), own)
+    # A stable sort by row puts each row's own headers before those that are added.
+    rows = np.concatenate([of_row, np.repeat(np.arange(len(own)), more)])
+    order = np.argsort(rows, kind="stable")
+    return _lists(own + more, pa.concat_arrays([flat, added]).take(pa.array(order)))
+
+
+def _lists(lengths: np.ndarray, pairs: pa.Array) -> pa.Array:
+    ends = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    return pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS_TYPE)
+
+
+def _text(column: pa.ChunkedArray) -> pa.Array:
+    """Return times as text: whole ms, finer ones floored as the source does; null stays null."""
+    times = column.combine_chunks()
+    us = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
+    ms = pa.array(np.asarray(us.fill_null(0)) // _US_PER_MS, mask=np.asarray(us.is_null()))
+    return ms.cast(pa.string()).cast(pa.binary())

@@ -1,0 +1,135 @@
+"""The ledger: the transactions of each batch that are to be committed, stored durably before the first is committed.
+
+Rule: an entry that can be read is a decision, and whoever reads it completes it: its marker, then its transactions.
+Files carry a version and a checksum, and change only under the ledger's lock. Format version 1:
+
+    BATCH.decided.json     the decision; renamed to
+    BATCH.published.json   when every transaction is committed
+    epoch.json             the drivers that have started a writer here; their number is the epoch
+    run.json               the query, the runs that have written here, and the latest run's fencing transaction
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from keyedwm.kafka.transactions import Transaction
+from pyspark_wm_sink.notes import Notes, checksum
+from pyspark_wm_sink.record import Record
+
+KEPT = 100  # published entries kept for inspection; only the newest is needed
+_NAME = re.compile(r"(\d+)\.(decided|published)\.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One batch's decision; `control`: the transaction of its control rows, committed after the others.
+
+    topic: one that the batch wrote to, where its marker stands; None if it wrote nothing. replaces: the checksum of an
+    earlier decision of this batch, all of which the brokers have aborted.
+    """
+
+    batch: int
+    record: Record
+    transactions: tuple[Transaction, ...]
+    control: tuple[Transaction, ...] = ()
+    published: bool = False
+    topic: str | None = None
+    replaces: str | None = None
+
+    @property
+    def checksum(self) -> str:
+        """Tells decisions apart, also two of one batch: over what it commits, whatever format it is stored in."""
+        parts = [self.batch, self.record.attempt, self.transactions, self.control]
+        return checksum(json.dumps(parts, separators=(",", ":")))[:32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunHistory:
+    """Who has written here: the query, its runs, the latest last, and the fencing transaction of the latest."""
+
+    query: str
+    runs: tuple[str, ...]
+    fence: Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger(Notes):
+    """Decisions in a directory of this machine, or at an address; created when the first one is written."""
+
+    def newest(self, up_to: int | None = None) -> Entry | None:
+        """Return the newest entry, or the newest one of batch `up_to` or before."""
+        batches = [batch for batch in self._batches() if up_to is None or batch <= up_to]
+        return self._entry(max(batches)) if batches else None
+
+    def entries(self, most: int) -> list[Entry]:
+        """Return the newest entries, at most so many, oldest first."""
+        return [self._entry(batch) for batch in sorted(self._batches())[-most:]]
+
+    def decide(self, entry: Entry) -> None:
+        """Write a decision durably; raises UnavailableError if that fails, and then nothing is decided."""
+        value = {
+            "batch": entry.batch,
+            "record": entry.record.to_json(),
+            "transactions": [list(transaction) for transaction in entry.transactions],
+            "control": [list(transaction) for transaction in entry.control],
+            **({} if entry.topic is None else {"topic": entry.topic}),
+            **({} if entry.replaces is None else {"replaces": entry.replaces}),
+        }
+        self.write_note(_name(entry.batch, published=False), value)
+
+    def mark_published(self, entry: Entry) -> Entry:
+        """Record that all transactions of an entry are committed, and delete entries that are no longer needed."""
+        self.files.rename(_name(entry.batch, published=False), _name(entry.batch, published=True))
+        for batch in sorted(self._batches())[:-KEPT]:
+            for published in (True, False):  # both, if a rename at an address was broken off
+                self.files.delete(_name(batch, published=published))
+        return replace(entry, published=True)
+
+    def run_history(self) -> RunHistory | None:
+        """Return the runs that have written here; None in a new ledger."""
+        value = self.read_note("run.json")
+        if value is None:
+            return None
+        return self.parsed(
+            "run.json",
+            lambda: RunHistory(query=value["query"], runs=tuple(value["runs"]), fence=_transaction(value["fence"])),
+        )
+
+    def write_run_history(self, runs: RunHistory) -> None:
+        """Store the run that writes here from now on."""
+        self.write_note("run.json", {"query": runs.query, "runs": list(runs.runs), "fence": list(runs.fence)})
+
+    def _batches(self) -> dict[int, bool]:
+        """Every batch with an entry, and whether it is published; where it is being renamed, both files are there."""
+        matches = [match for name in self.files.names() if (match := _NAME.fullmatch(name))]
+        return {int(match[1]): match[2] == "published" for match in matches}
+
+    def _entry(self, batch: int) -> Entry:
+        published = self._batches()[batch]
+        name = _name(batch, published=published)
+        value = self.read_note(name)
+        return self.parsed(
+            name,
+            lambda: Entry(
+                batch=value["batch"],
+                record=Record.from_json(value["record"]),
+                transactions=tuple(_transaction(part) for part in value["transactions"]),
+                control=tuple(_transaction(part) for part in value.get("control", ())),
+                published=published,
+                topic=value.get("topic"),
+                replaces=value.get("replaces"),
+            ),
+        )
+
+
+def _name(batch: int, *, published: bool) -> str:
+    return f"{batch:012d}.{'published' if published else 'decided'}.json"
+
+
+def _transaction(value: Any) -> Transaction:
+    name, producer_id, epoch = value
+    return Transaction(str(name), int(producer_id), int(epoch))

@@ -1,0 +1,123 @@
+"""The options of the Kafka target.
+
+Rule: a `kafka.*` property that the sink sets itself is refused with the name of the option to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import boolean, duration_ms, wrong
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.secret import refuse_login_in, secret_of
+from pyspark_wm_sink.ledger_files import SCHEMES, is_address
+from pyspark_wm_sink.paths import local_directory
+
+EXACTLY_ONCE_NAMES = ("ledger", "transactionalIdPrefix", "transactionTimeout")
+KAFKA_NAMES = ("topic", "controlSecret", *EXACTLY_ONCE_NAMES)
+_PREFIX = "kafka."
+_DEFAULT_TIMEOUT = "15 minutes"
+_MAX_TIMEOUT_MS = 2**31 - 1
+_MANAGED = {
+    "kafka.transactional.id": "set transactionalIdPrefix instead",
+    "kafka.transaction.timeout.ms": "set transactionTimeout instead",
+    "kafka.key.serializer": "keys are written as the bytes of the key column; cast it to string or binary",
+    "kafka.value.serializer": "values are written as the bytes of the value column; cast it to string or binary",
+    "kafka.partitioner.class": "keys go to partitions as Java's default partitioner does it; to decide otherwise "
+    "give the rows a partition column",
+    "kafka.partitioner.ignore.keys": "keys decide the partition; to decide otherwise give the rows a partition column",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KafkaTarget:
+    """The topic and how to write to it.
+
+    topic: None if each row names it. ledger: a local path, an address, or None if neither given nor derivable from the
+    checkpoint location. secret: what control records are signed with, None if they are not. checkpoint: that location
+    if the ledger's local path is derived from it.
+    """
+
+    client: ClientConfig = field(repr=False)
+    topic: str | None
+    ledger: Path | str | None
+    id_prefix: str | None
+    timeout_ms: int
+    secret: bytes | None = field(default=None, repr=False)
+    checkpoint: Path | None = None
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> KafkaTarget:
+        """Check the options of this target."""
+        given = {name.lower(): value for name, value in options.items()}
+        for name, fix in _MANAGED.items():
+            if name in given:
+                raise OptionError(f"option {name} cannot be set: {fix}")
+        if given.get("kafka.acks", "all").strip().lower() not in {"all", "-1"}:
+            raise wrong("kafka.acks", given["kafka.acks"], "records are acknowledged by all in-sync replicas: all")
+        if not boolean("kafka.enable.idempotence", given.get("kafka.enable.idempotence", "true")):
+            raise wrong(
+                "kafka.enable.idempotence", "false", "a batch that is sent again must not be written twice: true"
+            )
+        topic = given.get("topic", "").strip()
+        if "topic" in given and not topic:
+            raise wrong("topic", given["topic"], "the name of a topic is expected")
+        prefix = given.get("transactionalidprefix", "").strip()
+        if "transactionalidprefix" in given and not prefix:
+            raise wrong("transactionalIdPrefix", given["transactionalidprefix"], "a name is expected")
+        return KafkaTarget(
+            client=ClientConfig.from_options(
+                {name[len(_PREFIX) :]: value for name, value in given.items() if name.startswith(_PREFIX)}
+            ),
+            topic=topic or None,
+            ledger=_ledger(given),
+            checkpoint=_local_checkpoint(given),
+            id_prefix=prefix or None,
+            timeout_ms=_timeout_ms(given.get("transactiontimeout", _DEFAULT_TIMEOUT)),
+            secret=secret_of("controlSecret", given["controlsecret"]) if "controlsecret" in given else None,
+        )
+
+
+def is_kafka(name: str) -> bool:
+    """Whether an option belongs to this target."""
+    return name.lower().startswith(_PREFIX) or name.lower() in {known.lower() for known in KAFKA_NAMES}
+
+
+def _timeout_ms(value: str) -> int:
+    timeout_ms = duration_ms("transactionTimeout", value)
+    if not 0 < timeout_ms <= _MAX_TIMEOUT_MS:
+        raise wrong("transactionTimeout", value, f"more than 0 and at most {_MAX_TIMEOUT_MS} ms is expected")
+    return timeout_ms
+
+
+def _ledger(given: Mapping[str, str]) -> Path | str | None:
+    """Return where the ledger is: as given, or under the checkpoint where files can be written as it needs them."""
+    if "ledger" in given:
+        refuse_login_in("option ledger", given["ledger"].strip())
+        found = _place(given["ledger"].strip())
+        if found is None:
+            raise wrong(
+                "ledger", given["ledger"],
+                f"a directory is expected that the driver can write durably, or an address of {', '.join(SCHEMES)}",
+            )  # fmt: skip
+        return found
+    refuse_login_in("option checkpointLocation", given.get("checkpointlocation", "").strip())
+    checkpoint = _place(given.get("checkpointlocation", "").strip())
+    if isinstance(checkpoint, str):
+        return f"{checkpoint.rstrip('/')}/keyedwm"
+    return None if checkpoint is None else checkpoint / "keyedwm"
+
+
+def _local_checkpoint(given: Mapping[str, str]) -> Path | None:
+    text = given.get("checkpointlocation", "").strip()
+    return local_directory(text) if text and "ledger" not in given else None
+
+
+def _place(text: str) -> Path | str | None:
+    """Return a local path or an address; None if it is neither."""
+    if not text:
+        return None
+    return text if is_address(text) else local_directory(text)

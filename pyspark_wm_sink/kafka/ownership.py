@@ -1,0 +1,119 @@
+"""Who may publish: the query's latest writer, with a ledger that no later decision contradicts.
+
+Rule: fence first, look second, decide third. The ledger's epoch, which every driver takes when its writer starts, stops
+older drivers on one ledger. The fence, a transactional id of the query which every new run begins anew, stops runs on
+copies of the ledger: only who began it last can write the marker. Therefore what the marker says after a fence cannot
+change any more before this run's own decision, and a decision is valid only with its marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from keyedwm.core.errors import FencedError, InputError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.transactions import Holder, Transaction, begin, holder
+from pyspark_wm_sink.kafka.ledger import Ledger, RunHistory
+from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
+from pyspark_wm_sink.notes import Claim
+
+_MAX_RUNS = 1_000
+_log = logging.getLogger("keyedwm.sink")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ownership:
+    """What a run holds that may publish; is_new: it has not published before."""
+
+    fence: Transaction
+    is_new: bool
+
+
+def take_ownership(
+    cluster: Cluster, ledger: Ledger, *, stem: str, query: str, run: str, claim: Claim | None
+) -> Ownership:
+    """Make sure that this run is the latest that writes here.
+
+    A new run fences the one before, also in a driver that was replaced: its query was started again. Raises FencedError
+    for a run that was replaced, InputError for a ledger of another query, and for one that the marker contradicts.
+    """
+    known = ledger.run_history()
+    is_new = known is None or run not in known.runs
+    if claim is not None and claim.epoch != ledger.epoch() and not (is_new and claim.epoch is None):
+        raise FencedError(
+            f"a later start of query {query} has taken over the ledger {ledger.directory}: this one is not its owner"
+        )
+    if known is not None and known.query != query:
+        raise InputError(
+            f"the ledger {ledger.directory} belongs to query {known.query}, this is query {query}: "
+            f"give each query a ledger of its own"
+        )
+    if known is None or is_new:
+        if claim is not None and claim.epoch is None:
+            ledger.retake_epoch(claim.owner)
+        runs = () if known is None else known.runs
+        return Ownership(fence=_fence(cluster, ledger, stem, query, runs, run), is_new=True)
+    if known.runs[-1] != run:
+        raise FencedError(f"run {known.runs[-1]} of query {query} has taken over the ledger {ledger.directory}")
+    owned = Ownership(fence=known.fence, is_new=False)
+    if require_fence(cluster, ledger, owned, query) is Holder.OURS:
+        return owned
+    # Forgotten, since no batch came for transactional.id.expiration.ms.
+    return Ownership(fence=_fence(cluster, ledger, stem, query, known.runs), is_new=False)
+
+
+def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str) -> Holder:
+    """Raise FencedError if another run has fenced this one; else return whether the brokers still know its fence."""
+    held_by = holder(cluster, owned.fence)
+    if held_by is Holder.ANOTHER:
+        raise FencedError(
+            f"another run of query {query} writes with another ledger than {ledger.directory}: two queries run from "
+            f"copies of one checkpoint; give one of them a checkpoint of its own"
+        )
+    return held_by
+
+
+def fence_others(cluster: Cluster, ledger: Ledger, known: RunHistory, stem: str) -> RunHistory:
+    """Stop the runs on copies of this ledger, as a driver's first act; raises InputError as `take_ownership`."""
+    fence = _fence(cluster, ledger, stem, known.query, known.runs)
+    return replace(known, fence=fence)
+
+
+def _fence(cluster: Cluster, ledger: Ledger, stem: str, query: str, known: tuple[str, ...], *new: str) -> Transaction:
+    """Fence every other run; known: the runs that have written to this ledger, new: the one that begins."""
+    fence = begin(cluster, f"{stem}-fence", FENCE_TIMEOUT_MS)
+    _check_marker(cluster, ledger, Marker.of(stem, ledger), query, known)
+    ledger.write_run_history(RunHistory(query=query, runs=(*known, *new)[-_MAX_RUNS:], fence=fence))
+    return fence
+
+
+def _check_marker(cluster: Cluster, ledger: Ledger, marker: Marker, query: str, runs: Collection[str]) -> None:
+    """Refuse a ledger that lacks the batch which was decided last, or holds another decision of it.
+
+    runs: those that have written to the ledger. One whose entries were deleted by hand, as the runbook says, still has
+    its run.json: it is accepted if the run that decided last is in it. In a copy from before that run it is not.
+    """
+    newest = ledger.newest()
+    decided = marker.read(cluster, None if newest is None else newest.topic)
+    if decided is None or (newest is not None and newest.batch > decided.batch):
+        return
+    if newest is not None and newest.batch == decided.batch:
+        if not decided.checksums or decided.checksums & {newest.checksum, newest.replaces}:
+            return
+        raise InputError(
+            f"the ledger {ledger.directory} holds batch {newest.batch}, but query {query} has decided that batch with "
+            f"other transactions, by a copy of this checkpoint: going on would write the batch twice; go on with the "
+            f"copy, or start with a new checkpoint, or, if doubled rows are acceptable, delete the consumer group "
+            f"{marker.group}"
+        )
+    if newest is None and (decided.runs.intersection(runs) or (not decided.runs and runs)):
+        _log.warning("the ledger %s has no entries any more: checks begin anew", ledger.directory)
+        return
+    found = "is empty" if newest is None else f"ends at batch {newest.batch}"
+    raise InputError(
+        f"the ledger {ledger.directory} {found}, but query {query} has decided batch {decided.batch}: the ledger was "
+        f"lost or replaced by an older copy, and going on would write batches twice; restore the ledger, or start with "
+        f"a new checkpoint, or, if doubled rows are acceptable, delete the consumer group {marker.group}"
+    )

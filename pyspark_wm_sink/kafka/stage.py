@@ -1,0 +1,267 @@
+"""One task's rows as records of an open transaction: flushed, acknowledged, and invisible to read_committed readers.
+
+Rule: a task decides nothing and ends no transaction. Its transactional id is used for this attempt alone, so no other
+attempt can fence it; a task without rows begins no transaction. At-least-once: the same without a transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyedwm.core.errors import FencedError, InputError, KeyedwmError, UnavailableError
+from keyedwm.core.inline import HEADER
+from keyedwm.core.rows import HEADERS
+from keyedwm.kafka.cluster import Cluster, shared
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.errors import UnknownTopicError
+from keyedwm.kafka.partitioner import STICKY_RUN, partition_of
+from keyedwm.kafka.produce import Sender, new_producer, to_rows
+from keyedwm.kafka.record_columns import Layout, lay_out
+from keyedwm.kafka.transactions import Fate, Transaction, add_partitions, begin, end, fate
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_sink.kafka.event_times import with_event_times
+from pyspark_wm_sink.reports import TaskReport
+from pyspark_wm_sink.task import Task, TaskInput
+
+_GROUP_BYTES = 16 << 20
+RECORD_COLUMNS = ("key", "value", "headers")
+_COLUMNS = (*RECORD_COLUMNS, "partition")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KafkaStagePlan:
+    """How every task of a query writes; pickled to the executors.
+
+    topic: None if the rows name it. stem: what transactional ids begin with, before the query's id; a batch write has
+    a stem of its own. columns: the frame's columns that are written. has_control, has_offsets: as in TaskInput.
+    compares_content: the content of what is written is summed up. event_times: columns of event times that are written
+    as headers.
+    """
+
+    client: ClientConfig = field(repr=False)
+    topic: str | None
+    stem: str | None
+    timeout_ms: int
+    transactional: bool
+    columns: tuple[str, ...]
+    has_control: bool
+    has_offsets: bool
+    compares_content: bool = False
+    event_times: tuple[str, ...] = ()
+
+    def stem_of(self, query: str | None) -> str:
+        """Return what the ids of this query's transactions begin with, and no other query's."""
+        return "-".join(part for part in (self.stem, query) if part)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedRecords(TaskReport):
+    """What one task wrote; `transaction` is None when there was no row, or under at-least-once.
+
+    topics: those that its rows went to.
+    """
+
+    transaction: Transaction | None
+    topics: tuple[str, ...] = ()
+
+
+def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -> StagedRecords:
+    """Write the rows of one task; raises InputError for rows that Kafka cannot hold, and UnavailableError."""
+    task_input = TaskInput(
+        has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES,
+        content=plan.columns if plan.compares_content else None,
+    )  # fmt: skip
+    output = _TaskProducer(plan, task)
+    try:
+        for _, events in task_input.groups(batches):
+            output.write(with_event_times(events, plan.event_times))
+    except BaseException:
+        output.abort()
+        raise
+    return StagedRecords(
+        task=task,
+        event_rows=task_input.event_rows,
+        control=tuple(task_input.control),
+        event_tops=task_input.event_tops,
+        content=task_input.content,
+        transaction=output.transaction,
+        topics=output.topics,
+    )
+
+
+def explain_fenced(
+    cluster: Cluster, transaction: Transaction, timeout_ms: int, error: FencedError
+) -> UnavailableError | FencedError:
+    """Return the error for a transaction that takes no rows: that it timed out if the broker has aborted it.
+
+    No other producer uses the ids of our transactions, so a broker that refuses one has nearly always ended it.
+    """
+    if fate(cluster, transaction) is not Fate.ABORTED:
+        return error
+    return UnavailableError(
+        f"transaction {transaction.transactional_id} was ended by the broker before all its rows were written: "
+        f"transactionTimeout is {timeout_ms} ms, it must be longer than a batch takes to write and to commit"
+    )
+
+
+class _TaskProducer:
+    """One task's producer; its transaction begins with the first row."""
+
+    def __init__(self, plan: KafkaStagePlan, task: Task) -> None:
+        self._plan, self._task = plan, task
+        self._cluster: Cluster | None = None
+        self._sender: Sender | None = None
+        self._partitions: dict[str, int] = {}
+        self._added: set[TopicPartition] = set()
+        self._keyless_rows = _first_sticky_position(plan, task)
+        self.transaction: Transaction | None = None
+
+    def write(self, rows: pa.Table) -> None:
+        """Send rows and wait for their acknowledgements; the first rows begin the transaction."""
+        if not rows.num_rows:
+            return
+        _check_headers(rows)
+        try:
+            self._send(rows)
+        except FencedError as error:
+            if self._cluster is None or self.transaction is None:
+                raise
+            raise explain_fenced(self._cluster, self.transaction, self._plan.timeout_ms, error) from error
+
+    def _send(self, rows: pa.Table) -> None:
+        cluster, sender = self._started()
+        for topic, of_topic in self._by_topic(rows):
+            laid = self._by_partition(cluster, topic, of_topic)
+            targets = {TopicPartition(topic, partition) for partition in laid}
+            if self.transaction is not None and targets - self._added:
+                add_partitions(cluster, self.transaction, sorted(targets - self._added))
+                self._added |= targets
+            sender.send_layout(topic, laid)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that rows were sent to."""
+        return tuple(sorted(self._partitions))
+
+    def abort(self) -> None:
+        """Abort the transaction of a task that failed: until it times out it would hold back read_committed readers."""
+        if self._cluster is None or self.transaction is None:
+            return
+        with suppress(KeyedwmError):  # then the driver's next sweep aborts it, or the broker when it times out
+            end(self._cluster, [self.transaction], commit=False)
+
+    def _started(self) -> tuple[Cluster, Sender]:
+        if self._cluster is None or self._sender is None:
+            plan = self._plan
+            self._cluster = shared(plan.client)
+            if plan.transactional:
+                self.transaction = begin(self._cluster, _transactional_id(plan, self._task), plan.timeout_ms)
+                self._sender = Sender(
+                    self._cluster, self.transaction.producer, transactional_id=self.transaction.transactional_id
+                )
+            else:
+                self._sender = Sender(self._cluster, new_producer(self._cluster))
+        return self._cluster, self._sender
+
+    def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """Take the option's topic for all rows, or each row's own."""
+        if self._plan.topic is not None:
+            yield self._plan.topic, rows
+            return
+        names = rows.column("topic")
+        if names.null_count:
+            raise InputError(
+                f"column topic is null in {names.null_count} rows: name a topic in each row, or set option topic"
+            )
+        for name in sorted(pc.unique(names).to_pylist()):
+            yield name, rows.filter(pc.equal(names, name))
+
+    def _by_partition(self, cluster: Cluster, topic: str, rows: pa.Table) -> dict[int, Layout]:
+        """Rows of each partition, in the order in which they came."""
+        wanted = (*self._plan.columns, HEADERS) if self._plan.event_times else self._plan.columns
+        rows = rows.select([name for name in _COLUMNS if name in wanted]).combine_chunks()
+        laid = lay_out(to_rows(rows.select([name for name in rows.column_names if name in RECORD_COLUMNS])))
+        chosen = self._partition_of_rows(topic, self._count(cluster, topic), rows)
+        if (chosen == chosen[0]).all():
+            return {int(chosen[0]): laid}
+        order = np.argsort(chosen.astype(np.int16) if chosen.max() < 2**15 else chosen, kind="stable")
+        partitions, starts = np.unique(chosen[order], return_index=True)
+        spans = zip(partitions, starts, [*starts[1:], len(chosen)], strict=True)
+        return {int(partition): laid.take(order[start:end]) for partition, start, end in spans}
+
+    def _partition_of_rows(self, topic: str, count: int, rows: pa.Table) -> NDArray[np.int32]:
+        """Each row's partition: the column's where it says one, else the partitioner's."""
+        keys = rows.column("key").combine_chunks() if "key" in self._plan.columns else None
+        given = rows.column("partition").combine_chunks() if "partition" in self._plan.columns else None
+        if given is not None and not given.null_count:
+            return _checked(topic, count, given.to_numpy())
+        chosen = partition_of(keys, rows.num_rows, count, self._keyless_rows)
+        self._keyless_rows += rows.num_rows if keys is None else keys.null_count
+        if given is None:
+            return chosen
+        wanted = given.fill_null(-1).to_numpy()
+        missing = given.is_null().to_numpy(zero_copy_only=False)
+        return np.where(missing, chosen, _checked(topic, count, np.where(missing, 0, wanted))).astype(np.int32)
+
+    def _count(self, cluster: Cluster, topic: str) -> int:
+        if topic not in self._partitions:
+            self._partitions[topic] = partition_count(cluster, topic)
+        return self._partitions[topic]
+
+
+def _check_headers(rows: pa.Table) -> None:
+    """Refuse rows with the header of control records: readers would take them for barriers of this query."""
+    if HEADERS not in rows.column_names:
+        return
+    for headers in rows.column(HEADERS).chunks:
+        found = pc.sum(pc.equal(pc.struct_field(pc.list_flatten(headers), "key"), HEADER)).as_py()
+        if found:
+            raise InputError(
+                f"column headers has the header {HEADER!r} in {found} rows: the name is reserved for keyedwm's control "
+                f"records; drop or rename the header"
+            )
+
+
+def partition_count(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has; raises InputError if there is no such topic."""
+    try:
+        return len(cluster.partitions([topic])[topic])
+    except UnknownTopicError as error:
+        raise InputError(
+            f"topic {topic!r}, which the rows go to, does not exist: create it, or fix the option or column topic"
+        ) from error
+
+
+def _checked(topic: str, count: int, wanted: NDArray[np.int32]) -> NDArray[np.int32]:
+    wrong = wanted[(wanted < 0) | (wanted >= count)]
+    if len(wrong):
+        raise InputError(
+            f"column partition says {int(wrong[0])}, topic {topic!r} has partitions 0 to {count - 1}: give the topic "
+            f'as many partitions as the source has, or let keys decide with .drop("partition")'
+        )
+    return wanted
+
+
+def _first_sticky_position(plan: KafkaStagePlan, task: Task) -> int:
+    """Start with another partition in each task and batch, or small batches would all go to the first partitions.
+
+    A batch write has no number: its stem, which is its own, takes that place.
+    """
+    turn = crc32((plan.stem or "").encode()) if task.batch is None else task.batch
+    return (turn + task.partition) * STICKY_RUN
+
+
+def _transactional_id(plan: KafkaStagePlan, task: Task) -> str:
+    """Name a transaction that nobody else names: query, batch, partition, run, and the attempt within this run."""
+    run = (task.run if task.batch is not None else None) or uuid.uuid4().hex
+    batch = "batch" if task.batch is None else task.batch
+    return f"{plan.stem_of(task.query)}-{batch}-{task.partition}-{run.replace('-', '')[:12]}-{task.number}"

@@ -1,0 +1,199 @@
+"""Spark's two writer interfaces to Kafka, and what is refused before a row is written.
+
+Rule: as for Delta, a writer holds the user's options and nothing else; the ledger is the only state.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.cluster import shared
+from keyedwm.kafka.transactions import longest_timeout_ms
+from keyedwm.worker import Travelling, freeze_gc
+from pyspark_wm_sink.kafka.event_times import event_time_columns
+from pyspark_wm_sink.kafka.ledger import Ledger
+from pyspark_wm_sink.kafka.options import KafkaTarget
+from pyspark_wm_sink.kafka.publish import KafkaPublication, abort, publish_to_kafka, recover, sweep
+from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, partition_count, stage
+from pyspark_wm_sink.ledger_files import SCHEMES
+from pyspark_wm_sink.notes import application
+from pyspark_wm_sink.options import ControlRows, SinkOptions, SnapshotMode
+from pyspark_wm_sink.reports import require_all
+from pyspark_wm_sink.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.task import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_TEXT: tuple[type[DataType], ...] = (StringType, BinaryType)
+_COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
+    "key": (_TEXT, "string or binary"),
+    "value": (_TEXT, "string or binary"),
+    "headers": ((ArrayType,), "array<struct<key: string, value: binary>>"),
+    "topic": ((StringType,), "string"),
+    "partition": ((IntegerType,), "int"),
+}
+
+
+class _KafkaWriter(Travelling):
+    """What both interfaces share."""
+
+    def __init__(self, how: KafkaPublication) -> None:
+        self._how = how
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRecords:
+        """Write one task's rows into its transaction (executor)."""
+        staged = stage(self._how.plan, Task.current(), iterator)
+        freeze_gc()
+        return staged
+
+    def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort what was written, if no commit can have been asked for.
+
+        With every message present a commit may be on its way, or decided; the next start carries it out or aborts it.
+        """
+        staged = [message for message in messages if message is not None]
+        if len(staged) < len(messages):
+            open_ones = [s.transaction for s in require_all(staged, StagedRecords) if s.transaction is not None]
+            abort(shared(self._how.plan.client), open_ones)
+
+
+class KafkaStreamWriter(_KafkaWriter, DataSourceStreamArrowWriter):
+    """The streaming sink to Kafka."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish the batch, or refuse it as a whole (driver)."""
+        publish_to_kafka(self._how, require_all(messages, StagedRecords), batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
+        """Abort what the batch's successful tasks wrote (driver)."""
+        self._clean(messages)
+
+
+class KafkaBatchWriter(_KafkaWriter, DataSourceArrowWriter):
+    """The batch sink to Kafka."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the write, or refuse it as a whole (driver)."""
+        publish_to_kafka(self._how, require_all(messages, StagedRecords), batch=None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort what the tasks wrote (driver), failed ones included."""
+        self._clean(messages)
+        if None in messages and self._how.plan.transactional:
+            sweep(shared(self._how.plan.client), self._how.plan.stem_of(None), ())
+
+
+def kafka_publication(
+    chosen: SinkOptions, target: KafkaTarget, mode: SnapshotMode, schema: StructType, *, stream: bool
+) -> KafkaPublication:
+    """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
+    inline = chosen.control_rows is ControlRows.INLINE
+    if inline:
+        _check_inline(target, schema, stream=stream)
+    elif target.secret is not None:
+        raise OptionError("option controlSecret has no effect without controlRows=inline: leave it out, or add that")
+    _check_columns(target, schema)
+    exactly_once = chosen.guarantee is Guarantee.EXACTLY_ONCE
+    keeps_ledger = stream and (exactly_once or inline)
+    if keeps_ledger and target.ledger is None:
+        what = "exactly-once to Kafka writes its decisions" if exactly_once else "controlRows=inline writes its state"
+        raise OptionError(
+            f"option ledger is missing: {what} into a directory; set ledger, or checkpointLocation as an option of "
+            f"this write, to a local path or an address of {', '.join(SCHEMES)}"
+        )
+    cluster = shared(target.client)
+    if target.topic is not None:
+        partition_count(cluster, target.topic)
+    if exactly_once:
+        _check_timeout(target.timeout_ms, longest_timeout_ms(cluster))
+    if keeps_ledger:
+        _check_checkpoint(target)
+    claim = None
+    if keeps_ledger and exactly_once and target.ledger is not None:
+        claim = recover(cluster, Ledger(target.ledger), owner=application(), prefix=target.id_prefix)
+    return KafkaPublication(
+        plan=KafkaStagePlan(
+            client=target.client,
+            topic=target.topic,
+            stem=target.id_prefix if stream else f"{target.id_prefix or 'keyedwm'}-{uuid.uuid4().hex}",
+            timeout_ms=target.timeout_ms,
+            transactional=exactly_once,
+            columns=tuple(name for name in _COLUMNS if name in schema.fieldNames()),
+            has_control=has_control(schema),
+            has_offsets=has_offsets(schema),
+            compares_content=stream and chosen.compares_content(mode),
+            event_times=event_time_columns(schema) if inline else (),
+        ),
+        ledger=target.ledger if keeps_ledger else None,
+        mode=mode,
+        guarantee=chosen.guarantee,
+        inline=inline,
+        secret=target.secret,
+        claim=claim,
+    )
+
+
+def _check_checkpoint(target: KafkaTarget) -> None:
+    """Refuse a checkpoint that is not on this machine: Spark has made its directory before it starts a writer."""
+    if target.checkpoint is not None and not target.checkpoint.is_dir():
+        raise OptionError(
+            f"option checkpointLocation: {target.checkpoint} is no directory of this machine, so Spark keeps it on its "
+            f"default file system (fs.defaultFS), and the ledger belongs beside it: give the whole address, such as "
+            f"hdfs://namenode/path, or set ledger"
+        )
+
+
+def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> None:
+    """Refuse options under which a reader would lack control rows."""
+    if not stream:
+        raise OptionError("option controlRows: 'inline' is for streams; a batch write has no control rows")
+    if target.topic is None:
+        raise OptionError(
+            "option controlRows: 'inline' needs the option topic: control rows go to every partition of one topic, "
+            "and a topic that first appears in the rows later would lack those before"
+        )
+    check_inline(schema)
+
+
+def _check_columns(target: KafkaTarget, schema: StructType) -> None:
+    for name in schema.fieldNames():
+        if name.lower() in _COLUMNS and name.lower() not in schema.fieldNames():
+            raise InputError(f"the rows have a column {name}, Kafka's sink takes {name.lower()}: rename or drop it")
+    if "value" not in schema.fieldNames():
+        raise InputError("the rows have no column value: records are made of it, and of key, headers and partition")
+    if target.topic is None and "topic" not in schema.fieldNames():
+        raise OptionError("option topic is missing, and the rows have no column topic: one of them names the topic")
+    for name, (kinds, expected) in _COLUMNS.items():
+        if name in schema.fieldNames() and not isinstance(schema[name].dataType, kinds):
+            found = schema[name].dataType.simpleString()
+            raise InputError(f"column {name} has type {found}, Kafka's sink takes {expected}: cast it")
+    if "headers" in schema.fieldNames():
+        _check_headers(schema["headers"].dataType)
+
+
+def _check_headers(kind: DataType) -> None:
+    pair = kind.elementType if isinstance(kind, ArrayType) else None
+    fields = [(field.name, type(field.dataType)) for field in pair.fields] if isinstance(pair, StructType) else []
+    if fields != [("key", StringType), ("value", BinaryType)]:
+        raise InputError(
+            f"column headers has type {kind.simpleString()}, Kafka's sink takes "
+            f"array<struct<key: string, value: binary>>: cast it"
+        )
+
+
+def _check_timeout(timeout_ms: int, longest_ms: int | None) -> None:
+    """Without the right to describe configs the broker refuses the first task's transaction instead."""
+    if longest_ms is not None and timeout_ms > longest_ms:
+        raise OptionError(
+            f"option transactionTimeout: {timeout_ms} ms is more than the brokers' transaction.max.timeout.ms allows, "
+            f"which is {longest_ms} ms: lower it, or raise theirs"
+        )

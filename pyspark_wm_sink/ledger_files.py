@@ -1,0 +1,343 @@
+"""Where a ledger's files are: a directory of this machine, or an address in an object store or HDFS.
+
+Rule: a file is there as a whole or not at all. On this machine files are written atomically (temporary file, fsync,
+rename, fsync of the directory), and only under the directory's lock. A store writes a file when it is closed; no lock
+reaches other machines there, so that the query's fence and marker in Kafka alone keep two drivers apart.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from keyedwm import private
+from keyedwm.addresses import one_line, open_address
+from keyedwm.core.errors import InputError, UnavailableError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_DIRECTORY_MODE, _FILE_MODE, _OTHERS = 0o700, 0o600, 0o077
+_LOCK_TIMEOUT_S = 60.0
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_GROWING = ".growing"
+SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs", "viewfs")
+
+
+class LedgerFiles(Protocol):
+    """The files of one ledger, by name."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines can write here, where the lock does not reach them."""
+
+    def exists(self) -> bool:
+        """Whether anything was written here."""
+
+    def check_writable(self) -> None:
+        """Refuse a place that cannot be created or written, before a row is written."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the ledger's lock; raises UnavailableError if another process keeps it."""
+
+    def names(self) -> list[str]:
+        """All files, sorted."""
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text, None if there is no such file."""
+
+    def write(self, name: str, text: str) -> None:
+        """Write or replace a file durably; raises UnavailableError if that fails, and then it is as it was."""
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file if it is there."""
+
+
+def ledger_files(directory: Path | str) -> LedgerFiles:
+    """Return the files of a ledger at a local path, or at an address of another file system."""
+    return RemoteFiles(directory) if isinstance(directory, str) else LocalFiles(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """A directory of this machine, for its user alone; created when the lock is first taken."""
+
+    directory: Path
+
+    @property
+    def is_shared(self) -> bool:
+        """As in LedgerFiles."""
+        return False
+
+    def exists(self) -> bool:
+        """As in LedgerFiles."""
+        return self.directory.exists()
+
+    def check_writable(self) -> None:
+        """As in LedgerFiles."""
+        there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            raise InputError(f"the ledger {self.directory} cannot be written: {there} is no writable directory")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """As in LedgerFiles."""
+        try:
+            self._make_private()
+            handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
+        except OSError as error:
+            raise InputError(f"the ledger {self.directory} cannot be written: {error}") from error
+        try:
+            _check_owner(self.directory / "lock", os.fstat(handle))
+            _wait_for_lock(handle, self.directory)
+            yield
+        finally:
+            os.close(handle)
+
+    def _make_private(self) -> None:
+        """Create the directory for its owner alone; one that an earlier version left open to others is closed."""
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(self.directory):
+            self.directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        # A link of another user would lead to any directory of ours, and be led elsewhere later.
+        _check_owner(self.directory, self.directory.lstat())
+        found = self.directory.stat()
+        _check_owner(self.directory, found)
+        if stat.S_IMODE(found.st_mode) & _OTHERS:
+            self.directory.chmod(_DIRECTORY_MODE)
+
+    def names(self) -> list[str]:
+        """As in LedgerFiles."""
+        try:
+            return sorted(path.name for path in self.directory.iterdir()) if self.directory.exists() else []
+        except OSError as error:
+            raise InputError(f"the ledger {self.directory} cannot be read: {error}") from error
+
+    def read(self, name: str) -> str | None:
+        """As in LedgerFiles."""
+        path = self.directory / name
+        if not os.path.lexists(path):
+            return None
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+                return file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the ledger file {path} cannot be read: {error}") from error
+
+    def write(self, name: str, text: str) -> None:
+        """As in LedgerFiles."""
+        temporary = self.directory / f".{name}"
+        try:
+            temporary.unlink(missing_ok=True)  # of a process that died here; under the lock nobody else writes it
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE_MODE)
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.directory / name)
+            self._sync()
+        except OSError as error:
+            raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
+
+    def rename(self, name: str, new: str) -> None:
+        """As in LedgerFiles."""
+        try:
+            (self.directory / name).rename(self.directory / new)
+            self._sync()
+        except OSError as error:
+            raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
+
+    def delete(self, name: str) -> None:
+        """As in LedgerFiles."""
+        try:
+            (self.directory / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
+
+    def _sync(self) -> None:
+        handle = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFiles:
+    """An address such as s3://bucket/checkpoint/keyedwm; credentials come from the environment or the machine."""
+
+    address: str
+
+    @property
+    def is_shared(self) -> bool:
+        """As in LedgerFiles."""
+        return True
+
+    def exists(self) -> bool:
+        """As in LedgerFiles."""
+        return bool(self.names())
+
+    def check_writable(self) -> None:
+        """Rights show when the epoch is written, which comes before any row."""
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold a lock of this machine, for the driver's own processes, where no other user can create its file."""
+        path = self._lock_directory() / f"{hashlib.sha256(self.address.encode()).hexdigest()[:24]}.lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
+        except OSError as error:
+            raise InputError(f"the lock {path} of the ledger {self.address} cannot be taken: {error}") from error
+        try:
+            _check_owner(path, os.fstat(handle))
+            _wait_for_lock(handle, self.address)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock_directory(self) -> Path:
+        refused = []
+        for place in private.places(os.environ, "locks"):
+            why = private.unsafe(place)
+            if why is None:
+                return place
+            refused.append(f"{place} {why}")
+        raise InputError(
+            f"the lock of the ledger {self.address} has no place of this user alone ({'; '.join(refused)}): set "
+            f"XDG_CACHE_HOME to a directory of this user with mode 0700"
+        )
+
+    def names(self) -> list[str]:
+        """As in LedgerFiles."""
+        from pyarrow.fs import FileSelector
+
+        files, place = self._opened()
+        with self._reading():
+            found = files.get_file_info(FileSelector(place, allow_not_found=True))
+        there = {info.base_name for info in found if info.is_file}
+        return sorted({name.removeprefix(".") for name in there if not name.endswith(_GROWING)})
+
+    def read(self, name: str) -> str | None:
+        """As in LedgerFiles; where its replacing was broken off, or goes on right now, the file stands aside."""
+        for where in (name, f".{name}", name):
+            text = self._read(where)
+            if text is not None:
+                return text
+        return None
+
+    def _read(self, name: str) -> str | None:
+        files, place = self._opened()
+        with self._reading():
+            try:
+                with files.open_input_stream(f"{place}/{name}") as stream:
+                    return bytes(stream.read()).decode()
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, text: str) -> None:
+        """As in LedgerFiles."""
+        from pyarrow.fs import HadoopFileSystem
+
+        files, place = self._opened()
+        with self._writing():
+            files.create_dir(place, recursive=True)
+            # A file of HDFS grows while it is written; that of an object store appears when it is closed.
+            grows = isinstance(files, HadoopFileSystem)
+            with files.open_output_stream(f"{place}/.{name}{_GROWING}" if grows else f"{place}/{name}") as stream:
+                stream.write(text.encode())
+        if grows:
+            self._replace(files, place, name)
+
+    def _replace(self, files: FileSystem, place: str, name: str) -> None:
+        """Put a file that is whole into the place of another: HDFS moves over none, so for a moment it stands aside.
+
+        After each step the old text or the new one is found, in its place or aside.
+        """
+        aside = f"{place}/.{name}"
+        with self._writing():
+            if self._read(name) is None and self._read(f".{name}") is not None:
+                files.move(aside, f"{place}/{name}")  # it is all there is: a replacing was broken off before this step
+            _delete(files, aside)
+            files.move(f"{aside}{_GROWING}", aside)
+            _delete(files, f"{place}/{name}")
+            files.move(aside, f"{place}/{name}")
+
+    def rename(self, name: str, new: str) -> None:
+        """Copy, then delete: whoever looks in between sees both."""
+        text = self.read(name)
+        if text is None:
+            raise UnavailableError(f"the ledger {self.address} cannot be written: its file {name} is gone")
+        self.write(new, text)
+        self.delete(name)
+
+    def delete(self, name: str) -> None:
+        """As in LedgerFiles."""
+        files, place = self._opened()
+        with self._writing():
+            _delete(files, f"{place}/.{name}")  # first: it would be found again otherwise
+            _delete(files, f"{place}/{name}")
+
+    def _opened(self) -> tuple[FileSystem, str]:
+        return open_address(self.address, f"the ledger {self.address}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, UnicodeDecodeError) as error:
+            raise UnavailableError(f"the ledger {self.address} cannot be read: {one_line(error)}") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(f"the ledger {self.address} cannot be written: {one_line(error)}") from error
+
+
+def is_address(place: str) -> bool:
+    """Whether a ledger can be at an address of this scheme."""
+    scheme = _SCHEME.match(place)
+    return scheme is not None and scheme[1].lower() in SCHEMES
+
+
+def _delete(files: FileSystem, path: str) -> None:
+    with suppress(FileNotFoundError):
+        files.delete_file(path)
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    """Refuse a ledger of another user, who could hold its lock or replace its files."""
+    if found.st_uid not in {os.geteuid(), 0}:
+        raise InputError(
+            f"{path} belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}: give the query a "
+            f"ledger directory that its own user creates"
+        )
+
+
+def _wait_for_lock(handle: int, directory: Path | str) -> None:
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while not _try_lock(handle):
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"the ledger {directory} was locked by another process for {_LOCK_TIMEOUT_S:g} s")
+        time.sleep(0.05)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""`spark.read.format("keyedwm")`: a bounded read of the records between two offsets of each partition.
+
+Rule: there is no stream, so no watermark, no control rows and no committed offsets. Spark plans a frame once and runs
+it often: the cuts between tasks stand still, but `earliest` and `latest` mean those of the moment when a task reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from keyedwm.core.counts import Counts
+from keyedwm.core.errors import OptionError
+from keyedwm.kafka.cluster import shared
+from keyedwm.kafka.values import TopicPartition
+from keyedwm.worker import Travelling
+from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
+from pyspark_wm_source.driver.splits import Split, cut, groups_of, parts_of
+from pyspark_wm_source.offsets import CutLimits
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.start_offsets import EARLIEST, LATEST
+from pyspark_wm_source.task.channel import ChannelRange
+from pyspark_wm_source.task.scan import scan
+
+# No group and no key: a bounded read leaves no state behind.
+_NOBODY = ""
+
+
+class BatchReader(Travelling, DataSourceReader):
+    """The batch source."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Resolve both ends and cut what lies between into tasks."""
+        options, cluster = self._options, shared(self._options.client)
+        places = assigned(cluster, options.topics, running=False)
+        first = resolve(cluster, options.start, places, EARLIEST)
+        last = resolve(cluster, options.end, places, LATEST)
+        limits = CutLimits(least_tasks=options.least_tasks, most_records=options.most_records)
+        groups = groups_of(list(_ranges(first, last, limits)), limits)
+        return [
+            Split(
+                ranges=group,
+                control=(),
+                stamps=dict.fromkeys(options.axes),
+                batch=0,
+                channels=len(places),
+                source=_NOBODY,
+                group=_NOBODY,
+                state_key=_NOBODY,
+                now_ms=0,
+            )
+            for group in groups
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one split on an executor."""
+        split: Split = partition  # type: ignore[assignment]
+        return scan(replace(split, ranges=self._as_of_now(split.ranges)), self._options, self._schema)
+
+    def _as_of_now(self, ranges: Sequence[ChannelRange]) -> tuple[ChannelRange, ...]:
+        """Ranges whose outer ends are open, with the log's ends of this moment."""
+        start, end = self._options.start, self._options.end
+        cluster = shared(self._options.client)
+        from_first = [r.channel for r in ranges if r.part == 0 and start.word_of(r.channel, EARLIEST) == EARLIEST]
+        to_last = [r.channel for r in ranges if r.part == r.parts - 1 and end.word_of(r.channel, LATEST) == LATEST]
+        firsts = cluster.earliest(from_first) if from_first else {}
+        lasts = cluster.latest(to_last) if to_last else {}
+        bounded = []
+        for r in ranges:
+            first = firsts.get(r.channel, r.start) if r.part == 0 else r.start
+            last = lasts.get(r.channel, r.end) if r.part == r.parts - 1 else r.end
+            bounded.append(replace(r, start=min(first, last), end=last))
+        return tuple(bounded)
+
+
+def _ranges(
+    first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int], limits: CutLimits
+) -> Iterator[ChannelRange]:
+    sizes = [max(last[tp] - first[tp], 1) for tp in sorted(first)]
+    parts = parts_of(sizes, limits)
+    for tp, count in zip(sorted(first), parts, strict=True):
+        if first[tp] > last[tp]:
+            raise OptionError(
+                f"{tp} would be read from offset {first[tp]} to {last[tp]}: its start lies behind its end"
+            )
+        for part, (start, end) in enumerate(cut(first[tp], last[tp], count)):
+            yield ChannelRange(channel=tp, start=start, end=end, counts=Counts(), axes={}, part=part, parts=count)

@@ -1,0 +1,210 @@
+"""Where a batch ends when snapshots cross jobs: `propagate=true` under exactly-once (rule 12).
+
+Rule: a batch ends behind the barriers of one snapshot of each topic, in all of its partitions. Rows behind a barrier
+wait until every partition shows that barrier, so what a batch holds is whole snapshots of the query upstream. Barriers
+stand at the ends of that query's batches, so they are looked for backwards from the log's end, which reads little.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keyedwm.core.axis import PropagatedState
+from keyedwm.core.barriers import align
+from keyedwm.core.inline import HEADER, Cut, decode_cut
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.errors import OffsetOutOfRangeError
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.records import ControlRecord, Wanted
+from keyedwm.kafka.values import Isolation, TopicPartition
+from pyspark_wm_source.driver.plan import shared_out
+from pyspark_wm_source.task.authors import Authors
+from pyspark_wm_source.task.propagated import check_query, of_another, place
+
+LOG = logging.getLogger("keyedwm.source")
+_FIRST_LOOK = 64  # offsets: the control rows of a batch, and the markers behind them
+_GROWTH = 4
+_BARRIERS = Wanted(key=False, value=False, headers=False, control_header=HEADER)
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierPosition:
+    """A barrier, and the offset behind it."""
+
+    cut: Cut
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelPosition:
+    """A channel when a batch is planned: next offset, log end, and the last barrier read."""
+
+    position: int
+    end: int
+    barrier: PropagatedState | None
+
+
+class Aligner:
+    """Finds the ends of batches; keeps the last answer, since planning asks again and again while nothing is new."""
+
+    def __init__(self, cluster: Cluster, authors: Authors) -> None:
+        self._cluster = cluster
+        self._authors = authors
+        # Channel → a span that was looked through and holds no barrier.
+        self._without: dict[TopicPartition, Span] = {}
+        # Channel → the last control record that does not count, and why.
+        self._refused: dict[TopicPartition, tuple[int, str]] = {}
+        self._kept: tuple[Mapping[TopicPartition, ChannelPosition], dict[TopicPartition, int]] | None = None
+
+    def ends(self, channels: Mapping[TopicPartition, ChannelPosition], limit: int | None) -> dict[TopicPartition, int]:
+        """Return where each channel's range ends: behind a barrier, or where it stands.
+
+        limit: how many offsets are expected at most; a snapshot is not cut, so it can be more.
+        """
+        if self._kept is not None and self._kept[0] == channels:
+            return self._kept[1]
+        shares = shared_out({tp: max(c.end - c.position, 0) for tp, c in channels.items()}, limit)
+        found = self._candidates(channels, shares)
+        ends = {tp: channel.position for tp, channel in channels.items()}
+        for topic in sorted({tp.topic for tp in channels}):
+            own = {tp: channel for tp, channel in channels.items() if tp.topic == topic}
+            ends |= self._of_topic(own, {tp: found[tp] for tp in own if tp in found})
+        self._kept = (dict(channels), ends)
+        return ends
+
+    def _candidates(
+        self, channels: Mapping[TopicPartition, ChannelPosition], shares: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, BarrierPosition]:
+        """The newest barrier within each channel's share, else the next one behind it."""
+        found: dict[TopicPartition, BarrierPosition] = {}
+        spans = {tp: (c.position, c.position + shares[tp]) for tp, c in channels.items() if c.position < c.end}
+        while spans:
+            found |= self._newest(spans, channels)
+            spans = {
+                tp: (high, min(channels[tp].end, high + 2 * (high - channels[tp].position)))
+                for tp, (_, high) in spans.items()
+                if tp not in found and high < channels[tp].end
+            }
+        for tp, at in found.items():
+            last = channels[tp].barrier
+            if last is not None:
+                check_query(last, at.cut, place(tp, at.end - 1))
+        return found
+
+    def _newest(
+        self, spans: Mapping[TopicPartition, Span], channels: Mapping[TopicPartition, ChannelPosition]
+    ) -> dict[TopicPartition, BarrierPosition]:
+        """The last barrier in each span; what was looked through before, and held none, is not read again."""
+        left = {}
+        for tp, (low, high) in spans.items():
+            first, last = self._without.get(tp, (low, low))
+            if channels[tp].end < last:  # the log was truncated or recreated
+                first, last = low, low
+            left[tp] = (min(last, high), high) if first <= low < last else (low, high)
+        found = newest_barriers(self._cluster, left, self._counting(channels))
+        self._without |= {tp: span for tp, span in spans.items() if tp not in found}
+        return found
+
+    def _counting(self, channels: Mapping[TopicPartition, ChannelPosition], at_most: int | None = None) -> Counting:
+        """Behind a barrier only later ones of its query count, where anybody may copy a record that counts."""
+        last = {tp: c.barrier for tp, c in channels.items() if c.barrier is not None and self._authors.proven}
+        return Counting(authors=self._authors, last=last, at_most=at_most, refused=self._refused)
+
+    def _of_topic(
+        self, channels: Mapping[TopicPartition, ChannelPosition], found: dict[TopicPartition, BarrierPosition]
+    ) -> dict[TopicPartition, int]:
+        """The ends behind the newest snapshot whose barrier every channel shows."""
+        newest: dict[TopicPartition, int] = {}
+        for tp, channel in sorted(channels.items()):
+            if tp in found:
+                newest[tp] = found[tp].cut.snapshot
+            elif channel.barrier is not None:
+                newest[tp] = channel.barrier.snapshot
+            elif channel.position < channel.end:
+                LOG.warning(
+                    "%s: the records from offset %d on wait for a barrier: %s", tp, channel.position, self._why(tp)
+                )
+                return {}
+        snapshot, ahead = align(newest)
+        aligned = {tp: at for tp, at in found.items() if tp not in ahead}
+        waiting = {tp: (channels[tp].position, at.end) for tp, at in found.items() if tp in ahead}
+        if waiting and snapshot is not None:
+            aligned |= newest_barriers(self._cluster, waiting, self._counting(channels, snapshot))
+        return {tp: at.end for tp, at in aligned.items()}
+
+    def _why(self, tp: TopicPartition) -> str:
+        """Why no barrier was found."""
+        if tp in self._refused:
+            offset, why = self._refused[tp]
+            return f"the control record at offset {offset} does not count, {why}"
+        return "the topic holds none for them yet; with propagate=true it must be written with controlRows=inline"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counting:
+    """Which barriers count: of these authors, of a snapshot up to `at_most`, and later than the last one read.
+
+    refused: takes, by channel, the control record with the highest offset that does not count, and why.
+    """
+
+    authors: Authors
+    last: Mapping[TopicPartition, PropagatedState]
+    at_most: int | None
+    refused: dict[TopicPartition, tuple[int, str]]
+
+    def cut_of(self, record: ControlRecord, tp: TopicPartition) -> Cut | None:
+        """The barrier that a record holds, None if it holds none or does not count."""
+        why = self.authors.refusal(record, tp)
+        cut = None if why else decode_cut(record.header, record.value, place(tp, record.offset))
+        last = self.last.get(tp)
+        if cut is not None and last is not None:
+            why = of_another(last, cut)
+        if why is not None:
+            self.refused[tp] = max(self.refused.get(tp, (-1, "")), (record.offset, why))
+            return None
+        too_new = cut is not None and self.at_most is not None and cut.snapshot > self.at_most
+        return None if too_new or (cut is not None and last is not None and cut.snapshot <= last.snapshot) else cut
+
+
+def newest_barriers(
+    cluster: Cluster, spans: Mapping[TopicPartition, Span], counting: Counting
+) -> dict[TopicPartition, BarrierPosition]:
+    """Return the newest barrier that counts in each span [low, high); looks backwards."""
+    found: dict[TopicPartition, BarrierPosition] = {}
+    width = _FIRST_LOOK
+    left = {tp: span for tp, span in spans.items() if span[0] < span[1]}
+    while left:
+        looks = {tp: (max(low, high - width), high) for tp, (low, high) in left.items()}
+        found |= _newest_in(cluster, looks, counting)
+        left = {tp: (left[tp][0], first) for tp, (first, _) in looks.items() if tp not in found and first > left[tp][0]}
+        width *= _GROWTH
+    return found
+
+
+def _newest_in(
+    cluster: Cluster, looks: dict[TopicPartition, Span], counting: Counting
+) -> dict[TopicPartition, BarrierPosition]:
+    """The barrier of the highest snapshot; if it stands there again, the first one."""
+    found: dict[TopicPartition, BarrierPosition] = {}
+    while True:
+        ranges = [OffsetRange(tp.topic, tp.partition, low, high) for tp, (low, high) in sorted(looks.items())]
+        try:
+            for part in read_ranges(cluster, ranges, _BARRIERS, Isolation.READ_COMMITTED):
+                for record in part.records.control_records:
+                    tp = part.where
+                    cut = counting.cut_of(record, tp)
+                    if cut is not None and (tp not in found or cut.snapshot > found[tp].cut.snapshot):
+                        found[tp] = BarrierPosition(cut, record.offset + 1)
+        except OffsetOutOfRangeError as error:
+            tp = TopicPartition(error.topic, error.partition)
+            low, high = looks[tp]
+            if not low < error.earliest <= high:
+                raise
+            # What is gone holds no barrier any more; whether that is a loss is judged where rows are read.
+            looks = {**looks, tp: (error.earliest, high)}
+            continue
+        return found

@@ -1,0 +1,67 @@
+"""Which channels there are: a partition is gone, or a topic another one, only if the brokers keep saying so.
+
+Rule: one metadata answer proves nothing, since a broker may be behind. What differs from what is known is asked for
+again, with pauses, before it counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.driver.resolve_offsets import assigned
+from pyspark_wm_source.options.start_offsets import Topics
+
+_AGE_S = 1.0
+# How long the brokers may contradict what is known until they are believed: 3.7 seconds in all.
+_PAUSES_S = (0.1, 0.2, 0.4, 1.0, 2.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """The channels to read, and the id of each topic as far as the cluster tells it."""
+
+    channels: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def gone(self, known: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return the known channels that are not there any more, in order."""
+        return sorted(set(known) - set(self.channels))
+
+    def recreated(self, known_ids: Mapping[str, str]) -> list[str]:
+        """Return the topics that have another id than was known, in order."""
+        return sorted(topic for topic, now in self.topic_ids.items() if known_ids.get(topic, now) != now)
+
+
+class Assigner:
+    """Asks for the assignment; keeps the last answer for a second."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._kept: tuple[float, Assignment] | None = None
+
+    def forget(self) -> None:
+        """Ask again next time."""
+        self._kept = None
+
+    def current(self, cluster: Cluster, known: Collection[TopicPartition], known_ids: Mapping[str, str]) -> Assignment:
+        """Return what there is; whatever contradicts `known` has been asked for several times."""
+        now_s = time.monotonic()
+        if self._kept is not None and now_s - self._kept[0] <= _AGE_S:
+            return self._kept[1]
+        found = self._ask(cluster)
+        for pause_s in _PAUSES_S:
+            if not found.gone(known) and not found.recreated(known_ids):
+                break
+            time.sleep(pause_s)
+            found = self._ask(cluster)
+        self._kept = (time.monotonic(), found)
+        return found
+
+    def _ask(self, cluster: Cluster) -> Assignment:
+        channels = assigned(cluster, self._topics, running=True)
+        ids = {topic: cluster.metadata.topic_id(topic) for topic in {tp.topic for tp in channels}}
+        return Assignment(channels=channels, topic_ids={topic: str(one) for topic, one in ids.items() if one})

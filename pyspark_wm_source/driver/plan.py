@@ -1,0 +1,250 @@
+"""Planning one batch: from the last offset, what its tasks left, the log ends and the clock, to the next offset.
+
+Rule: pure. Whatever decides a batch comes in as an argument and goes into the result; no I/O and no clock is here.
+Two clock readings frame the broker's answer: idleness is judged by the one before it, news is dated by the one after,
+so that a channel is never idle early (rule 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from keyedwm.arrow.axis import AxisRun
+from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.coalescer import (
+    Change,
+    ChannelAdded,
+    ChannelRemoved,
+    ChannelWentIdle,
+    ChannelWoken,
+    Coalescer,
+    CoalescerState,
+    WatermarkAdvanced,
+)
+from keyedwm.core.counts import Counts
+from keyedwm.core.idleness import Idleness
+from keyedwm.core.watermark import Guarantee, Status
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset, RetiredChannel
+from pyspark_wm_source.task.channel import RangeResult
+from pyspark_wm_source.task.propagated import last_barrier
+
+# A partition that comes back after longer is taken for a new one.
+RETIRED_KEPT_MS = 24 * 3_600_000
+# How often a batch comes that only the clock has caused.
+CLOCK_BATCH_MS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What the broker answered: log end per channel, asked at `asked_ms` and answered by `now_ms`.
+
+    begins: where each channel that the last offset does not have begins. high: high watermarks, where they may lie
+    above the ends, which under read_committed are the last stable offsets. restarts: where the channels of topics that
+    were recreated, and of logs that were truncated, begin again. topic_ids, leader_epochs: as far as they are known;
+    the epochs are those of the leaders that gave the ends.
+    """
+
+    ends: Mapping[TopicPartition, int]
+    begins: Mapping[TopicPartition, int]
+    asked_ms: int
+    now_ms: int
+    high: Mapping[TopicPartition, int] = field(default_factory=dict)
+    restarts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+
+    def uncommitted(self, tp: TopicPartition) -> int:
+        """How many offsets behind the end belong to open transactions, or to what follows them."""
+        return max(self.high.get(tp, 0) - self.ends[tp], 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """The options that planning needs; None: no such limit. clocked: the axes that move with the clock, too.
+
+    propagate: watermarks and idleness come from upstream. limits, settings: written into the offset.
+    """
+
+    guarantee: Guarantee
+    idleness: Idleness
+    max_offsets: int | None
+    retention_ms: int | None = None
+    axes: tuple[AxisConfig, ...] = ()
+    clocked: tuple[AxisConfig, ...] = ()
+    propagate: bool = False
+    limits: CutLimits = NO_LIMITS
+    settings: str = ""
+
+
+def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, rules: Rules) -> QueryOffset:
+    """Return the offset that ends the next batch.
+
+    after: the state of every channel that the batch ending at `start` read, once it was read.
+    """
+    now_ms = max(seen.now_ms, start.now_ms)
+    positions = {tp: position_of(start, seen, tp) for tp in sorted(seen.ends)}
+    shares = shared_out({tp: seen.ends[tp] - position for tp, position in positions.items()}, rules.max_offsets)
+    changes: list[Change] = [ChannelRemoved(str(tp)) for tp in sorted(start.channels) if tp not in seen.ends]
+    channels: dict[TopicPartition, Channel] = {}
+    for tp, position in positions.items():
+        name, before = str(tp), start.channels.get(tp)
+        if before is None:
+            changes.append(ChannelAdded(name))
+        behind = seen.ends[tp] > position
+        known = before or start.retired.get(tp)
+        counts, axes, cut, lost = _state(known, after.get(tp))
+        # Idle means caught up with the high watermark: records of an open transaction are still to come (rule 10).
+        awaited = behind or (seen.uncommitted(tp) > 0 and not rules.propagate)
+        status = _status(before, axes, rules, awaited=awaited, asked_ms=seen.asked_ms)
+        announced: tuple[int, ...] = ()
+        if cut or (rules.clocked and not behind and status is Status.ACTIVE):
+            axes, announced = _run_policies(axes, rules.axes if cut else rules.clocked, now_ms)
+        resets = (0 if known is None else known.resets) + lost
+        if resets > (0 if before is None else before.resets):
+            # Who follows the rows was told a watermark that nobody knows any more: it is told the one that counts now.
+            announced = tuple(sorted(key for key, axis in axes.items() if axis.emitted_ms is not None))
+        changes += _advances(name, before, axes)
+        if before is not None and status is not before.status:
+            changes.append(ChannelWoken(name) if status is Status.ACTIVE else ChannelWentIdle(name))
+        channels[tp] = Channel(
+            next_offset=position + shares[tp],
+            read=shares[tp],
+            status=status,
+            since_ms=now_ms if awaited or before is None else before.since_ms,
+            counts=counts,
+            axes=axes,
+            announced=announced,
+            resets=resets,
+            leader_epoch=seen.leader_epochs.get(tp),
+        )
+    coalescer = Coalescer.restore(_coalescer_state(start), guarantee=rules.guarantee, retention_ms=rules.retention_ms)
+    coalescer.step(changes, now_ms)
+    retired = _retired(start, after, seen, now_ms)
+    topics = {tp.topic for tp in (*channels, *retired)}
+    ids = {topic: one for topic, one in {**start.topic_ids, **seen.topic_ids}.items() if topic in topics}
+    return replace(
+        start, batch=start.batch + 1, now_ms=now_ms, coalesced=coalescer.common(), channels=channels, begins={},
+        limits=rules.limits, settings=rules.settings, topic_ids=ids, retired=retired,
+    )  # fmt: skip
+
+
+def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
+    """Say whether `end` is worth a batch: records, a coalesced watermark, a status, a channel, states to write down.
+
+    The very first batch always runs: it makes the starting offsets durable. So does one that goes back to an earlier
+    offset in a topic that was deleted and recreated, or writes down the new topic's id. The states that a batch with
+    records left are written down by the next offset: from then on the records are not needed again. What the clock
+    alone has caused waits for a second.
+    """
+    if start.batch == NOT_STARTED or any(True for _ in end.moved()):
+        return True
+    if start.coalesced.idle_spell != end.coalesced.idle_spell or _positions(start) != _positions(end):
+        return True
+    if any(end.topic_ids.get(topic, one) != one for topic, one in start.topic_ids.items()):
+        return True
+    read = any(True for _ in start.moved())
+    changed = start.coalesced.emitted != end.coalesced.emitted or any(c.announced for c in end.channels.values())
+    if read:
+        return changed or _states(start) != _states(end)
+    return changed and end.now_ms - start.now_ms >= CLOCK_BATCH_MS
+
+
+def shared_out(backlog: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
+    """Split `limit` offsets in proportion to the backlogs, as Spark does: rounded down, but a share below 1 is 1."""
+    total = sum(backlog.values())
+    if limit is None or limit >= total:
+        return dict(backlog)
+    return {tp: min(size, max(1, limit * size // total)) if size else 0 for tp, size in backlog.items()}
+
+
+def _retired(
+    start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, now_ms: int
+) -> dict[TopicPartition, RetiredChannel]:
+    """Where the channels stood that are missed now, and those missed for less than a day."""
+    recent = {tp: one for tp, one in start.retired.items() if now_ms - one.missed_ms < RETIRED_KEPT_MS}
+    retired = {tp: one for tp, one in recent.items() if tp not in seen.ends}
+    for tp, channel in start.channels.items():
+        if tp not in seen.ends:
+            counts, axes, _, lost = _state(channel, after.get(tp))
+            retired[tp] = RetiredChannel(
+                missed_ms=now_ms,
+                next_offset=channel.next_offset,
+                counts=counts,
+                axes=axes,
+                resets=channel.resets + lost,
+                leader_epoch=channel.leader_epoch,
+            )
+    return retired
+
+
+def _positions(offset: QueryOffset) -> dict[TopicPartition, tuple[Status, int]]:
+    return {tp: (c.status, c.next_offset) for tp, c in offset.channels.items()}
+
+
+def _states(offset: QueryOffset) -> dict[TopicPartition, tuple[Counts, Mapping[int, AxisState]]]:
+    return {tp: (c.counts, c.axes) for tp, c in offset.channels.items()}
+
+
+def position_of(start: QueryOffset, seen: Seen, tp: TopicPartition) -> int:
+    """Where the channel goes on; at the end of a log that is shorter than what was read, if losses are accepted."""
+    if tp in seen.restarts:
+        return min(seen.restarts[tp], seen.ends[tp])
+    before = start.channels.get(tp)
+    return min(seen.begins[tp] if before is None else before.next_offset, seen.ends[tp])
+
+
+def _state(
+    before: Channel | RetiredChannel | None, after: RangeResult | None
+) -> tuple[Counts, Mapping[int, AxisState], bool, bool]:
+    """Counts and axes of the channel once its last range was read; whether that was in parts, whether with losses."""
+    if after is not None:
+        return after.counts, after.axes, after.cut, after.lossy
+    return (Counts(), {}, False, False) if before is None else (before.counts, before.axes, False, False)
+
+
+def _run_policies(
+    axes: Mapping[int, AxisState], configs: Iterable[AxisConfig], now_ms: int
+) -> tuple[Mapping[int, AxisState], tuple[int, ...]]:
+    """Ask a channel's policies for their watermarks: by the clock (rule 7), or after a range that was read in parts.
+
+    Returns the states, and the keys whose watermark has moved.
+    """
+    states, announced = dict(axes), []
+    for config in configs:
+        axis = AxisRun(config, states.get(config.key, AxisState()), now_ms)
+        if axis.end() is not None:
+            announced.append(config.key)
+        states[config.key] = axis.state()
+    return states, tuple(announced)
+
+
+def _advances(name: str, before: Channel | None, axes: Mapping[int, AxisState]) -> Iterator[Change]:
+    """The watermarks that became known since the batch before."""
+    for key in sorted(axes):
+        emitted_ms = axes[key].emitted_ms
+        known = before.axes.get(key) if before is not None else None
+        if emitted_ms is not None and (known is None or emitted_ms != known.emitted_ms):
+            yield WatermarkAdvanced(name, key, emitted_ms)
+
+
+def _status(
+    before: Channel | None, axes: Mapping[int, AxisState], rules: Rules, *, awaited: bool, asked_ms: int
+) -> Status:
+    """Decide the channel's status: records to come wake it, silence while caught up makes it idle."""
+    if awaited or before is None:
+        return Status.ACTIVE
+    if rules.propagate:
+        barrier = last_barrier(axes)
+        return Status.IDLE if barrier is not None and barrier.idle else Status.ACTIVE
+    silent = rules.idleness.is_idle(quiet_since_ms=before.since_ms, now_ms=asked_ms, caught_up=True)
+    return Status.IDLE if silent else before.status
+
+
+def _coalescer_state(start: QueryOffset) -> CoalescerState:
+    channels = {}
+    for tp, channel in start.channels.items():
+        sent = {key: axis.emitted_ms for key, axis in channel.axes.items() if axis.emitted_ms is not None}
+        channels[str(tp)] = (channel.status, sent)
+    return CoalescerState(channels=channels, common=start.coalesced)

@@ -1,0 +1,370 @@
+"""The planner: asks the broker and the clock, and lets `plan` decide.
+
+Rule: all it keeps between calls can be found again (offsets in Spark's log, states in Kafka's committed offsets or by a
+recovery read); keeping it saves round trips only.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from keyedwm.core.coalescer import CommonState
+from keyedwm.core.encoding import KEY_BYTES, MARK
+from keyedwm.core.errors import DataLossError, KeyedwmError, OptionError
+from keyedwm.core.idleness import Idleness
+from keyedwm.kafka.cluster import Cluster, shared
+from keyedwm.kafka.errors import LogTruncatedError, UnknownTopicError
+from keyedwm.kafka.values import Isolation, TopicPartition
+from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
+from pyspark_wm_source.driver.assignment import Assigner, Assignment
+from pyspark_wm_source.driver.continued import continued
+from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
+from pyspark_wm_source.driver.recover_state import StateLoader
+from pyspark_wm_source.driver.report import barriers_again, describe
+from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
+from pyspark_wm_source.driver.splits import ControlSettings, Split, splits
+from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
+from pyspark_wm_source.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, QueryOffset
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.start_offsets import LATEST
+from pyspark_wm_source.task.channel import RangeResult
+from pyspark_wm_source.task.propagated import last_barrier
+
+LOG = logging.getLogger("keyedwm.source")
+_END_ATTEMPTS = 4
+_END_PAUSE_S = 0.1
+
+
+class FrozenEndError(DataLossError):
+    """Trigger.AvailableNow froze log ends that are not there any more."""
+
+    advice = "start the query again: it freezes anew, and failOnDataLoss decides about what is gone"
+
+
+class Planner:
+    """Plans one query's batches on the driver."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._initial: QueryOffset | None = None
+        self._group = ""
+        self._assigner = Assigner(options.topics)
+        self._rows = ControlSettings.of(options)
+        self._states = StateLoader(options)
+        self._read_lately: list[tuple[Mapping[str, Any], QueryOffset]] = []
+        self._frozen: Seen | None = None
+        self._freeze = False
+        self._closed = False
+        self._told_settings = False
+        self._read_planned_at_s: float | None = None
+        self._facts: dict[str, Any] | None = None
+        self._ends: dict[TopicPartition, int] | None = None
+        self._aligner: Aligner | None = None
+        self._truncations = TruncationCheck()
+
+    @property
+    def _cluster(self) -> Cluster:
+        return shared(self._options.client)
+
+    def freeze(self) -> None:
+        """Plan towards the log ends of the next call, and no further (Trigger.AvailableNow)."""
+        self._freeze = True
+
+    def initial(self, query: str) -> QueryOffset:
+        """Return the offset before the first batch: where each channel begins. `query`: fresh hex digits."""
+        if self._initial is None:
+            options = self._options
+            self._group = options.group_id or f"{options.group_prefix}-{query}"
+            if options.continue_from is not None:
+                self._initial = continued(options.continue_from, options.topics)
+                if options.group_id is not None:
+                    self._check_group(options.group_id, list(self._initial.channels))
+                return self._initial
+            channels = assigned(self._cluster, options.topics, running=False)
+            if options.group_id is not None:
+                self._check_group(options.group_id, channels)
+            self._initial = QueryOffset(
+                batch=NOT_STARTED,
+                group=self._group,
+                state_key=secrets.token_hex(KEY_BYTES),
+                now_ms=_wall_ms(),
+                coalesced=CommonState(),
+                begins=resolve(self._cluster, options.start, channels, LATEST),
+            )
+        return self._initial
+
+    def next(self, start_json: dict[str, Any], *, once: bool) -> dict[str, Any]:
+        """Return the end of the next batch, or `start_json` itself if there is nothing to tell."""
+        start = self._read(start_json)
+        self._tell_changed_settings(start)
+        after = self._states.load_states(self._cluster, start, at_once=once or self._freeze)
+        if after is None:
+            self._facts = {**(self._facts or {}), "recovery": self._states.recovery_progress()}
+            return start_json
+        seen = self._look(start)
+        options = self._options
+        limit = None if once else options.max_offsets
+        if options.aligned:
+            seen, limit = replace(seen, ends=self._aligned(start, after, seen, limit)), None
+        rules = Rules(
+            guarantee=options.guarantee,
+            idleness=Idleness(options.idle_timeout_ms),
+            max_offsets=limit,
+            retention_ms=options.retention_ms,
+            axes=tuple(axis.config for axis in options.axes.values()),
+            clocked=tuple(axis.config for axis in options.axes.values() if axis.moves_by_clock),
+            propagate=options.propagate,
+            limits=CutLimits(least_tasks=options.least_tasks, most_records=options.most_records),
+            settings=options.settings,
+        )
+        planned = plan(start, after, seen, rules)
+        if options.continue_from is not None and start == self._initial:
+            planned = replace(planned, group=self._group)  # whoever goes on from a savepoint has a group of its own
+        self._facts = describe(planned, seen, self._ends or {}, self._states.recovered)
+        if options.propagate:
+            self._facts["barriers_again"] = barriers_again(planned)
+        first = start.batch == NOT_STARTED
+        reads = any(True for _ in planned.moved())
+        if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
+            return start_json
+        if reads and not once and self._too_few(planned):
+            return start_json
+        self._closed = self._frozen is not None and not reads
+        if first or reads:
+            self._read_planned_at_s = time.monotonic()
+        planned_json = planned.to_json()
+        if LOG.isEnabledFor(logging.INFO):
+            LOG.info("planned %s", json.dumps({**self._facts, "group": planned.group}))
+        self._keep(planned_json, planned)
+        return planned_json
+
+    def splits(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[Split]:
+        """Cut the batch between two offsets into tasks."""
+        end = self._read(end_json)
+        if self._frozen is not None:
+            self._still_there(end)
+        return splits(self._read(start_json), end, self._rows)
+
+    def _read(self, offset_json: Mapping[str, Any]) -> QueryOffset:
+        """Read an offset back, unless it is known: with thousands of channels that takes a while."""
+        for known_json, known in self._read_lately:
+            if known_json == offset_json:
+                return known
+        return self._keep(offset_json, QueryOffset.from_json(offset_json))
+
+    def _keep(self, offset_json: Mapping[str, Any], offset: QueryOffset) -> QueryOffset:
+        """Keep the last two: a batch's start and its end."""
+        self._read_lately = [*self._read_lately[-1:], (offset_json, offset)]
+        return offset
+
+    def reported(self) -> dict[str, Any] | None:
+        """Return the facts of the last planning: newest log ends, who holds the watermark, who is idle."""
+        return self._facts
+
+    def _too_few(self, planned: QueryOffset) -> bool:
+        """Hold a batch below minOffsetsPerTrigger until maxTriggerDelay is over, never a first one (Spark's rule)."""
+        smallest = self._options.min_offsets
+        if smallest is None or self._read_planned_at_s is None or self._frozen is not None:
+            return False
+        waiting = sum((self._ends or {}).get(tp, c.next_offset) - c.start for tp, c in planned.channels.items())
+        waited_ms = (time.monotonic() - self._read_planned_at_s) * 1_000
+        return waiting < smallest and waited_ms < self._options.max_trigger_delay_ms
+
+    def _look(self, start: QueryOffset) -> Seen:
+        """Ask for log ends; the two clock readings frame the answer."""
+        asked_ms = _wall_ms()
+        if self._frozen is not None:
+            # What came after the freeze is not looked at, so silence counts up to the freeze only.
+            frozen = self._frozen
+            restarts = {
+                tp: first
+                for tp, first in frozen.restarts.items()
+                if start.topic_ids.get(tp.topic) != frozen.topic_ids.get(tp.topic)
+                or (tp in start.channels and start.channels[tp].leader_epoch != frozen.leader_epochs.get(tp))
+            }
+            return replace(self._frozen, now_ms=asked_ms, restarts=restarts)
+        known = start.begins if start.batch == NOT_STARTED else start.channels
+        there = self._assignment(start, known)
+        try:
+            found = self._cluster.log_ends(there.channels)
+        except UnknownTopicError:
+            # A topic was deleted between the two questions: ask again for what is left.
+            self._assigner.forget()
+            there = self._assignment(start, known)
+            found = self._cluster.log_ends(there.channels)
+        ends = {tp: end.offset for tp, end in found.items()}
+        epochs: Epochs = {tp: end.leader_epoch for tp, end in found.items()}
+        high = ends
+        if self._options.client.isolation is Isolation.READ_COMMITTED:
+            high = self._cluster.latest(there.channels, Isolation.READ_UNCOMMITTED)
+        now_ms = _wall_ms()
+        self._ends = dict(ends)
+        begins, restarts = self._begins(start, there, ends)
+        epochs = not_behind(epochs, start, restarts)
+        restarts = self._truncated(start, epochs, restarts) | restarts
+        seen = Seen(
+            ends=self._checked(start, ends, restarts),
+            begins=begins,
+            asked_ms=asked_ms,
+            now_ms=now_ms,
+            high=high,
+            restarts=restarts,
+            topic_ids=there.topic_ids,
+            leader_epochs=epochs,
+        )
+        if self._freeze:
+            self._frozen = seen
+        return seen
+
+    def _aligned(
+        self, start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, limit: int | None
+    ) -> dict[TopicPartition, int]:
+        """Where the batch ends: behind barriers, never in the middle of a snapshot."""
+        if self._aligner is None or seen.restarts:
+            self._aligner = Aligner(self._cluster, self._options.authors)
+        channels = {}
+        for tp, end in seen.ends.items():
+            before = start.channels.get(tp)
+            axes = after[tp].axes if tp in after else {} if before is None else before.axes
+            channels[tp] = ChannelPosition(position=position_of(start, seen, tp), end=end, barrier=last_barrier(axes))
+        return self._aligner.ends(channels, limit)
+
+    def _assignment(self, start: QueryOffset, known: Collection[TopicPartition]) -> Assignment:
+        there = self._assigner.current(self._cluster, known, start.topic_ids)
+        if gone := there.gone(known):
+            if self._options.fail_on_data_loss:
+                self._refuse_other_topics(gone)
+            self._lost(f"{', '.join(map(str, gone))} is gone: the topic was deleted, or this group may not see it")
+        for topic in there.recreated(start.topic_ids):
+            self._lost(
+                f"topic {topic} was deleted and recreated: its topic id was {start.topic_ids[topic]} and is "
+                f"{there.topic_ids[topic]} now"
+            )
+        return there
+
+    def _tell_changed_settings(self, start: QueryOffset) -> None:
+        """Warn, once, that the checkpoint was written with other watermark settings, and say what that means."""
+        if start.settings in {"", self._options.settings} or self._told_settings:
+            return
+        self._told_settings = True
+        LOG.warning(
+            "the watermark settings (eventTime, watermarkPolicy, lags, propagate or guarantee) are not those that "
+            "batch %d of this checkpoint was planned with: the new ones count from this start on, and no watermark "
+            "goes back, so a larger lag shows only when event times have passed it; start anew with another "
+            "checkpointLocation to apply them to all records",
+            start.batch,
+        )
+
+    def _refuse_other_topics(self, gone: Sequence[TopicPartition]) -> None:
+        """Refuse options that do not select a channel of the checkpoint: nothing was lost, the options changed."""
+        left_out = [tp for tp in gone if not self._options.topics.selects(tp)]
+        if left_out:
+            raise OptionError(
+                f"the checkpoint reads {', '.join(map(str, left_out))}, and the option "
+                f"{self._options.topics.option} does not select it any more: select it again, start anew with "
+                f"another checkpointLocation, or leave it out with failOnDataLoss=false"
+            )
+
+    def _begins(
+        self, start: QueryOffset, there: Assignment, ends: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where channels begin that the last offset does not have, and where those of recreated topics begin again.
+
+        New partitions are read from their beginning, whatever startingOffsets says (Spark's rule). One that was away
+        for a while goes on where it stood.
+        """
+        known = start.begins if start.batch == NOT_STARTED else start.channels
+        recreated = set(there.recreated(start.topic_ids))
+        begins = {tp: start.begins[tp] for tp in there.channels if tp in start.begins}
+        back = {tp: start.retired[tp].next_offset for tp in there.channels if tp in start.retired}
+        new = [tp for tp in there.channels if tp not in known and (tp not in back or tp.topic in recreated)]
+        again = [tp for tp in there.channels if tp in known and tp.topic in recreated]
+        firsts = self._cluster.earliest([*new, *again]) if new or again else {}
+        for tp in new:
+            if firsts[tp] > 0 and tp.topic not in recreated:
+                self._lost(f"{tp} appeared while the query ran, and its records before offset {firsts[tp]} are gone")
+        for tp, position in back.items():
+            if tp not in new and ends[tp] < position:
+                self._lost(f"{tp} ends at offset {ends[tp]}, but it was read up to {position}: its log was truncated")
+        return begins | back | {tp: firsts[tp] for tp in new}, {tp: firsts[tp] for tp in again}
+
+    def _truncated(
+        self, start: QueryOffset, epochs: Epochs, recreated: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Refuse logs that lost records which were read; else say where they go on."""
+        truncated = {}
+        for tp, position, epoch, end in self._truncations.find(self._cluster, start, epochs, recreated):
+            self._lost(LogTruncatedError.of(tp, position, epoch, end).message)
+            truncated[tp] = end
+        return truncated
+
+    def _check_group(self, group: str, channels: Sequence[TopicPartition]) -> None:
+        """Refuse a group that another application commits to: its positions would be overwritten."""
+        try:
+            committed = self._cluster.fetch_offsets(group, channels, timeout_ms=STATE_TIMEOUT_MS)
+        except KeyedwmError as error:
+            LOG.warning("whether another application uses the consumer group %r is not known: %s", group, error.message)
+            return
+        foreign = sorted(tp for tp, position in committed.items() if not position.metadata.startswith(MARK))
+        if foreign:
+            raise OptionError(
+                f"option kafka.group.id: group {group!r} has committed offsets of another application "
+                f"({foreign[0]}: {committed[foreign[0]].next_offset}), which this query would overwrite: choose a "
+                f"group of its own, or delete the group's offsets first"
+            )
+
+    def _checked(
+        self, start: QueryOffset, ends: Mapping[TopicPartition, int], restarts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Refuse (or, with failOnDataLoss=false, note) log ends that lie before where the query stands."""
+        checked = dict(ends)
+        for attempt in range(_END_ATTEMPTS):
+            behind = sorted(tp for tp, end in checked.items() if tp not in restarts and end < _stands_at(start, tp))
+            if not behind:
+                return checked
+            # A leader that just took over can answer with an older end for a moment (KAFKA-7703).
+            time.sleep(_END_PAUSE_S * attempt)
+            checked |= self._cluster.latest(behind)
+        for tp in behind:
+            at = _stands_at(start, tp)
+            why = (
+                f"but it was read up to {at}: the topic was deleted and recreated"
+                if tp in start.channels
+                else f"but the query is to start at {at}: that offset was never written, or the topic was recreated"
+            )
+            self._lost(f"{tp} ends at offset {checked[tp]}, {why}")
+        return checked
+
+    def _still_there(self, end: QueryOffset) -> None:
+        """Refuse to read towards a frozen end that is gone, whatever failOnDataLoss says (Spark's rule)."""
+        if not any(True for _ in end.moved()):
+            return
+        present = self._cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
+        gone = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]
+        ends = {} if gone else self._cluster.latest(end.channels)
+        shrunk = [f"{tp} ends at offset {ends[tp]}" for tp in sorted(ends) if ends[tp] < end.channels[tp].next_offset]
+        if found := [*(f"{tp} is gone" for tp in gone), *shrunk]:
+            raise FrozenEndError(
+                f"{found[0]}, but Trigger.AvailableNow planned to read more: the topic was deleted and recreated"
+            )
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(what)
+        LOG.warning("%s; going on (failOnDataLoss=false)", what)
+
+
+def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
+    """The next offset to read of a channel; 0 for one that was found just now."""
+    before = start.channels.get(tp)
+    return start.begins.get(tp, 0) if before is None else before.next_offset
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

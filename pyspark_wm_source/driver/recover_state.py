@@ -1,0 +1,202 @@
+"""The states that the tasks of the last batch left: from Kafka's committed offsets, else by reading again.
+
+Rule: a committed state counts only if it is exactly the one expected: of this query, settings, batch and next offset.
+Everything else, and every refusal, costs a recovery read and changes no result (docs/design/state.md#recovery-read).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+from keyedwm.core.axis import AxisState, concatenate
+from keyedwm.core.counts import Counts
+from keyedwm.core.encoding import CommittedState, try_decode
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.errors import GroupAccessError
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.driver.splits import cut, part_group, parts_by_channel
+from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.channel import ChannelRange, RangeResult
+from pyspark_wm_source.task.fetching import fetch
+from pyspark_wm_source.task.scan import policy_run, wanted_columns
+
+LOG = logging.getLogger("keyedwm.source")
+RECOVERY_SLICE_S = 5.0
+
+
+class Recovery:
+    """Reads ranges again for the states at their ends (the recovery read); keeps no rows.
+
+    What was processed is not required again: a record that is gone or damaged by now is passed over, and the state goes
+    on from the one at the range's start. A result is `lossy` unless every offset of its range showed a record: of those
+    without one nothing tells whether it was a transaction's marker or a record that compaction has removed since.
+    """
+
+    def __init__(
+        self, cluster: Cluster, ranges: Sequence[ChannelRange], options: SourceOptions, end: QueryOffset
+    ) -> None:
+        stamps = {name: end.watermark_ms(axis.config.key) for name, axis in options.axes.items()}
+        axes = {name: axis.lenient() for name, axis in options.axes.items()}
+        lenient = replace(options, axes=axes, fail_on_bad_event_time=False)
+        self._runs = [policy_run(task, lenient, stamps, end.now_ms) for task in ranges]
+        self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
+        self._ends = [task.end for task in ranges]
+        self._missing = dict(self._left)
+        wanted = wanted_columns(set(), options)
+        self._chunks = iter(fetch(cluster, ranges, wanted, options.client.isolation, self._pass_over))
+
+    def advance(self, until_s: float | None) -> bool:
+        """Read on until the time (of the monotonic clock); true once everything was read."""
+        for chunk in self._chunks:
+            run = self._runs[chunk.which]
+            run.observe(chunk.records)
+            self._left[chunk.which] = self._ends[chunk.which] - chunk.records.next_offset
+            self._missing[chunk.which] -= chunk.records.count + len(chunk.records.control_records)
+            if chunk.done:
+                run.end()
+                del self._left[chunk.which]
+            if until_s is not None and time.monotonic() >= until_s:
+                return False
+        return True
+
+    def results(self) -> dict[TopicPartition, RangeResult]:
+        """Return the states, once everything was read."""
+        return {
+            run.task.channel: replace(run.result(), lossy=self._missing[index] > 0)
+            for index, run in enumerate(self._runs)
+        }
+
+    def progress(self) -> dict[str, int]:
+        """Return what is left to read."""
+        return {"channels": len(self._left), "offsets_left": sum(self._left.values())}
+
+    @staticmethod
+    def _pass_over(error: KeyedwmError) -> None:
+        LOG.warning(
+            "recovery read: %s; the watermark goes on from the state before it, and a reset row says that it may be "
+            "lower than it was", error.message,
+        )  # fmt: skip
+
+
+class StateLoader:
+    """Finds the states at the end of a batch; keeps the last answer, since planning may ask many times.
+
+    recovered: how many channels' ranges it had to read a second time so far, in this process.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._kept: tuple[tuple[str, int], Mapping[TopicPartition, RangeResult]] | None = None
+        self._recovery: tuple[tuple[str, int], Mapping[TopicPartition, RangeResult], Recovery] | None = None
+        self._warned = False
+        self.recovered = 0
+
+    def load_states(
+        self, cluster: Cluster, end: QueryOffset, *, at_once: bool
+    ) -> Mapping[TopicPartition, RangeResult] | None:
+        """Return the state of every channel that the batch ending at `end` read, once it was read.
+
+        None while a recovery read goes on: each call reads for some seconds, unless `at_once` it must be finished.
+        """
+        which = (end.group, end.batch)
+        if self._kept is not None and self._kept[0] == which:
+            return self._kept[1]
+        moved = dict(end.moved())
+        parts = parts_by_channel(end)
+        if self._recovery is None or self._recovery[0] != which:
+            states: Mapping[TopicPartition, RangeResult] = self._committed(cluster, end, moved, parts) if moved else {}
+            lacking = [_whole(tp, channel, end) for tp, channel in moved.items() if tp not in states]
+            if not lacking:
+                self._kept = which, states
+                return states
+            self.recovered += len(lacking)
+            offsets = sum(one.end - one.start for one in lacking)
+            LOG.info("recovery read of %d channels of batch %d: %d offsets", len(lacking), end.batch, offsets)
+            self._recovery = which, states, Recovery(cluster, lacking, self._options, end)
+        _, states, recovery = self._recovery
+        if not recovery.advance(None if at_once else time.monotonic() + RECOVERY_SLICE_S):
+            LOG.info("recovery read of batch %d goes on: %s", end.batch, recovery.progress())
+            return None
+        found = recovery.results()
+        complete = {**states}
+        complete |= {tp: _unemitted(moved[tp], one) if parts[tp] > 1 else one for tp, one in found.items()}
+        self._kept, self._recovery = (which, complete), None
+        return complete
+
+    def recovery_progress(self) -> dict[str, int]:
+        """Return what the recovery read that goes on has left to read."""
+        return {} if self._recovery is None else self._recovery[2].progress()
+
+    def _committed(
+        self, cluster: Cluster, end: QueryOffset, moved: Mapping[TopicPartition, Channel], parts: Mapping
+    ) -> dict[TopicPartition, RangeResult]:
+        """States by channel where every part of it left one; what was read whole, as nearly all is, is one part."""
+        whole = {tp: channel.next_offset for tp, channel in moved.items() if parts[tp] == 1}
+        states = {
+            tp: RangeResult(next_offset=whole[tp], counts=state.counts, axes=state.axes)
+            for tp, state in self._ask(cluster, end, end.group, whole).items()
+        }
+        expected: dict[str, dict[TopicPartition, int]] = {}
+        found: dict[TopicPartition, list[CommittedState]] = {tp: [] for tp in moved if tp not in whole}
+        for tp in found:
+            for part, (_, last) in enumerate(cut(moved[tp].start, moved[tp].next_offset, parts[tp])):
+                expected.setdefault(part_group(end.group, part, parts[tp]), {})[tp] = last
+        for group, positions in expected.items():
+            for tp, state in self._ask(cluster, end, group, positions).items():
+                found[tp].append(state)
+        return states | {tp: self._joined(moved[tp], own) for tp, own in found.items() if len(own) == parts[tp]}
+
+    def _ask(
+        self, cluster: Cluster, end: QueryOffset, group: str, expected: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, CommittedState]:
+        try:
+            committed = cluster.fetch_offsets(group, expected, timeout_ms=STATE_TIMEOUT_MS)
+        except GroupAccessError as error:
+            if not self._warned:
+                LOG.warning("%s: every batch is read a second time for its watermarks", error)
+            self._warned = True
+            return {}
+        except KeyedwmError as error:
+            LOG.warning("the states of group %s cannot be fetched, the batch is read again: %s", group, error.message)
+            return {}
+        states = {}
+        key = self._options.state_key(end.state_key)
+        for tp, position in committed.items():
+            if position.next_offset != expected[tp]:
+                continue
+            place = state_place(group, tp, position.next_offset, end.settings)
+            state = try_decode(position.metadata, key, place)
+            if state is not None and state.snapshot_id == end.batch:
+                states[tp] = state
+        return states
+
+    def _joined(self, channel: Channel, parts: Sequence[CommittedState]) -> RangeResult:
+        """Join the states of consecutive parts."""
+        axes = dict(channel.axes)
+        for part in parts:
+            for axis in self._options.axes.values():
+                key = axis.config.key
+                before, own = axes.get(key, AxisState()), part.axes.get(key, AxisState())
+                axes[key] = concatenate(axis.config, before, own)
+        counts = reduce(Counts.plus, (part.counts for part in parts), channel.counts)
+        return RangeResult(next_offset=channel.next_offset, counts=counts, axes=axes, cut=True)
+
+
+def _whole(tp: TopicPartition, channel: Channel, end: QueryOffset) -> ChannelRange:
+    return ChannelRange(
+        channel=tp, start=channel.start, end=channel.next_offset, counts=channel.counts, axes=channel.axes,
+        topic_id=end.topic_ids.get(tp.topic),
+    )  # fmt: skip
+
+
+def _unemitted(channel: Channel, result: RangeResult) -> RangeResult:
+    """The state of a range that was read in parts: no watermark of it was emitted in band."""
+    emitted = {key: channel.axes.get(key, AxisState()).emitted_ms for key in result.axes}
+    axes = {key: replace(state, emitted_ms=emitted[key]) for key, state in result.axes.items()}
+    return replace(result, axes=axes, cut=True)

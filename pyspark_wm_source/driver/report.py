@@ -1,0 +1,91 @@
+"""The progress of a planned batch: which partition holds the watermark and why, which are idle, what was unreadable.
+
+Rule: derived from the offset alone, so the same facts stand in Spark's progress, in the log line and in `inspect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keyedwm.arrow.instants import iso_text
+from keyedwm.core.counts import Counts
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.driver.plan import Seen
+from pyspark_wm_source.offsets import Channel, QueryOffset, as_spark_offsets
+from pyspark_wm_source.task.propagated import last_barrier
+
+_MOST_NAMED = 5
+
+
+def describe(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], recovered: int) -> dict[str, Any]:
+    """Return the facts of a batch, ready for JSON: `offsets` are the log ends, in Spark's shape.
+
+    watermark: the coalesced one of each key; held_by: of each key the slowest active channels and what each waits for,
+    in one sentence that names five of them and counts the rest.
+    bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
+    has any; control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often
+    a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
+    recovery_reads: ranges that this process read a second time.
+    """
+    keys = sorted({key for channel in planned.channels.values() for key in channel.axes} or {0})
+    return {
+        "offsets": as_spark_offsets(ends),
+        "batch": planned.batch,
+        "reads": sum(channel.read for channel in planned.channels.values()),
+        "watermark": {str(key): _shown(planned.watermark_ms(key)) for key in keys},
+        "held_by": {str(key): _holders(planned, seen, ends, key) for key in keys},
+        "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
+        "bad_event_times": _counted(planned, lambda counts: counts.bad),
+        "late_events": _counted(planned, lambda counts: counts.late),
+        "future_event_times": _counted(planned, lambda counts: counts.future),
+        "control_records": _counted(planned, lambda counts: counts.control),
+        "resets": as_spark_offsets({tp: c.resets for tp, c in planned.channels.items() if c.resets}),
+        "recovery_reads": recovered,
+    }
+
+
+def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
+    """Count, as above, the barriers from upstream that came again and were ignored (with `propagate` only)."""
+    barriers = {tp: last_barrier(channel.axes) for tp, channel in planned.channels.items()}
+    return as_spark_offsets({tp: last.repeated for tp, last in barriers.items() if last is not None and last.repeated})
+
+
+def _counted(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:
+    return as_spark_offsets({tp: n for tp, c in planned.channels.items() if (n := count(c.counts))})
+
+
+def _shown(time_ms: int | None) -> str | None:
+    """Show a time in ISO, or in ms where the calendar does not reach."""
+    return None if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
+
+
+def _holders(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str | None:
+    """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
+    active = {tp: _rank(c, key) for tp, c in planned.channels.items() if c.status is Status.ACTIVE}
+    if not active:
+        return None
+    lowest = min(active.values())
+    holders = sorted(tp for tp, rank in active.items() if rank == lowest)
+    told = [_holder(tp, planned.channels[tp], seen, ends, key) for tp in holders[:_MOST_NAMED]]
+    if len(holders) > _MOST_NAMED:
+        told.append(f"{len(holders) - _MOST_NAMED} more likewise")
+    return "; ".join(told)
+
+
+def _holder(tp: TopicPartition, channel: Channel, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str:
+    emitted_ms = channel.axes[key].emitted_ms if key in channel.axes else None
+    at = "without a watermark" if emitted_ms is None else f"at {_shown(emitted_ms)}"
+    backlog = ends.get(tp, channel.next_offset) - channel.start
+    why = f"backlog {backlog}" if backlog > 0 else f"no record since {_shown(channel.since_ms)}"
+    if backlog <= 0 and (open_offsets := seen.uncommitted(tp)):
+        why = f"{open_offsets} records of open transactions"
+    if emitted_ms is None and channel.counts.bad and backlog <= 0:
+        why = f"none of its {channel.counts.bad} event times could be read"
+    return f"{tp} {at}: {why}"
+
+
+def _rank(channel: Channel, key: int) -> tuple[bool, int]:
+    emitted_ms = channel.axes[key].emitted_ms if key in channel.axes else None
+    return (emitted_ms is not None, emitted_ms or 0)

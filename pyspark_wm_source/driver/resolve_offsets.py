@@ -1,0 +1,75 @@
+"""Resolving where channels begin (and, for a batch read, end) with the broker's answers.
+
+Rule: nothing is guessed: a start that names other partitions than the topic has, or a timestamp without a record, is an
+error that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from keyedwm.core.errors import OptionError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.options.start_offsets import EARLIEST, LATEST, Bound, NoMatch, Topics
+
+
+def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicPartition, ...]:
+    """Return the channels to read, in order; before the query runs, a topic that does not exist is an error."""
+    names = topics.select(cluster.topics() if topics.pattern is not None else ())
+    found = cluster.partitions(names, missing_ok=running or topics.pattern is not None)
+    if topics.assigned is not None and not running:
+        for topic, partitions in topics.assigned.items():
+            if missing := sorted(set(partitions) - set(found[topic])):
+                raise OptionError(f"option assign: topic {topic} has no partition {missing[0]}; it has {found[topic]}")
+    wanted = topics.assigned
+    return tuple(
+        TopicPartition(topic, partition)
+        for topic in sorted(found)
+        for partition in found[topic]
+        if wanted is None or partition in wanted[topic]
+    )
+
+
+def resolve(
+    cluster: Cluster, bound: Bound, channels: Sequence[TopicPartition], default: int
+) -> dict[TopicPartition, int]:
+    """Return each channel's offset at a bound; `default`: EARLIEST or LATEST, where the user gave none."""
+    if bound.timestamp_ms is not None:
+        return _by_timestamp(cluster, bound, dict.fromkeys(channels, bound.timestamp_ms))
+    if bound.timestamps_ms is not None:
+        listed = _listed(f"{bound.side}OffsetsByTimestamp", bound.timestamps_ms, channels)
+        return _by_timestamp(cluster, bound, listed)
+    if bound.offsets is None:
+        wanted = dict.fromkeys(channels, default if bound.word is None else bound.word)
+    else:
+        wanted = _listed(f"{bound.side}Offsets", bound.offsets, channels)
+    earliest = [tp for tp in channels if wanted[tp] == EARLIEST]
+    latest = [tp for tp in channels if wanted[tp] == LATEST]
+    resolved = {**cluster.earliest(earliest), **cluster.latest(latest)} if earliest or latest else {}
+    return {tp: resolved.get(tp, wanted[tp]) for tp in channels}
+
+
+def _by_timestamp(
+    cluster: Cluster, bound: Bound, timestamps_ms: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    found = cluster.by_timestamp({(tp.topic, tp.partition): ms for tp, ms in timestamps_ms.items()})
+    lacking = sorted(tp for tp, offset in found.items() if offset is None)
+    if lacking and bound.no_match is NoMatch.ERROR:
+        raise OptionError(
+            f"{lacking[0]} has no record at or after the starting timestamp {timestamps_ms[lacking[0]]} ms; "
+            "choose an earlier one, or startingOffsetsByTimestampStrategy=latest"
+        )
+    ends = cluster.latest(lacking) if lacking else {}
+    return {tp: ends[tp] if offset is None else offset for tp, offset in found.items()}
+
+
+def _listed(
+    name: str, given: Mapping[str, Mapping[int, int]], channels: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    listed = {TopicPartition(t, p): value for t, partitions in given.items() for p, value in partitions.items()}
+    if set(listed) != set(channels):
+        missing, extra = sorted(set(channels) - set(listed)), sorted(set(listed) - set(channels))
+        shown = [*(f"{tp} is missing" for tp in missing[:3]), *(f"{tp} is not read" for tp in extra[:3])]
+        raise OptionError(f"option {name}: it must name exactly the partitions that are read; {', '.join(shown)}")
+    return listed

@@ -1,0 +1,214 @@
+"""Which task reads what, and the control rows that the driver already knows.
+
+Rule: everything follows from the end offset and the one before it, so a replayed batch is cut the same way. Few tasks:
+a Python task costs about as much as 50,000 rows, so small channels share one, and channels without news need none.
+Ranges are cut by `minPartitions` and `maxRecordsPerPartition` as Spark's own source does: records per task first, then
+the number of tasks; small ranges stay whole; the parts of a range follow each other without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from pyspark.sql.datasource import InputPartition
+
+from keyedwm.core.control_row import ControlRow, channel_row
+from keyedwm.core.counts import Counts
+from keyedwm.core.rows import ControlKind
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.channel import ChannelRange
+
+OFFSETS_PER_TASK = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(InputPartition):
+    """One task: its channels' ranges, and control rows that stand before all others.
+
+    stamps: axis → coalesced ms. source: the id that its control rows carry.
+    """
+
+    ranges: tuple[ChannelRange, ...]
+    control: tuple[ControlRow, ...]
+    stamps: Mapping[str, int | None]
+    batch: int
+    channels: int
+    source: str
+    group: str
+    state_key: str = field(repr=False)
+    now_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlSettings:
+    """Which control rows a batch has: axes name → watermark key; are control rows and barriers wanted."""
+
+    axes: Mapping[str, int]
+    control: bool
+    barriers: bool
+
+    @staticmethod
+    def of(options: SourceOptions) -> ControlSettings:
+        """Take them from the options."""
+        return ControlSettings(
+            axes={name: axis.config.key for name, axis in options.axes.items()},
+            control=options.emit_control,
+            barriers=options.barriers,
+        )
+
+
+def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings) -> list[Split]:
+    """Cut the batch that ends at `end` into tasks, by the limits that it was planned with."""
+    known = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=rows.barriers)) if rows.control else ()
+    groups = groups_of(list(_ranges(start, end)), end.limits) or ([()] if known else [])
+    return [
+        Split(
+            ranges=group,
+            control=() if number else known,
+            stamps={name: end.watermark_ms(key) for name, key in rows.axes.items()},
+            batch=end.batch,
+            channels=len(end.channels),
+            source=end.source,
+            group=end.group,
+            state_key=end.state_key,
+            now_ms=end.now_ms,
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def part_group(group: str, part: int, parts: int) -> str:
+    """Name the consumer group in which the state of one part of a range is left."""
+    return group if parts == 1 else f"{group}-{part}"
+
+
+def parts_by_channel(end: QueryOffset) -> dict[TopicPartition, int]:
+    """Return into how many parts the range of each channel with news is cut."""
+    moved = dict(end.moved())
+    return dict(zip(moved, parts_of([channel.read for channel in moved.values()], end.limits), strict=True))
+
+
+def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
+    """Channels with news, in order, whole or in parts."""
+    parts = parts_by_channel(end)
+    for tp, channel in end.moved():
+        opening = _opening(channel) if channel.announced else ()
+        whole = parts[tp] == 1
+        for part, (first, last) in enumerate(cut(channel.start, channel.next_offset, parts[tp])):
+            yield ChannelRange(
+                channel=tp,
+                start=first,
+                end=last,
+                counts=channel.counts if whole else Counts(),
+                axes=channel.axes if whole else {},
+                reset=part == 0 and _reset(start, tp, channel),
+                woken=part == 0 and _woken(start, tp, channel),
+                opening=opening if part == 0 else (),
+                part=part,
+                parts=parts[tp],
+                topic_id=end.topic_ids.get(tp.topic),
+            )
+
+
+def groups_of(ranges: list[ChannelRange], limits: CutLimits) -> list[tuple[ChannelRange, ...]]:
+    """Join ranges until a group has enough to pay for its task; a user who asks for tasks gets one per range."""
+    if limits != NO_LIMITS:
+        return [(one,) for one in ranges]
+    groups: list[list[ChannelRange]] = []
+    offsets = OFFSETS_PER_TASK
+    for one in ranges:
+        if offsets >= OFFSETS_PER_TASK:
+            groups.append([])
+            offsets = 0
+        groups[-1].append(one)
+        offsets += one.end - one.start
+    return [tuple(group) for group in groups]
+
+
+def _opening(channel: Channel) -> tuple[tuple[int, int], ...]:
+    """Watermarks that the planner itself moved: they stand before the first event."""
+    told = ((key, channel.axes[key].emitted_ms) for key in channel.announced)
+    return tuple((key, ms) for key, ms in told if ms is not None)
+
+
+def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
+    before = start.channels.get(tp)
+    return before is not None and before.status is Status.IDLE and channel.status is Status.ACTIVE
+
+
+def _reset(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
+    """Whether who follows must forget the channel's watermark: its state was lost, or it may be back after a day."""
+    before = start.channels.get(tp)
+    if before is None and start.batch != NOT_STARTED and tp not in start.retired:
+        return True
+    return channel.resets > (0 if before is None else before.resets)
+
+
+def _coalesced_rows(start: QueryOffset, end: QueryOffset) -> Iterator[ControlRow]:
+    """The driver's own rows: a coalesced watermark that moved, and the marker of an idle spell that began."""
+    for key, ms in sorted(end.coalesced.emitted.items()):
+        if ms != start.watermark_ms(key):
+            yield ControlRow(kind=ControlKind.WATERMARK, key=key, watermark_ms=ms, source=end.source)
+    if end.coalesced.idle_spell and not start.coalesced.idle_spell:
+        yield ControlRow(kind=ControlKind.IDLE, source=end.source)
+
+
+def _quiet_rows(start: QueryOffset, end: QueryOffset, *, barriers: bool) -> Iterator[ControlRow]:
+    """Rows of the channels that have nothing to read: reset, gone idle, woken but starved, and their barriers.
+
+    A source without channels says so by one barrier of none: its snapshot is whole (rule 12).
+    """
+    source, count = end.source, len(end.channels)
+    for tp, channel in sorted(end.channels.items()):
+        if channel.read:
+            continue
+        at = channel.next_offset
+        if _reset(start, tp, channel):
+            yield channel_row(ControlKind.RESET, tp, at, source)
+        if _woken(start, tp, channel):
+            yield channel_row(ControlKind.ACTIVE, tp, at, source)
+        for key in channel.announced:
+            ms = channel.axes[key].emitted_ms
+            yield channel_row(ControlKind.WATERMARK, tp, at, source, key=key, watermark_ms=ms)
+        before = start.channels.get(tp)
+        if channel.status is Status.IDLE and (before is None or before.status is not Status.IDLE):
+            yield channel_row(ControlKind.IDLE, tp, at, source)
+        if barriers:
+            yield channel_row(ControlKind.BARRIER, tp, at, source, snapshot=end.batch, channels=count)
+    if barriers and not end.channels:
+        yield ControlRow(kind=ControlKind.BARRIER, snapshot=end.batch, channels=0, source=source)
+
+
+def parts_of(sizes: Sequence[int], limits: CutLimits) -> list[int]:
+    """Return into how many parts each range (of that many offsets, at least 1) is cut."""
+    least_tasks, most_records = limits.least_tasks, limits.most_records
+    parts = [1 if most_records is None else -(-size // most_records) for size in sizes]
+    if least_tasks is None or sum(parts) >= least_tasks:
+        return parts
+    pieces = [size / count for size, count in zip(sizes, parts, strict=True)]
+    small = [_share(piece, sum(sizes), least_tasks) == 1 for piece in pieces]
+    large_total = sum(size for size, whole in zip(sizes, small, strict=True) if not whole)
+    wanted = max(least_tasks - sum(count for count, whole in zip(parts, small, strict=True) if whole), 1)
+    return [
+        count if whole else min(size, count * _share(piece, large_total, wanted))
+        for size, count, piece, whole in zip(sizes, parts, pieces, small, strict=True)
+    ]
+
+
+def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:
+    """Cut [start, end) into `parts` nearly equal ranges; the last ones take what does not divide."""
+    if parts == 1:
+        return [(start, end)]
+    bounds = [start]
+    for left in range(parts, 0, -1):
+        bounds.append(bounds[-1] + (end - bounds[-1]) // left)
+    return list(pairwise(bounds))
+
+
+def _share(size: float, total: int, tasks: int) -> int:
+    return max(int(size / total * tasks + 0.5), 1)

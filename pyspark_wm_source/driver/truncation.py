@@ -1,0 +1,65 @@
+"""Logs that lost records which were read, though they may be as long again: an unclean leader election (KIP-320).
+
+Rule: only a change of leaders can truncate a log, so only then it is asked where the epoch of the last planning ends in
+the log as it is now. A position behind that end has read what is gone. The epoch of a planning is at least that of
+every record before the position, so a log that lost nothing is never taken for a truncated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.offsets import Channel, QueryOffset, RetiredChannel
+
+Epochs = Mapping[TopicPartition, int | None]
+
+
+class Truncation(NamedTuple):
+    """A log that was truncated to `end`; it was read up to `position` in leader epoch `epoch`."""
+
+    channel: TopicPartition
+    position: int
+    epoch: int
+    end: int
+
+
+class TruncationCheck:
+    """Asks once about each change of leaders that turns out to have lost nothing."""
+
+    def __init__(self) -> None:
+        # Channel → position, leader epoch before and now.
+        self._proven: dict[TopicPartition, tuple[int, int, int]] = {}
+
+    def find(
+        self, cluster: Cluster, start: QueryOffset, epochs: Epochs, recreated: Collection[TopicPartition]
+    ) -> Iterator[Truncation]:
+        """Yield what was truncated since `start` was planned; epochs: of the leaders now."""
+        changed: dict[TopicPartition, tuple[int, int, int]] = {}
+        for tp, channel in _stood(start).items():
+            before, now = channel.leader_epoch, epochs.get(tp)
+            if before is not None and now is not None and before != now and tp not in recreated:
+                changed[tp] = channel.next_offset, before, now
+        asked = {tp: before for tp, (_, before, _) in changed.items() if self._proven.get(tp) != changed[tp]}
+        for tp, end in sorted(cluster.epoch_ends(asked).items()) if asked else ():
+            position, before, _ = changed[tp]
+            if end is None or end >= position:
+                self._proven[tp] = changed[tp]
+            else:
+                yield Truncation(tp, position, before, end)
+
+
+def not_behind(epochs: Epochs, start: QueryOffset, recreated: Collection[TopicPartition]) -> Epochs:
+    """Return the leader epochs; the one that is known already where a deposed leader has answered (KAFKA-7703) or none
+    was told.
+    """
+    known = {tp: channel.leader_epoch for tp, channel in _stood(start).items() if tp not in recreated}
+    told = {tp: [epoch for epoch in (now, known.get(tp)) if epoch is not None] for tp, now in epochs.items()}
+    return {tp: max(of_channel, default=None) for tp, of_channel in told.items()}
+
+
+def _stood(start: QueryOffset) -> dict[TopicPartition, Channel | RetiredChannel]:
+    """The channels that were read, also those that were away since: their logs may have been truncated meanwhile."""
+    return {**start.retired, **start.channels}

@@ -1,0 +1,239 @@
+"""The time axes: where each one's event time is, its watermark policy and its throttle, read from the options.
+
+Rule: an option that the chosen policy or throttle has no use for is refused, and one that it needs is asked for. With
+`watermarks` each axis has its own settings; what it does not say it takes from the options beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from keyedwm.arrow.schema import axis_column
+from keyedwm.core.axis import AxisConfig
+from keyedwm.core.errors import OptionError
+from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.core.future_time import FutureTime, OnFuture
+from keyedwm.core.options import boolean, choice, duration_ms, refuse_unknown, wrong
+from keyedwm.core.parsing import parse_json
+from keyedwm.core.policy import (
+    FixedLag,
+    LagAndDelay,
+    LagAndLull,
+    NoWatermarks,
+    Policy,
+    RealTimeLag,
+    TimestampAndWallClockLag,
+)
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
+from keyedwm.core.watermark import MAX_KEY, MIN_KEY
+from pyspark_wm_source.options.custom_policy import CustomPolicy, is_custom
+
+AXIS_OPTIONS = (
+    "eventTime", "eventTimeUnit", "watermarkPolicy", "watermarkLag", "watermarkDelay", "watermarkLull", "wallClockLag",
+    "watermarkThrottle", "frameSize", "frameOffset", "watermarkStep", "maxEventTimeAhead", "onFutureTime",
+)  # fmt: skip
+_NAME = re.compile(r"[A-Za-z]\w*")
+
+
+class _PolicyName(Enum):
+    FIXED_LAG = "fixedLag"
+    LAG_AND_DELAY = "lagAndDelay"
+    LAG_AND_LULL = "lagAndLull"
+    TIMESTAMP_AND_WALL_CLOCK_LAG = "timestampAndWallClockLag"
+    REAL_TIME_LAG = "realTimeLag"
+    NONE = "none"
+    CUSTOM = "module:factory"
+
+
+class _ThrottleName(Enum):
+    BATCH = "batch"
+    FRAME = "frame"
+    STEP = "step"
+    NONE = "none"
+
+
+# What each one takes, in the order of its arguments: option → default (None: it must be given).
+_POLICIES: Mapping[_PolicyName, tuple[Callable[..., Policy], Mapping[str, str | None]]] = {
+    _PolicyName.FIXED_LAG: (FixedLag, {"watermarkLag": "0 seconds"}),
+    _PolicyName.LAG_AND_DELAY: (LagAndDelay, {"watermarkLag": "0 seconds", "watermarkDelay": None}),
+    _PolicyName.LAG_AND_LULL: (LagAndLull, {"watermarkLag": "0 seconds", "watermarkLull": None}),
+    _PolicyName.TIMESTAMP_AND_WALL_CLOCK_LAG: (
+        TimestampAndWallClockLag,
+        {"watermarkLag": "0 seconds", "wallClockLag": None},
+    ),
+    _PolicyName.REAL_TIME_LAG: (RealTimeLag, {"wallClockLag": None}),
+    _PolicyName.NONE: (NoWatermarks, {}),
+    _PolicyName.CUSTOM: (CustomPolicy, {}),
+}
+_THROTTLES: Mapping[_ThrottleName, tuple[Callable[..., Throttle], Mapping[str, str | None]]] = {
+    _ThrottleName.BATCH: (ThrottleByBatch, {}),
+    _ThrottleName.FRAME: (ThrottleByFrame, {"frameSize": None, "frameOffset": "0 seconds"}),
+    _ThrottleName.STEP: (ThrottleByStep, {"watermarkStep": None}),
+    _ThrottleName.NONE: (NoThrottle, {}),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeAxis:
+    """One time axis of the source; `future`: which event times are too far ahead to move its watermark."""
+
+    config: AxisConfig
+    event_time: EventTime
+    future: FutureTime | None = None
+
+    @property
+    def settings(self) -> tuple[str | int, ...]:
+        """All that the state of a channel depends on."""
+        ahead = () if self.future is None else (self.future.ahead_ms,)
+        return (repr(self.config), self.where.text, self.where.unit.value, *ahead)
+
+    @property
+    def where(self) -> EventTime:
+        """Where the event time is, as states know it: of earlier versions they were made from timestamps."""
+        return EventTime() if self.event_time.place is Place.WRITTEN else self.event_time
+
+    def lenient(self) -> TimeAxis:
+        """Return the axis for who needs the states alone: no event time fails."""
+        return self if self.future is None else replace(self, future=replace(self.future, on=OnFuture.IGNORE))
+
+    @property
+    def moves_by_clock(self) -> bool:
+        """Whether the watermark can move while nothing is read."""
+        return not isinstance(self.config.policy, (FixedLag, NoWatermarks))
+
+
+def axes_of(given: Mapping[str, str]) -> dict[str, TimeAxis]:
+    """Read the axes (options in lower case): one without a name, or those of `watermarks` by name, in key order."""
+    text = given.get("watermarks")
+    if text is None:
+        _refuse_needless(given, [given])
+        return {"": _axis("", 0, given)}
+    axes: dict[str, TimeAxis] = {}
+    settings_of_all = []
+    for name, settings in _named(text).items():
+        refuse_unknown(settings, ("key", *AXIS_OPTIONS), side=f"source's option watermarks, axis {name}")
+        own = {option.lower(): str(value) for option, value in settings.items()}
+        settings_of_all.append({**given, **own})
+        _refuse_needless(own, settings_of_all[-1:])
+        axes[name] = _axis(name, _key(name, settings), settings_of_all[-1])
+    _refuse_needless(given, settings_of_all)
+    keys = [axis.config.key for axis in axes.values()]
+    if len(set(keys)) < len(keys):
+        raise OptionError(f"option watermarks: two axes have the same key ({sorted(keys)}); give each its own")
+    return dict(sorted(axes.items(), key=lambda item: item[1].config.key))
+
+
+def _named(text: str) -> dict[str, dict[str, Any]]:
+    right = 'JSON such as {"created": {"key": 0, "eventTime": "json:$.created"}} is expected'
+    try:
+        parsed = parse_json(text, pairs=_distinct)
+    except ValueError:
+        raise wrong("watermarks", text, right) from None
+    if not isinstance(parsed, dict) or not parsed or not all(isinstance(s, dict) for s in parsed.values()):
+        raise wrong("watermarks", text, right)
+    for name in parsed:
+        if not _NAME.fullmatch(name):
+            raise wrong("watermarks", name, "an axis is named by letters, digits and underscores, a letter first")
+    return parsed
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two names that differ by case alone one would be lost: settings ignore case, and so do Spark's columns."""
+    names = [name.lower() for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(
+                f"option watermarks: {name!r} stands twice in one object, in whatever case: leave one out"
+            )
+    return dict(pairs)
+
+
+def _key(name: str, settings: Mapping[str, Any]) -> int:
+    key = next((value for option, value in settings.items() if option.lower() == "key"), None)
+    if not isinstance(key, int) or isinstance(key, bool) or not MIN_KEY <= key <= MAX_KEY:
+        raise OptionError(
+            f"option watermarks: axis {name} has key {key!r}; a whole number from {MIN_KEY} to {MAX_KEY} is expected"
+        )
+    return key
+
+
+def _axis(name: str, key: int, given: Mapping[str, str]) -> TimeAxis:
+    throttle = _throttle(given)
+    build_throttle, throttle_takes = _THROTTLES[throttle]
+    unit = choice("eventTimeUnit", given.get("eventtimeunit", Unit.MILLISECONDS.value), Unit)
+    return TimeAxis(
+        config=AxisConfig(
+            key=key,
+            policy=_built_policy(given),
+            throttle=build_throttle(*_durations(given, "watermarkThrottle", throttle, throttle_takes)),
+        ),
+        event_time=_event_time(name, given, unit),
+        future=_future(given),
+    )
+
+
+def _event_time(name: str, given: Mapping[str, str], unit: Unit) -> EventTime:
+    """Read where the event time is; a propagated one is by default where the sink has written it."""
+    said = EventTime.parse(given.get("eventtime", "timestamp"), unit)
+    propagated = boolean("propagate", given.get("propagate", "false"))
+    return EventTime.written(axis_column(EVENT_TIME, name)) if propagated and "eventtime" not in given else said
+
+
+def _future(given: Mapping[str, str]) -> FutureTime | None:
+    if "maxeventtimeahead" not in given:
+        if "onfuturetime" in given:
+            raise OptionError("option onFutureTime has no effect without maxEventTimeAhead: leave it out, or add that")
+        return None
+    on = choice("onFutureTime", given.get("onfuturetime", OnFuture.IGNORE.value), OnFuture)
+    return FutureTime(duration_ms("maxEventTimeAhead", given["maxeventtimeahead"]), on)
+
+
+def _built_policy(given: Mapping[str, str]) -> Policy:
+    policy = _policy(given)
+    if policy is _PolicyName.CUSTOM:
+        return CustomPolicy(given["watermarkpolicy"].strip())
+    build, takes = _POLICIES[policy]
+    return build(*_durations(given, "watermarkPolicy", policy, takes))
+
+
+def _policy(given: Mapping[str, str]) -> _PolicyName:
+    said = given.get("watermarkpolicy", _PolicyName.FIXED_LAG.value)
+    return _PolicyName.CUSTOM if is_custom(said) else choice("watermarkPolicy", said, _PolicyName)
+
+
+def _throttle(given: Mapping[str, str]) -> _ThrottleName:
+    return choice("watermarkThrottle", given.get("watermarkthrottle", _ThrottleName.BATCH.value), _ThrottleName)
+
+
+def _durations(given: Mapping[str, str], by: str, chosen: Enum, takes: Mapping[str, str | None]) -> list[int]:
+    found = []
+    for name, default in takes.items():
+        value = given.get(name.lower(), default)
+        if value is None:
+            raise OptionError(
+                f"option {name} is missing: {by}={chosen.value} needs it, a duration such as '10 seconds'"
+            )
+        found.append(duration_ms(name, value))
+    return found
+
+
+def _refuse_needless(own: Mapping[str, str], axes: Sequence[Mapping[str, str]]) -> None:
+    """Refuse an option of `own` that no axis has a use for; axes: the settings of each."""
+    _refuse_needless_by("watermarkPolicy", own, [_policy(axis) for axis in axes], _POLICIES)
+    _refuse_needless_by("watermarkThrottle", own, [_throttle(axis) for axis in axes], _THROTTLES)
+
+
+def _refuse_needless_by(
+    by: str, own: Mapping[str, str], chosen: Sequence[Enum], all_take: Mapping[Any, tuple[Any, Mapping[str, Any]]]
+) -> None:
+    of_use = {option for one in chosen for option in all_take[one][1]}
+    for name in sorted({option for _, takes in all_take.values() for option in takes} - of_use):
+        if name.lower() in own:
+            found = " and ".join(sorted({str(one.value) for one in chosen}))
+            users = " or ".join(str(other.value) for other, (_, takes) in all_take.items() if name in takes)
+            raise OptionError(f"option {name} has no effect with {by}={found}: leave it out, or choose {users}")

@@ -1,0 +1,120 @@
+"""A watermark policy of the user's own, `watermarkPolicy=module:factory`.
+
+Rule: only the name travels, and every process makes the policy from it. Whatever the user's code gives is checked here,
+so that nothing else has to expect it; what it raises is named with its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+from keyedwm.core.errors import InputError, KeyedwmError, OptionError
+from keyedwm.core.policy import Policy, PolicyRun
+from keyedwm.core.watermark import MAX_MS, MIN_MS
+from keyedwm.named import find
+
+T = TypeVar("T")
+
+_OPTION = "watermarkPolicy"
+_PARTS = ("event_lag_ms", "build", "concatenate")
+_RUN_PARTS = ("observe", "current", "snapshot")
+
+
+def is_custom(text: str) -> bool:
+    """Whether the option names a function; no policy of our own has a colon."""
+    return ":" in text
+
+
+@dataclass(frozen=True, slots=True)
+class CustomPolicy:
+    """The policy that the function `name` makes; see `keyedwm.core.policy.Policy`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _made(self.name)
+
+    @property
+    def event_lag_ms(self) -> int | None:
+        """How far the watermark trails an event the moment it is observed; None if events do not move it."""
+        lag_ms = _made(self.name).event_lag_ms
+        if lag_ms is not None and not (_is_whole(lag_ms) and lag_ms >= 0):
+            raise OptionError(f"option {_OPTION}: {self.name} has event_lag_ms {lag_ms!r}; None or 0 or more is right")
+        return lag_ms
+
+    def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
+        """The policy at its start, or going on from a snapshot."""
+        state = None if resume_from is None else tuple(resume_from)
+        run = self.asked(f"build({state})", lambda: _made(self.name).build(state))
+        for part in _RUN_PARTS:
+            if not callable(getattr(run, part, None)):
+                raise OptionError(f"option {_OPTION}: {self.name}.build() gave {run!r}, which has no {part}()")
+        return _CustomRun(self, run)
+
+    def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+        """The state after a range of rows and the one behind it, each run on its own."""
+        return self.state(self.asked("concatenate()", lambda: _made(self.name).concatenate(tuple(first), tuple(then))))
+
+    def state(self, found: object) -> tuple[int, ...]:
+        """Check a state that the user's code gave."""
+        if isinstance(found, tuple) and all(map(_is_whole, found)):
+            return found
+        raise InputError(
+            f"option {_OPTION}: {self.name} gave the state {found!r}; a tuple of whole numbers of 64 bits is right"
+        )
+
+    def asked(self, what: str, call: Callable[[], T]) -> T:
+        """Call the user's code."""
+        try:
+            return call()
+        except KeyedwmError:
+            raise
+        except Exception as error:
+            raise InputError(f"option {_OPTION}: {self.name}: {what} raised {type(error).__name__}: {error}") from error
+
+
+class _CustomRun:
+    """The user's policy with its state."""
+
+    def __init__(self, policy: CustomPolicy, run: PolicyRun) -> None:
+        self._policy, self._run = policy, run
+
+    def observe(self, event_ms: int, now_ms: int, /) -> None:
+        if event_ms == MIN_MS:
+            return  # no event: the caller asks for the watermark without one
+        self._policy.asked(f"observe({event_ms}, {now_ms})", lambda: self._run.observe(event_ms, now_ms))
+
+    def current(self, now_ms: int, /) -> int | None:
+        watermark_ms = self._policy.asked(f"current({now_ms})", lambda: self._run.current(now_ms))
+        if watermark_ms is None or _is_whole(watermark_ms):
+            return watermark_ms
+        raise InputError(
+            f"option {_OPTION}: {self._policy.name} gave the watermark {watermark_ms!r}; None or a whole number of ms "
+            f"is right"
+        )
+
+    def snapshot(self) -> tuple[int, ...]:
+        return self._policy.state(self._policy.asked("snapshot()", self._run.snapshot))
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and MIN_MS <= value <= MAX_MS
+
+
+@cache
+def _made(name: str) -> Policy:
+    factory = find(_OPTION, name)
+    try:
+        policy: Policy = factory()
+    except Exception as error:
+        raise OptionError(f"option {_OPTION}: {name}() raised {type(error).__name__}: {error}") from error
+    for part in _PARTS:
+        if not hasattr(policy, part):
+            raise OptionError(
+                f"option {_OPTION}: {name}() gave {policy!r}, which has no {part}; a policy with {', '.join(_PARTS)} "
+                f"is expected"
+            )
+    return policy

@@ -1,0 +1,302 @@
+"""The source's options, checked once at load (docs/design/names.md).
+
+Rule: an option that exists here is honoured or refused; none is ignored in silence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from keyedwm.arrow.schema import row_schema
+from keyedwm.core.errors import OptionError
+from keyedwm.core.idleness import Idleness
+from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole, wrong
+from keyedwm.core.rows import CONTROL, HEADERS
+from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.properties import KNOWN
+from keyedwm.kafka.values import Isolation
+from keyedwm.secret import secret_of
+from pyspark_wm_source.options.axes import AXIS_OPTIONS, TimeAxis, axes_of
+from pyspark_wm_source.options.start_offsets import (
+    EARLIEST,
+    ENDING,
+    LATEST,
+    STARTING,
+    Bound,
+    Topics,
+    bound_of,
+    refuse_word,
+    topics_of,
+)
+from pyspark_wm_source.task.authors import Authors
+
+if TYPE_CHECKING:
+    from pyspark_wm_source.options.stage import Stage
+
+LOG = logging.getLogger("keyedwm.source")
+
+# Options of Spark's own Kafka source that have no effect here: requests are retried by time, not by count.
+_NO_EFFECT = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs")
+_SPARK = ("checkpointLocation", "queryName")
+_OURS = (
+    "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "minPartitions", "maxRecordsPerPartition", "continueFrom",
+    "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
+    *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
+    "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "frame", "by", "aggregates",
+)  # fmt: skip
+# Watermarks, idleness and cuts come from upstream: a setting of our own would be a second opinion.
+_NOT_PROPAGATED = (
+    *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "idleTimeout", "minPartitions",
+    "maxRecordsPerPartition",
+)  # fmt: skip
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+# Columns that another option leaves out.
+_SWITCHES = {HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false"}
+_FORBIDDEN_KAFKA = (
+    "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
+)  # fmt: skip
+
+DEFAULT_GROUP_PREFIX = "keyedwm"
+_MAX_TRIGGER_DELAY = "15 minutes"
+_IDLE_TIMEOUT = "60 seconds"
+_FINGERPRINT_DIGITS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceOptions:
+    """Everything that the user decided. Times in ms; None for a timeout or a limit that is off."""
+
+    client: ClientConfig
+    topics: Topics
+    start: Bound
+    end: Bound
+    axes: Mapping[str, TimeAxis]
+    idle_timeout_ms: int | None
+    retention_ms: int | None
+    max_offsets: int | None
+    min_offsets: int | None
+    max_trigger_delay_ms: int
+    least_tasks: int | None
+    most_records: int | None
+    fail_on_data_loss: bool
+    fail_on_bad_event_time: bool
+    include_headers: bool
+    group_prefix: str
+    group_id: str | None
+    emit_control: bool
+    barriers: bool
+    columns: tuple[str, ...] | None
+    guarantee: Guarantee
+    propagate: bool = False
+    authors: Authors = field(default_factory=Authors)
+    state_secret: bytes | None = field(default=None, repr=False)
+    continue_from: str | None = None
+    stage: Stage | None = None
+
+    @property
+    def settings(self) -> str:
+        """A fingerprint of all that a channel's state depends on: a state made with other settings is refused."""
+        axes = [(name, *axis.settings) for name, axis in sorted(self.axes.items())]
+        said = repr((axes, self.propagate, self.guarantee.value))
+        return hashlib.sha256(said.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
+
+    def state_key(self, shown: str) -> bytes:
+        """Return the key of committed states. shown: the offset's part of it, in hex, which Spark's progress shows."""
+        part = bytes.fromhex(shown)
+        return part if self.state_secret is None else hmac.digest(self.state_secret, part, "sha256")
+
+    @property
+    def aligned(self) -> bool:
+        """Whether a batch must hold whole snapshots of the query upstream."""
+        return self.propagate and self.guarantee is Guarantee.EXACTLY_ONCE
+
+    def for_stream(self) -> SourceOptions:
+        """Refuse what only a batch read takes."""
+        if self.end.given is not None:
+            raise OptionError(f"option {self.end.given} is for batch reads, a stream has no end: leave it out")
+        return self
+
+    def for_batch(self) -> SourceOptions:
+        """Refuse what only a stream takes; a batch read has no control rows."""
+        if any(axis.future is not None for axis in self.axes.values()):
+            raise OptionError("option maxEventTimeAhead is for streams, a batch read has no watermarks: leave it out")
+        refuse_word(self.start, LATEST)
+        refuse_word(self.end, EARLIEST)
+        if self.propagate:
+            raise OptionError("option propagate is for streams, a batch read has no watermarks: leave it out")
+        if self.stage is not None:
+            raise OptionError("option frame is for streams, a batch read has no watermarks: leave it out")
+        if self.continue_from is not None:
+            raise OptionError("option continueFrom is for streams, a batch read goes on from nothing: leave it out")
+        for name, limit in (("maxOffsetsPerTrigger", self.max_offsets), ("minOffsetsPerTrigger", self.min_offsets)):
+            if limit is not None:
+                LOG.warning("option %s has no effect on a batch read", name)
+        return replace(self, emit_control=False, barriers=False)
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> SourceOptions:
+        """Check every option; raises OptionError with one sentence about the first that is wrong."""
+        given = {name.lower(): value for name, value in options.items()}
+        refuse_unknown(options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY), side="source", kafka=KNOWN)
+        topics = topics_of(given)
+        smallest, largest = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
+        kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
+        _refuse_kafka(kafka)
+        if smallest is not None and largest is not None and smallest > largest:
+            raise OptionError(f"option minOffsetsPerTrigger: {smallest} is above maxOffsetsPerTrigger ({largest})")
+        axes = axes_of(given)
+        propagate = boolean("propagate", given.get("propagate", "false"))
+        guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
+        client = ClientConfig.from_options(kafka)
+        if propagate:
+            client = _propagated(given, client, guarantee)
+        emit_control = boolean("emitControl", given.get("emitcontrol", "true"))
+        headers = boolean("includeHeaders", given.get("includeheaders", "false"))
+        columns = _columns(given, tuple(axes), headers=headers, control=emit_control)
+        return SourceOptions(
+            client=client,
+            topics=topics,
+            start=bound_of(given, STARTING),
+            end=bound_of(given, ENDING),
+            axes=axes,
+            idle_timeout_ms=Idleness(_optional_ms(given, "idleTimeout", _IDLE_TIMEOUT)).timeout_ms,
+            retention_ms=_optional_ms(given, "maxWatermarkRetention", "none"),
+            max_offsets=largest,
+            min_offsets=smallest,
+            max_trigger_delay_ms=duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
+            least_tasks=_count(given, "minPartitions"),
+            most_records=_count(given, "maxRecordsPerPartition"),
+            fail_on_data_loss=boolean("failOnDataLoss", given.get("failondataloss", "true")),
+            fail_on_bad_event_time=_word(given, "onBadEventTime", "null", ("null", "fail")) == "fail",
+            include_headers=headers,
+            group_prefix=given.get("groupidprefix", DEFAULT_GROUP_PREFIX),
+            group_id=kafka.get("group.id"),
+            emit_control=emit_control and (columns is None or CONTROL in columns),
+            barriers=boolean("barriers", given.get("barriers", "true")),
+            columns=columns,
+            guarantee=guarantee,
+            propagate=propagate,
+            authors=_authors(given, propagate=propagate),
+            state_secret=secret_of("stateSecret", given["statesecret"]) if "statesecret" in given else None,
+            continue_from=_continue_from(given),
+            stage=_stage(given, tuple(axes), headers=headers),
+        )
+
+
+def _propagated(given: Mapping[str, str], client: ClientConfig, guarantee: Guarantee) -> ClientConfig:
+    """Refuse options that contradict `propagate`; what is read is committed unless the user says otherwise."""
+    for name in _NOT_PROPAGATED:
+        if name.lower() in given or f'"{name.lower()}"' in given.get("watermarks", "").lower():
+            raise OptionError(
+                f"option {name} has no effect with propagate=true: leave it out, the topic brings its own"
+            )
+    if "kafka.isolation.level" not in given:
+        return replace(client, isolation=Isolation.READ_COMMITTED)
+    if client.isolation is not Isolation.READ_COMMITTED and guarantee is Guarantee.EXACTLY_ONCE:
+        raise OptionError(
+            "option kafka.isolation.level: propagate=true under exactly-once needs 'read_committed': leave it out"
+        )
+    return client
+
+
+def _authors(given: Mapping[str, str], *, propagate: bool) -> Authors:
+    for name in ("propagateFrom", "controlSecret"):
+        if name.lower() in given and not propagate:
+            raise OptionError(f"option {name} has no effect without propagate=true: leave it out, or add that")
+    query, secret = given.get("propagatefrom"), given.get("controlsecret")
+    if query is not None and not query.strip():
+        raise wrong("propagateFrom", query, "the id of the query that writes the topic is expected")
+    return Authors(
+        query=None if query is None else query.strip(),
+        secret=None if secret is None else secret_of("controlSecret", secret),
+    )
+
+
+def _stage(given: Mapping[str, str], axes: tuple[str, ...], *, headers: bool) -> Stage | None:
+    """Read the options of stage one inside the source, and refuse those that contradict them."""
+    if not any(name in given for name in ("frame", "by", "aggregates")):
+        return None
+    from pyspark_wm_source.options.stage import Stage, StageSpec  # a source without them need not load the windows
+
+    if "columns" in given:
+        raise OptionError(
+            "option columns has no effect with frame, which reads what by and aggregates need: leave it out"
+        )
+    for name in ("emitControl", "barriers"):
+        if not boolean(name, given.get(name.lower(), "true")):
+            raise OptionError(
+                f"option {name}: false contradicts frame, since windows follow control rows: leave it out"
+            )
+    return Stage.of(StageSpec.parse(given, axes), row_schema(axes, headers=headers, control=False))
+
+
+def _continue_from(given: Mapping[str, str]) -> str | None:
+    place = given.get("continuefrom")
+    start = bound_of(given, STARTING).given
+    if place is not None and not place.strip():
+        raise wrong("continueFrom", place, "the place of a savepoint is expected (keyedwm savepoint makes one)")
+    if place is not None and start is not None:
+        raise OptionError(
+            f"option {start} has no effect with continueFrom, which says where each partition begins: leave it out"
+        )
+    return place
+
+
+def _refuse_kafka(kafka: Mapping[str, str]) -> None:
+    for name in _FORBIDDEN_KAFKA:
+        if name in kafka:
+            raise OptionError(f"option kafka.{name} is set by the source itself: leave it out (Spark refuses it too)")
+    if not kafka.get("bootstrap.servers", "").strip():
+        meant = nearest("bootstrap.servers", kafka, similarity=0.8)
+        hint = f"; kafka.{meant} is given, did you mean it?" if meant and meant != "bootstrap.servers" else ""
+        raise OptionError(f"option kafka.bootstrap.servers is missing: a comma list of host:port is expected{hint}")
+    if not kafka.get("group.id", "-").strip():
+        raise wrong("kafka.group.id", kafka["group.id"], "the name of a consumer group is expected")
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    return None if value is None else whole(name, value)
+
+
+def _word(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = given.get(name.lower(), default).strip()
+    for word in allowed:
+        if value.lower() == word.lower():
+            return word
+    hint = nearest(value, allowed)
+    found = f"option {name}: {value!r} is wrong; {' or '.join(allowed)} is expected"
+    raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
+
+
+def _optional_ms(given: Mapping[str, str], name: str, default: str) -> int | None:
+    value = given.get(name.lower(), default)
+    return None if value.strip().lower() == "none" else duration_ms(name, value)
+
+
+def _columns(
+    given: Mapping[str, str], axes: tuple[str, ...], *, headers: bool, control: bool
+) -> tuple[str, ...] | None:
+    value = given.get("columns")
+    if value is None:
+        return None
+    wanted = tuple(sorted({c.strip().lower() for c in value.split(",")} - {""}))
+    known = row_schema(axes, headers=headers, control=control).names
+    for column in wanted:
+        if column in _SWITCHES and column not in known:
+            raise OptionError(f"option columns: {column!r} is left out by {_SWITCHES[column]}: decide for one of them")
+        if column not in {k.lower() for k in known}:
+            hint = nearest(column, known)
+            found = f"option columns: {column!r} is not a column of the source ({', '.join(known)})"
+            raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
+    if not wanted:
+        raise OptionError("option columns: it is empty; name at least one column")
+    return wanted

@@ -1,0 +1,180 @@
+"""What to read and from where to where: the `subscribe` trio, `starting*` and `ending*` options, as values.
+
+Rule: a stream consults its start once per checkpoint, from then on the offset log decides; a batch read resolves both
+ends when it is planned (Spark's rules).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, whole, wrong
+from keyedwm.core.parsing import parse_json
+from keyedwm.kafka.values import TopicPartition
+
+EARLIEST, LATEST = -2, -1
+# Kafka's own: a pattern never matches them, as with `exclude.internal.topics` of the Java consumer.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+STARTING, ENDING = "starting", "ending"
+
+
+class NoMatch(Enum):
+    """What to do when a partition has no record at or after the starting timestamp."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topics:
+    """Which topics (and partitions) to read: exactly one of the three is set."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+
+    def select(self, known: Iterable[str]) -> tuple[str, ...]:
+        """Return the topics to ask the broker about, in name order; a pattern is matched against those known."""
+        if self.pattern is not None:
+            return tuple(t for t in sorted(known) if t not in INTERNAL_TOPICS and re.fullmatch(self.pattern, t))
+        return tuple(sorted(self.names or self.assigned or ()))
+
+    def selects(self, channel: TopicPartition) -> bool:
+        """Whether this channel is to be read, if the cluster has it."""
+        if self.assigned is not None:
+            return channel.partition in self.assigned.get(channel.topic, ())
+        return bool(self.select([channel.topic])) if self.pattern is not None else channel.topic in self.names
+
+    @property
+    def option(self) -> str:
+        """The name of the option that was given."""
+        if self.pattern is not None:
+            return "subscribePattern"
+        return "subscribe" if self.assigned is None else "assign"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """Where each partition begins or ends: by timestamp if given, else by offset, else by `word` (None: not given).
+
+    side: `starting` or `ending`, as the options are called.
+    """
+
+    side: str
+    word: int | None = None
+    offsets: Mapping[str, Mapping[int, int]] | None = None
+    timestamp_ms: int | None = None
+    timestamps_ms: Mapping[str, Mapping[int, int]] | None = None
+    no_match: NoMatch = NoMatch.ERROR
+
+    def word_of(self, place: tuple[str, int], default: int) -> int | None:
+        """Return EARLIEST or LATEST if that is the bound of a (topic, partition), else None."""
+        if self.timestamp_ms is not None or self.timestamps_ms is not None:
+            return None
+        if self.offsets is None:
+            return default if self.word is None else self.word
+        offset = self.offsets[place[0]][place[1]]
+        return offset if offset in {EARLIEST, LATEST} else None
+
+    @property
+    def given(self) -> str | None:
+        """The option that the user gave, None if none."""
+        if self.timestamp_ms is not None:
+            return f"{self.side}Timestamp"
+        if self.timestamps_ms is not None:
+            return f"{self.side}OffsetsByTimestamp"
+        return None if self.word is None and self.offsets is None else f"{self.side}Offsets"
+
+
+def topics_of(options: Mapping[str, str]) -> Topics:
+    """Read `subscribe`, `subscribePattern` or `assign`; exactly one must be given."""
+    given = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
+    if len(given) != 1:
+        found = "none of them is given" if not given else f"{' and '.join(given)} are given"
+        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign is expected; {found}")
+    value = options[given[0].lower()]
+    if given[0] == "subscribe":
+        names = tuple(sorted({t.strip() for t in value.split(",")} - {""}))
+        if not names:
+            raise wrong("subscribe", value, "a comma list of topics is expected")
+        return Topics(names=names)
+    if given[0] == "subscribePattern":
+        if not value.strip():
+            raise wrong("subscribePattern", value, "a regular expression is expected")
+        try:
+            re.compile(value)
+        except re.error as e:
+            raise wrong("subscribePattern", value, f"it is no regular expression: {e}") from None
+        return Topics(pattern=value)
+    right = 'JSON such as {"topic": [0, 1]} is expected'
+    parsed = _json("assign", value, right)
+    if not parsed or not all(isinstance(ps, list) and ps and all(map(_is_whole, ps)) for ps in parsed.values()):
+        raise wrong("assign", value, right)
+    return Topics(assigned={t: tuple(sorted(set(ps))) for t, ps in sorted(parsed.items())})
+
+
+def bound_of(options: Mapping[str, str], side: str) -> Bound:
+    """Read one side's options: ...Timestamp goes before ...OffsetsByTimestamp, that before ...Offsets.
+
+    side: `starting` or `ending`. A timestamp without a record: at the end it means the log end, never an error.
+    """
+    no_match = NoMatch.LATEST
+    if side == STARTING:
+        strategy = options.get("startingoffsetsbytimestampstrategy", "error")
+        no_match = choice("startingOffsetsByTimestampStrategy", strategy, NoMatch)
+    if (stamp := options.get(f"{side}timestamp")) is not None:
+        return Bound(side=side, timestamp_ms=whole(f"{side}Timestamp", stamp, at_least=0), no_match=no_match)
+    if (stamps := options.get(f"{side}offsetsbytimestamp")) is not None:
+        listed = _partition_map(f"{side}OffsetsByTimestamp", stamps, least=0)
+        return Bound(side=side, timestamps_ms=listed, no_match=no_match)
+    value = options.get(f"{side}offsets")
+    if value is None:
+        return Bound(side=side)
+    if value.strip().lower() in {"earliest", "latest"}:
+        return Bound(side=side, word=EARLIEST if value.strip().lower() == "earliest" else LATEST)
+    return Bound(side=side, offsets=_partition_map(f"{side}Offsets", value, least=EARLIEST))
+
+
+def refuse_word(bound: Bound, refused: int) -> None:
+    """Refuse `latest` (-1) as the start of a batch read, or `earliest` (-2) as its end."""
+    name = f"{bound.side}Offsets"
+    word = "latest" if refused == LATEST else "earliest"
+    if bound.word == refused:
+        raise wrong(name, word, f"a batch read cannot have it as its {bound.side} offset")
+    for topic, partitions in (bound.offsets or {}).items():
+        for partition, offset in partitions.items():
+            if offset == refused:
+                raise OptionError(f"option {name}: {topic}-{partition} has {refused} ({word}), not for a batch read")
+
+
+def _partition_map(name: str, value: str, *, least: int) -> dict[str, dict[int, int]]:
+    right = f'JSON such as {{"topic": {{"0": 23, "1": {least}}}}} is expected, no number below {least}'
+    parsed = _json(name, value, f"earliest, latest or {right}" if least == EARLIEST else right)
+    out: dict[str, dict[int, int]] = {}
+    for topic, per_partition in sorted(parsed.items()):
+        if not isinstance(per_partition, dict):
+            raise wrong(name, value, right)
+        if not all(re.fullmatch(r"\d+", p) and _is_whole(o) and o >= least for p, o in per_partition.items()):
+            raise wrong(name, value, right)
+        out[topic] = {int(p): o for p, o in sorted(per_partition.items(), key=lambda item: int(item[0]))}
+    return out
+
+
+def _is_whole(value: object) -> bool:
+    """Python takes JSON's true for a whole number; here it is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _json(name: str, value: str, right: str) -> dict[str, Any]:
+    try:
+        parsed = parse_json(value)
+    except ValueError:
+        raise wrong(name, value, right) from None
+    if not isinstance(parsed, dict):
+        raise wrong(name, value, "a JSON object keyed by topic is expected")
+    return parsed

@@ -1,0 +1,1 @@
+"""What runs in a reading task on an executor."""

@@ -1,0 +1,37 @@
+"""Whose control records count: `propagateFrom` names the query, `controlSecret` asks for its code.
+
+Rule: what is not theirs is passed over, counted and named in the log once; it stops nothing and moves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from keyedwm.core.control_code import is_genuine
+from keyedwm.core.inline import query_of, shown
+from keyedwm.kafka.values import TopicPartition
+
+if TYPE_CHECKING:
+    from keyedwm.kafka.records import ControlRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Authors:
+    """query: the only one that counts, None for any. secret: what a record's code is made with, None: none is asked."""
+
+    query: str | None = None
+    secret: bytes | None = field(default=None, repr=False)
+
+    @property
+    def proven(self) -> bool:
+        """Whether a record that counts was surely written by who has the secret."""
+        return self.secret is not None
+
+    def refusal(self, record: ControlRecord, channel: TopicPartition) -> str | None:
+        """Say why a control record does not count, None if it does. The code is checked before the value is parsed."""
+        if self.secret is not None and not is_genuine(record.value, self.secret, record.header, *channel):
+            return "it has no code, or one that option controlSecret does not make for this partition"
+        if self.query is not None and (found := query_of(record.value)) != self.query:
+            return f"it is of query {shown(found or '')}, option propagateFrom names {shown(self.query)}"
+        return None

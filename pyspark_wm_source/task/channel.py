@@ -1,0 +1,160 @@
+"""One channel's run over its range of one batch: event times, watermarks, counts; no rows are built here.
+
+Rule: executors and the planner's recovery read run this same code, so a lost commit can change no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from keyedwm.arrow.axis import AxisRun, late
+from keyedwm.arrow.event_times import EventTimeReader, EventTimes
+from keyedwm.core.axis import AxisState
+from keyedwm.core.counts import Counts
+from keyedwm.core.errors import InputError
+from keyedwm.kafka.records import Records
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.options.axes import TimeAxis
+from pyspark_wm_source.task.future import FutureGuard
+from pyspark_wm_source.task.unreadable import warn_unreadable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelRange:
+    """What one task reads of one channel, and its state at the start.
+
+    reset: its state was lost before this batch. woken: it was idle until this batch. opening: watermarks (key, ms) due
+    before its first event. A channel whose range is cut has several `parts`: each starts from a neutral state and has
+    no watermark rows (docs/design/state.md).
+    """
+
+    channel: TopicPartition
+    start: int
+    end: int
+    counts: Counts
+    axes: Mapping[int, AxisState]
+    reset: bool = False
+    woken: bool = False
+    opening: tuple[tuple[int, int], ...] = ()
+    part: int = 0
+    parts: int = 1
+    topic_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RangeResult:
+    """A channel's state once its range was read.
+
+    cut: it was read in parts, so its watermark was not emitted yet. lossy: it was read again and not
+    every record was there any more, so the watermark in it may be lower than what was emitted.
+    """
+
+    next_offset: int
+    counts: Counts
+    axes: Mapping[int, AxisState]
+    cut: bool = False
+    lossy: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """What a run of records showed: event times per axis, and in-band watermarks as (row it stands before, key, ms)."""
+
+    event_ms: Mapping[str, EventTimes]
+    watermarks: tuple[tuple[int, int, int], ...]
+
+
+class EventTimeRun:
+    """The event times of all axes over one channel's range; counts those that cannot be read, and those that are late.
+
+    stamps: axis → the coalesced watermark of the batch (ms, None if there is none).
+    """
+
+    def __init__(
+        self,
+        task: ChannelRange,
+        axes: Mapping[str, TimeAxis],
+        stamps: Mapping[str, int | None],
+        *,
+        fail_on_bad_event_time: bool,
+    ) -> None:
+        self.counts = task.counts
+        self._stamps = stamps
+        self.keys = {name: axis.config.key for name, axis in axes.items()}
+        self._channel = task.channel
+        self._axes = axes
+        self._fail = fail_on_bad_event_time
+        # Nothing of this channel was ever read with success: neither a watermark nor an earlier bad event time.
+        self._first = {name: task.counts.bad == 0 and key not in task.axes for name, key in self.keys.items()}
+        self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
+
+    def count_control(self, number: int) -> None:
+        """Count records with the reserved header that are not rows and were not read as control records."""
+        self.counts = self.counts.plus(Counts(control=number))
+
+    def count_future(self, number: int) -> None:
+        """Count event times that are too far ahead."""
+        self.counts = self.counts.plus(Counts(future=number))
+
+    def read(self, records: Records) -> dict[str, EventTimes]:
+        """Event times by axis."""
+        return {name: self._event_times(name, records) for name in self._readers}
+
+    def _event_times(self, name: str, records: Records) -> EventTimes:
+        ms, valid = self._readers[name].read(records.timestamp_ms, records.key, records.value, records.headers)
+        below = int(np.count_nonzero(late(ms, valid, self._stamps[name])))
+        bad = 0 if valid is None else int(np.count_nonzero(~valid))
+        self.counts = self.counts.plus(Counts(bad, below))
+        if valid is None:
+            return ms, None
+        if self._fail:
+            at = int(np.argmin(valid))
+            spec = self._axes[name].event_time
+            raise InputError(
+                f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
+                f"{spec.text} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
+            )
+        if bad == len(valid) and self._first[name]:
+            warn_unreadable(self._channel.topic, str(self._channel), self._axes[name].event_time, records)
+        return ms, valid
+
+
+class ChannelRun:
+    """The policies of all axes over one channel's range."""
+
+    def __init__(self, task: ChannelRange, axes: Mapping[str, TimeAxis], times: EventTimeRun, *, now_ms: int) -> None:
+        self.task = task
+        self._times = times
+        self._keys = times.keys
+        self._guard = FutureGuard(task.channel, axes, now_ms)
+        self._runs = {
+            name: AxisRun(axis.config, task.axes.get(axis.config.key, AxisState()), now_ms)
+            for name, axis in axes.items()
+        }
+
+    def observe(self, records: Records) -> Observed:
+        """Run the policies over `records` (in offset order); control records among them are not read."""
+        if records.control_records:
+            self._times.count_control(len(records.control_records))
+        times = self._guard.judge(records, self._times.read(records))
+        self._times.count_future(times.ahead)
+        marks: list[tuple[int, int, int]] = []
+        for name, run in self._runs.items():
+            positions, watermarks = run.rows(*times.moving[name])
+            marks += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
+        return Observed(event_ms=times.shown, watermarks=tuple(sorted(marks)) if self.task.parts == 1 else ())
+
+    def end(self) -> tuple[tuple[int, int], ...]:
+        """Return the watermarks (key, ms) that stand after the range's last event."""
+        if self.task.parts > 1:
+            return ()
+        ends = ((self._keys[name], run.end()) for name, run in self._runs.items())
+        return tuple(sorted((key, ms) for key, ms in ends if ms is not None))
+
+    def result(self) -> RangeResult:
+        """Return the state at the range's end."""
+        axes = {self._keys[name]: run.state() for name, run in self._runs.items()}
+        return RangeResult(next_offset=self.task.end, counts=self._times.counts, axes=axes)

@@ -1,0 +1,50 @@
+"""What a reading task yields before anybody lays it out: runs of events, and control rows with their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from keyedwm.arrow.rows import Events, RowBuilder
+from keyedwm.core.control_row import ControlRow
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedControl:
+    """A control row within a run of events: it stands before event number `before`."""
+
+    before: int
+    row: ControlRow
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventRun:
+    """Consecutive events of one channel, and the control rows among them in ascending places."""
+
+    events: Events
+    control: tuple[PlacedControl, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlRun:
+    """Consecutive control rows without an event between them."""
+
+    rows: tuple[ControlRow, ...]
+
+
+Item = EventRun | ControlRun
+
+
+def lay_out(items: Iterable[Item], builder: RowBuilder) -> Iterator[pa.RecordBatch]:
+    """Build the rows that a stream of the source has."""
+    for item in items:
+        if isinstance(item, ControlRun):
+            yield builder.control(item.rows)
+            continue
+        batch = builder.events(item.events)
+        if item.control:
+            places = [mark.before for mark in item.control]
+            batch = builder.interleave(batch, [mark.row for mark in item.control], places)
+        yield batch

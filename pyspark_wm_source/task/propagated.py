@@ -1,0 +1,161 @@
+"""One channel's run when watermarks come from upstream (`propagate=true`): barriers in the topic instead of a policy.
+
+Rule: the channel promises what its upstream channels promise together at the last barrier read, and never goes back.
+Its state (`PropagatedState`) is small, however many channels are upstream: each barrier holds all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from keyedwm.core.axis import AxisState, PropagatedState
+from keyedwm.core.errors import InputError, OptionError, RegressionError
+from keyedwm.core.inline import Cut, decode_cut, shown
+from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.records import ControlRecord, Records
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.task.authors import Authors
+from pyspark_wm_source.task.channel import ChannelRange, EventTimeRun, Observed, RangeResult
+
+LOG = logging.getLogger("keyedwm.source")
+_QUERY_BYTES = 6
+_MOST_KNOWN = 4_096
+
+
+def last_barrier(axes: Mapping[int, AxisState]) -> PropagatedState | None:
+    """Return the last barrier that a channel has shown, None before the first one."""
+    for axis in axes.values():
+        if isinstance(axis.policy, PropagatedState):
+            return axis.policy
+        if axis.policy:
+            raise OptionError(
+                "option propagate: the checkpoint holds the state of a watermark policy, it was made without "
+                "propagate: start with a new checkpoint"
+            )
+    return None
+
+
+def check_query(barrier: PropagatedState, cut: Cut, where: str) -> None:
+    """Refuse the barrier of another query than the last one's: its snapshots and channels are not comparable."""
+    if query_number(cut.query) != barrier.query:
+        raise InputError(
+            f"{where}: the barrier of snapshot {cut.snapshot} is of query {shown(cut.query)}, those before it are of "
+            f"another: with propagate=true a topic has one writer; name it with propagateFrom, or read this "
+            f"topic from its first offset with a checkpoint of its own"
+        )
+
+
+def of_another(barrier: PropagatedState, cut: Cut) -> str | None:
+    """Why a genuine barrier does not count behind another query's, None if it does.
+
+    Where control records have codes, a record of a query that wrote the topic before may be a copy: it stops nobody.
+    """
+    if query_number(cut.query) == barrier.query:
+        return None
+    return f"it is of query {shown(cut.query)}, the barriers before it are of another; propagateFrom names the writer"
+
+
+def _digest(record: ControlRecord) -> bytes:
+    return hashlib.sha256(record.value or b"").digest()
+
+
+def query_number(query: str) -> int:
+    """A number that tells queries apart and fits a committed state."""
+    return int.from_bytes(hashlib.sha256(query.encode()).digest()[:_QUERY_BYTES], "big")
+
+
+class PropagatedRun:
+    """One channel's range: event times of the rows, watermarks of the barriers."""
+
+    def __init__(self, task: ChannelRange, times: EventTimeRun, guarantee: Guarantee, authors: Authors) -> None:
+        self.task = task
+        self._times = times
+        self._guarantee = guarantee
+        self._authors = authors
+        self._told = False
+        self._known: set[bytes] = set()
+        self._barrier = last_barrier(task.axes)
+        self._emitted = {key: task.axes.get(key, AxisState()).emitted_ms for key in times.keys.values()}
+
+    def observe(self, records: Records) -> Observed:
+        """Take the records (in offset order) and the barriers among them."""
+        for record in records.control_records:
+            where = place(self.task.channel, record.offset)
+            refusal = self._authors.refusal(record, self.task.channel)
+            if refusal is not None:
+                self._times.count_control(1)
+                self._tell(where, refusal)
+            elif (digest := _digest(record)) in self._known and self._barrier is not None:
+                self._tell(where, "it is a copy of a barrier that was read")
+                self._barrier = replace(self._barrier, repeated=self._barrier.repeated + 1)
+            elif (cut := decode_cut(record.header, record.value, where)) is not None:
+                self._take(cut, where)
+                self._remember(cut, digest)
+        return Observed(event_ms=self._times.read(records), watermarks=())
+
+    def end(self) -> tuple[tuple[int, int], ...]:
+        """Return the watermarks (key, ms) that stand after the range's last event."""
+        before = {key: self.task.axes.get(key, AxisState()).emitted_ms for key in self._emitted}
+        return tuple((key, ms) for key, ms in sorted(self._emitted.items()) if ms is not None and ms != before[key])
+
+    def result(self) -> RangeResult:
+        """Return the state at the range's end."""
+        policy = () if self._barrier is None else self._barrier
+        axes = {key: AxisState(policy=policy, emitted_ms=ms) for key, ms in self._emitted.items()}
+        return RangeResult(next_offset=self.task.end, counts=self._times.counts, axes=axes)
+
+    def _tell(self, where: str, why: str) -> None:
+        if not self._told:
+            LOG.warning("%s: a control record is passed over: %s", where, why)
+        self._told = True
+
+    def _remember(self, cut: Cut, digest: bytes) -> None:
+        """Where anybody may copy a record, a copy costs a hash: a small batch can hold thousands of a long one."""
+        if self._authors.proven and self._barrier is not None and query_number(cut.query) == self._barrier.query:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            self._known.add(digest)
+
+    def _take(self, cut: Cut, where: str) -> None:
+        last = self._barrier
+        if last is not None and self._authors.proven and (why := of_another(last, cut)):
+            self._times.count_control(1)
+            self._tell(where, why)
+            return
+        if last is not None:
+            check_query(last, cut, where)
+            if cut.snapshot <= last.snapshot:
+                self._barrier = self._repeated(last, cut, where)
+                return
+        promised, idle = cut.promise()
+        for key, before in self._emitted.items():
+            now = promised.get(key)
+            # Lower is no regression here: an upstream channel woke up behind, and holds the watermark where it is.
+            if now is not None and (before is None or now > before):
+                self._emitted[key] = now
+        repeated = 0 if last is None else last.repeated
+        self._barrier = PropagatedState(query_number(cut.query), cut.snapshot, repeated, idle)
+
+    def _repeated(self, last: PropagatedState, cut: Cut, where: str) -> PropagatedState:
+        """A barrier came again (rule 1): refused, or counted under at-least-once and where anybody may have copied it.
+
+        With a secret the topic has writers that are not trusted, and a copied record must not stop the query.
+        """
+        if self._authors.proven:
+            self._tell(where, f"the barrier of snapshot {cut.snapshot} came after that of snapshot {last.snapshot}")
+        if self._authors.proven or self._guarantee is Guarantee.AT_LEAST_ONCE:
+            return replace(last, repeated=last.repeated + 1)
+        key, promised = min(self._emitted), cut.promise()[0]
+        raise RegressionError(
+            f"{where}: the barrier of snapshot {cut.snapshot} came after that of snapshot {last.snapshot}, so the "
+            f"watermark of channel {self.task.channel}, key {key} would go from {self._emitted[key]} ms to "
+            f"{promised.get(key)} ms, it must increase: the topic was written at-least-once, or by a restored copy"
+        )
+
+
+def place(channel: TopicPartition, offset: int) -> str:
+    """Where a record stands, for errors."""
+    return f"{channel} at offset {offset}"

@@ -1,0 +1,174 @@
+"""Reading one split on an executor: fetch, run the policies, lay out rows, and leave the state in Kafka at the end.
+
+Rule: the committed state is a hint (docs/design/state.md). A commit that is lost or refused costs the planner a
+recovery read, so it is logged and never fails a task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from keyedwm.arrow.rows import Events, RowBuilder, pack
+from keyedwm.core.control_row import ControlRow, channel_row
+from keyedwm.core.encoding import CommittedState, encode_committed
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.event_time import Place
+from keyedwm.core.inline import HEADER
+from keyedwm.core.rows import HEADERS, ControlKind
+from keyedwm.kafka.cluster import Cluster, shared
+from keyedwm.kafka.errors import Code
+from keyedwm.kafka.records import Records, Wanted
+from keyedwm.worker import task_number
+from pyspark_wm_source.driver.splits import Split, part_group
+from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, state_place
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.channel import ChannelRange, ChannelRun, EventTimeRun, Observed, RangeResult
+from pyspark_wm_source.task.fetching import by_option, fetch
+from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl, lay_out
+from pyspark_wm_source.task.propagated import PropagatedRun
+
+LOG = logging.getLogger("keyedwm.source")
+
+
+def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one split in `schema`; a channel's rows come in its order."""
+    states: list[tuple[ChannelRange, RangeResult]] = []
+    stage = options.stage
+    items = _items(split, options, set((schema if stage is None else stage.columns).names), states)
+    if stage is None:
+        yield from pack(lay_out(items, RowBuilder(schema, split.stamps)))
+    else:
+        from pyspark_wm_source.task.preaggregate import preaggregate  # a plain read need not load the windows
+
+        yield from preaggregate(items, stage, split.stamps, task_number())
+    if states and split.group:
+        _commit_states(split, shared(options.client), states, options)
+
+
+def policy_run(
+    task: ChannelRange, options: SourceOptions, stamps: Mapping[str, int | None], now_ms: int
+) -> ChannelRun | PropagatedRun:
+    """Return the run that makes the watermarks of one range."""
+    times = EventTimeRun(task, options.axes, stamps, fail_on_bad_event_time=options.fail_on_bad_event_time)
+    if options.propagate:
+        return PropagatedRun(task, times, options.guarantee, options.authors)
+    return ChannelRun(task, options.axes, times, now_ms=now_ms)
+
+
+def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
+    """What to decode: the columns of the rows, and whatever holds an event time; control rows inside are no rows."""
+    places = {axis.event_time.place for axis in options.axes.values()}
+    return Wanted(
+        key="key" in columns or Place.KEY in places,
+        value="value" in columns or Place.VALUE in places,
+        headers=HEADERS in columns or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
+        control_header=HEADER,
+    )
+
+
+def _items(
+    split: Split, options: SourceOptions, columns: set[str], states: list[tuple[ChannelRange, RangeResult]]
+) -> Iterator[Item]:
+    """Yield what the split holds; the state at the end of each range is added to `states`."""
+    control = options.emit_control
+    if control and split.control:
+        yield ControlRun(rows=split.control)
+    if not split.ranges:
+        return
+    runs = [policy_run(task, options, split.stamps, split.now_ms) for task in split.ranges]
+    unopened = {index for index, task in enumerate(split.ranges) if task.reset or task.woken or task.opening}
+    wanted, isolation = wanted_columns(columns, options), options.client.isolation
+    chunks = fetch(shared(options.client), split.ranges, wanted, isolation, by_option(options))
+    for index, records, done in chunks:
+        run = runs[index]
+        observed = run.observe(records)
+        if records.count:
+            if control and index in unopened:
+                yield ControlRun(rows=_opening(run.task, int(records.offset[0]), split.source))
+            unopened.discard(index)
+            yield _event_run(run.task, records, observed, split.source if control else None)
+        if done:
+            ends = run.end()
+            states.append((run.task, run.result()))
+            if control:
+                opening = _opening(run.task, run.task.end, split.source) if index in unopened else ()
+                yield ControlRun(rows=(*opening, *_closing(run.task, ends, split, barriers=options.barriers)))
+
+
+def _event_run(task: ChannelRange, records: Records, observed: Observed, source: str | None) -> EventRun:
+    """One run of records; in-band watermarks, unless there is no source to tell, go before the rows that made them."""
+    events = Events(
+        topic=task.channel.topic,
+        partition=task.channel.partition,
+        count=records.count,
+        key=records.key,
+        value=records.value,
+        headers=records.headers,
+        offset=records.offset,
+        timestamp_ms=records.timestamp_ms,
+        timestamp_type=records.timestamp_type,
+        event_ms=observed.event_ms,
+    )
+    if source is None:
+        return EventRun(events=events)
+    tp, offsets = task.channel, records.offset
+    marks = (
+        PlacedControl(
+            before=row,
+            row=channel_row(ControlKind.WATERMARK, tp, int(offsets[row]), source, key=key, watermark_ms=ms),
+        )
+        for row, key, ms in observed.watermarks
+    )
+    return EventRun(events=events, control=tuple(marks))
+
+
+def _opening(task: ChannelRange, offset: int, source: str) -> tuple[ControlRow, ...]:
+    """The rows before a channel's first event, or, if none came, at the end of its range."""
+    tp = task.channel
+    reset = (channel_row(ControlKind.RESET, tp, offset, source),) if task.reset else ()
+    woken = (channel_row(ControlKind.ACTIVE, tp, offset, source),) if task.woken else ()
+    due = (channel_row(ControlKind.WATERMARK, tp, offset, source, key=key, watermark_ms=ms) for key, ms in task.opening)
+    return (*reset, *woken, *due)
+
+
+def _closing(
+    task: ChannelRange, ends: Sequence[tuple[int, int]], split: Split, *, barriers: bool
+) -> Iterator[ControlRow]:
+    """The rows after a channel's last event: they carry the next offset."""
+    tp, at, source = task.channel, task.end, split.source
+    for key, ms in ends:
+        yield channel_row(ControlKind.WATERMARK, tp, at, source, key=key, watermark_ms=ms)
+    if barriers and task.part == task.parts - 1:
+        yield channel_row(ControlKind.BARRIER, tp, at, source, snapshot=split.batch, channels=split.channels)
+
+
+def _commit_states(
+    split: Split, cluster: Cluster, states: Sequence[tuple[ChannelRange, RangeResult]], options: SourceOptions
+) -> None:
+    """Commit every range's state, group by group; a failure is logged and costs a recovery read."""
+    key = options.state_key(split.state_key)
+    groups: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
+    for task, result in states:
+        group = part_group(split.group, task.part, task.parts)
+        place = state_place(group, task.channel, result.next_offset, options.settings)
+        state = encode_committed(CommittedState(split.batch, result.counts, result.axes), key, place)
+        groups.setdefault(group, {})[task.channel] = (result.next_offset, state)
+    for group, positions in groups.items():
+        try:
+            answers = cluster.commit_offsets(group, positions, timeout_ms=STATE_TIMEOUT_MS)
+        except KeyedwmError as error:
+            LOG.warning(
+                "group %s: the states of %d partitions were not committed, they are read again: %s",
+                group, len(positions), error.message,
+            )  # fmt: skip
+            return  # the coordinators of the other groups are waited for no longer
+        refused = {tp: code for tp, code in answers.items() if code is not Code.NONE}
+        if refused:
+            first = min(refused)
+            LOG.warning(
+                "group %s: the state of %s and %d other partitions was not committed (%s); they are read again",
+                group, first, len(refused) - 1, refused[first].name,
+            )  # fmt: skip

@@ -1,0 +1,70 @@
+"""One warning when no event time of a topic can be read: an example, and the option that would read it.
+
+Rule: said by the reading task, which alone sees records; once in a process for each time axis and topic, and only while
+a channel has no watermark yet. Rows are kept all the same (`onBadEventTime=null`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from keyedwm.arrow.event_times import EventTimeReader
+from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.kafka.records import Records
+
+_log = logging.getLogger("keyedwm.source")
+_told: set[tuple[str, EventTime]] = set()
+_SHOWN = 120  # characters of an example
+# A unit is advised if it gives a time of these years: many a number can be read in several units.
+_YEAR_1990_MS, _YEAR_2100_MS = 631_152_000_000, 4_102_444_800_000
+
+
+def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records) -> None:
+    """Warn that none of these records' event times can be read; silent the second time."""
+    if (topic, spec) not in _told:
+        _told.add((topic, spec))
+        _log.warning("%s", sentence(channel, spec, records))
+
+
+def sentence(channel: str, spec: EventTime, records: Records) -> str:
+    """Say what was found at the first record and which option would read it."""
+    count = records.count
+    return (
+        f"{channel}: none of the first {count} event times could be read from {spec.text} "
+        f"(unit {spec.unit.value}), so there is no watermark; the record at offset {int(records.offset[0])} has "
+        f"{_example(spec, records)}; {_advice(spec, records)}"
+    )
+
+
+def _example(spec: EventTime, records: Records) -> str:
+    if spec.place is Place.TIMESTAMP:
+        return f"the timestamp {int(records.timestamp_ms[0])}"
+    if spec.place in (Place.HEADER, Place.WRITTEN):
+        headers = records.headers[0].as_py() or [] if records.headers is not None else []
+        names = ", ".join(sorted({str(header["key"]) for header in headers}))
+        return f"the headers {_shown(names)}" if headers else "no headers"
+    column = records.key if spec.place is Place.KEY else records.value
+    data = None if column is None else column[0].as_py()
+    if data is None:
+        return f"no {spec.place.name.lower()}"
+    return f"the {spec.place.name.lower()} {_shown(bytes(data).decode(errors='replace'))}"
+
+
+def _shown(text: str) -> str:
+    """What others wrote, short and without control characters: it must not forge or fill the log."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def _advice(spec: EventTime, records: Records) -> str:
+    """Name a unit that reads every record, if there is one."""
+    if spec.place in (Place.TIMESTAMP, Place.WRITTEN):
+        return "set eventTime to where the event time is: json:$.a.b, key:$.a or header:NAME"
+    for unit in Unit:
+        other = EventTime(spec.place, spec.path, unit)
+        ms, valid = EventTimeReader(other).read(records.timestamp_ms, records.key, records.value, records.headers)
+        plausible = (ms >= _YEAR_1990_MS) & (ms < _YEAR_2100_MS)
+        if np.all(plausible if valid is None else plausible & valid):
+            return f"eventTimeUnit={unit.value} would read it"
+    return "set eventTime to the path or header that holds it, and eventTimeUnit to s, ms, us, ns or iso"

@@ -1,0 +1,47 @@
+"""A later version continues what an earlier one left, row for row: checkpoints, tables, ledgers, control records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.files import restore_files
+from tests.compat.scenarios import PARTS, SCENARIOS, Place, answer, records
+
+FIXTURES = sorted(path for name in SCENARIOS for path in (Path(__file__).parent / "fixtures").glob(f"*/{name}"))
+
+
+@pytest.fixture
+def conf(spark) -> Iterator[None]:
+    from keyedwm.spark import recommended_conf
+
+    before = {name: spark.conf.get(name, None) for name in recommended_conf(cores=2)}
+    for name, value in recommended_conf(cores=2).items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+def test_fixtures_are_there():
+    assert FIXTURES
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_what_an_earlier_version_left_is_continued_row_for_row(fixture, spark, kafka, conf, tmp_path):
+    from tests.compat.logs import rename_ids, restore
+    from tests.tools import make_topic, produce
+
+    scenario, saved = SCENARIOS[fixture.name], json.loads((fixture / "kafka.json").read_text())
+    for topic, partitions in saved["topics"].items():
+        make_topic(kafka.bootstrap, topic, partitions)
+    restore(kafka.bootstrap, saved)
+    directory = tmp_path / fixture.name
+    restore_files(fixture / "files", directory)
+    rename_ids(kafka.bootstrap, saved, directory)
+    produce(kafka.bootstrap, next(iter(scenario.topics)), records(PARTS - 1))
+    scenario.run(Place(spark, kafka.bootstrap, directory))
+    assert answer(scenario, directory) == json.loads((fixture / "expected.json").read_text())

@@ -1,0 +1,39 @@
+"""The present code reads what an earlier version wrote at rest and continues it, without Kafka and without Spark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.compat.plain import PLANS, continue_buckets, read_ledger, read_texts
+
+VERSIONS = sorted(path.parent for path in (Path(__file__).parent / "fixtures").glob("*/plain"))
+BUCKETS = [(version, name) for version in VERSIONS for name in PLANS]
+
+
+def test_fixtures_are_there():
+    assert "0.2.0" in {version.name for version in VERSIONS}
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
+def test_offsets_committed_states_records_and_barriers_are_read_and_planning_goes_on(version):
+    saved = json.loads((version / "plain" / "texts.json").read_text())
+    assert read_texts(saved["texts"]) == saved["expected"]
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
+def test_a_ledger_is_read(version, tmp_path):
+    shutil.copytree(version / "plain" / "ledger", tmp_path / "ledger")
+    assert read_ledger(tmp_path / "ledger") == json.loads((version / "plain" / "ledger.json").read_text())
+
+
+@pytest.mark.parametrize(("version", "name"), BUCKETS, ids=lambda value: getattr(value, "name", value))
+def test_buckets_go_on_row_for_row(version, name):
+    saved = json.loads(gzip.decompress((version / "plain" / f"buckets-{name}.json.gz").read_bytes()))
+    made = continue_buckets(name, saved)
+    assert any(made)
+    assert made == saved["expected"]

@@ -1,0 +1,151 @@
+"""The table of docs/conformance.md: each function in it exists, and a verdict changes when it answers wrongly."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from conformance.families import FAMILIES, Family
+from conformance.reading import SUFFIXES, Vector, read_all
+from conformance.verdict import Outcome
+from keyedwm.windows.results import Output
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+MOST_FILES = 16
+
+
+def planned_otherwise(offset: Any) -> Any:
+    return replace(offset, coalesced=replace(offset.coalesced, idle_spell=not offset.coalesced.idle_spell))
+
+
+def one_row_less(table: pa.Table) -> pa.Table:
+    return table.slice(1)
+
+
+def one_output_less(outputs: Iterator[Output]) -> Iterator[Output]:
+    return islice(outputs, 1, None)
+
+
+def without_end(operator: Any) -> Any:
+    operator.on_watermark = operator.on_end = lambda *_: iter(())
+    return operator
+
+
+def nothing_written(changes: Any) -> Any:
+    return replace(changes, written={})
+
+
+def one_more(watermark_ms: int | None) -> int | None:
+    return None if watermark_ms is None else watermark_ms + 1
+
+
+# What each function of the table answers when it is broken.
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "keyedwm.core.coalescer:Coalescer.step": lambda output: output[1:],
+    "keyedwm.core.barriers:align": lambda found: (found[0], frozenset()),
+    "keyedwm.core.barriers:collect_cuts": lambda cuts: cuts[1:],
+    "keyedwm.core.idleness:Idleness.is_idle": lambda idle: not idle,
+    "keyedwm.core.retention:History.known_at": one_more,
+    "keyedwm.core.frames:floor_frame": lambda time_ms: time_ms - 1,
+    "keyedwm.arrow.axis:AxisRun.rows": lambda found: (found[0], found[1] + 1),
+    "keyedwm.arrow.axis:AxisRun.end": one_more,
+    "keyedwm.arrow.axis:late": lambda flags: ~flags,
+    "pyspark_wm_source.driver.plan:plan": planned_otherwise,
+    "keyedwm.windows.partials:combine_rows": one_row_less,
+    "keyedwm.windows.sliding_operator:SlidingOperator.on_rows": one_output_less,
+    "keyedwm.windows.sliding_operator:SlidingOperator.on_watermark": one_output_less,
+    "keyedwm.windows.sliding_operator:SlidingOperator.on_end": one_output_less,
+    "keyedwm.windows.session_operator:SessionOperator.on_rows": one_output_less,
+    "keyedwm.windows.session_operator:SessionOperator.on_watermark": one_output_less,
+    "keyedwm.windows.session_merge:joined_runs": lambda found: (found[0], found[1], found[2] + 1),
+    "keyedwm.windows.operator:operator_of": without_end,
+    "keyedwm.windows.store.operator:StoreOperator.on_rows": one_output_less,
+    "keyedwm.windows.store.messages:MessageStore.read": one_row_less,
+    "keyedwm.windows.join.operator:JoinOperator.on_rows": one_output_less,
+    "keyedwm.windows.join.operator:JoinOperator.on_watermark": one_output_less,
+    "keyedwm.windows.join.held:HeldRows.drain": nothing_written,
+}
+CASES = [(family, place) for family in FAMILIES for place in family.drives if family.is_product]
+
+
+def files(family: Family) -> list[Path]:
+    """Small files first: one verdict that changes is enough."""
+    found = [
+        path for path in VECTORS.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file() and family.holds(path)
+    ]
+    return sorted(found, key=lambda path: path.stat().st_size)[:MOST_FILES]
+
+
+def found_at(place: str) -> tuple[Any, str, Any]:
+    module, _, names = place.partition(":")
+    owner: Any = importlib.import_module(module)
+    *holders, name = names.split(".")
+    for holder in holders:
+        owner = getattr(owner, holder)
+    return owner, name, getattr(owner, name)
+
+
+class Breakable:
+    """A function that answers wrongly while it is broken, wherever it was imported to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, place: str, wrong: Callable[[Any], Any]) -> None:
+        owner, name, function = found_at(place)
+        self.broken, self.wrong_answers = False, 0
+
+        def either(*args: Any, **named: Any) -> Any:
+            answer = function(*args, **named)
+            if not self.broken:
+                return answer
+            self.wrong_answers += 1
+            return wrong(answer)
+
+        holders = [owner]
+        if not isinstance(owner, type):
+            holders = [module for module in list(sys.modules.values()) if getattr(module, name, None) is function]
+        for holder in holders:
+            monkeypatch.setattr(holder, name, either)
+
+
+def verdict_of(vector: Vector) -> tuple[Outcome, int | None]:
+    verdict = vector.replay().verdict
+    return verdict.outcome, verdict.step
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_functions_of_a_family_exist(family: Family) -> None:
+    for place in family.drives:
+        assert callable(found_at(place)[2]), place
+
+
+@pytest.mark.parametrize(("family", "place"), CASES, ids=lambda part: getattr(part, "name", part))
+def test_a_verdict_of_the_family_changes_when_the_function_answers_wrongly(
+    family: Family, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = Breakable(monkeypatch, place, WRONG[place])
+    for vector in read_all(files(family)):  # up to the first that notices
+        function.broken = False
+        before = verdict_of(vector)
+        function.broken = True
+        if verdict_of(vector) != before:
+            break
+    else:
+        pytest.fail("no verdict has changed")
+    assert function.wrong_answers
+
+
+def test_a_family_whose_vectors_have_no_product_names_what_answers_instead() -> None:
+    assert {family.name for family in FAMILIES if not family.is_product} == {
+        "joins of windows",
+        "Nexmark's events, and its queries of single rows",
+        "time bounds out of a condition",
+        "asynchronous calls",
+        "drift between sources",
+    }

@@ -1,0 +1,18 @@
+"""docs/security.md names tests: each of them exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_test_that_the_page_of_security_names_exists():
+    text = (ROOT / "docs" / "security.md").read_text()
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert len(named) >= 10
+    assert [name for name in sorted(named) if f"def {name}(" not in tests] == []
+    files = set(re.findall(r"`((?:tests|keyedwm)/[\w/]+(?:\.py)?)`", text))
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []

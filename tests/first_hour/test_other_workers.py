@@ -1,0 +1,81 @@
+"""Workers without the package, or with another version of it: one sentence that names the host."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.types import LongType, StructType
+
+from keyedwm.spark import reason
+from keyedwm.worker import Travelling, VersionError
+from pyspark_wm_sink.writer import batch_writer, stream_writer
+from pyspark_wm_source.reader import batch_reader, row_schema, stream_reader
+
+KAFKA = {"kafka.bootstrap.servers": "a:1"}
+SOURCE = KAFKA | {"subscribe": "t"}
+ROWS = StructType().add("value", LongType()).add("n", LongType())
+MISSING = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.2 in
+stage 0.0 (TID 2) (10.0.0.6 executor 2): x. Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.5 executor 1):
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/x/pyspark/serializers.py", line 1, in loads
+ModuleNotFoundError: No module named 'pyspark_wm_source'"""
+
+
+def sent(tmp_path):
+    """All that Spark pickles for the tasks of a source or a sink."""
+    schema = row_schema(SOURCE)
+    yield stream_reader(SOURCE, schema)
+    yield batch_reader(SOURCE, schema)
+    for write in (stream_writer, batch_writer):
+        yield write({"path": str(tmp_path / "table"), "snapshot": "batch"}, ROWS, overwrite=False)
+
+
+@pytest.mark.parametrize("how", [pickle, cloudpickle], ids=["pickle", "cloudpickle"])
+def test_a_worker_with_another_version_says_so_before_it_looks_for_anything_else(monkeypatch, tmp_path, how):
+    for one in sent(tmp_path):
+        data = how.dumps(one)
+        assert vars(pickle.loads(data)).keys() == vars(one).keys()  # noqa: S301 (what was pickled above)
+        name = type(one).__name__.encode()
+        unknown = data.replace(name, name[:-1] + b"?")
+        assert unknown != data
+        with monkeypatch.context() as there:
+            there.setattr("keyedwm.worker.__version__", "0.0.9")
+            with pytest.raises(VersionError, match=f"the worker on host {socket.gethostname()} has keyedwm 0.0.9"):
+                pickle.loads(unknown)  # noqa: S301 (what was pickled above)
+        with pytest.raises(AttributeError):
+            pickle.loads(unknown)  # noqa: S301 (what was pickled above)
+
+
+def test_the_sentence_of_another_version_is_found_in_what_spark_says():
+    error = VersionError("the worker on host b has keyedwm 1 (in /x), and the driver 2")
+    text = f"PythonException: Traceback\n{VersionError.__module__}.VersionError: {error}\n\tat org.apache"
+    assert reason(text) == str(error)
+
+
+def test_a_worker_without_the_package_is_named_by_its_host():
+    told = reason(MISSING)
+    assert told == (
+        "a worker on host 10.0.0.5 runs a Python that does not have the package keyedwm "
+        "[install it on every worker, or ship the environment and name its Python in PYSPARK_PYTHON]"
+    )
+    assert reason("ModuleNotFoundError: No module named 'keyedwm'") == told.replace("on host 10.0.0.5 ", "")
+    assert reason("ModuleNotFoundError: No module named 'keyedwm_other'") is None
+
+
+def test_everything_that_reads_or_writes_in_tasks_is_checked(tmp_path):
+    assert all(isinstance(one, Travelling) for one in sent(tmp_path))
+    from pyspark_wm_sink.kafka.writer import KafkaBatchWriter, KafkaStreamWriter
+
+    assert issubclass(KafkaStreamWriter, Travelling)
+    assert issubclass(KafkaBatchWriter, Travelling)
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_the_options_of_a_table_of_a_catalog_are_refused_by_what_to_use_instead(side):
+    given = {f"{prefix}{name}": value for name, value in SOURCE.items() for prefix in ("", "option.")}
+    with pytest.raises(Exception, match=rf"cannot be a keyedwm {side}, .* CREATE TEMPORARY VIEW") as told:
+        row_schema(given) if side == "source" else stream_writer(given, ROWS, overwrite=False)
+    assert str(told.value).endswith("[fix your options]")

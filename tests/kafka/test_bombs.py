@@ -1,0 +1,190 @@
+"""Small batches made to cost much: what a fetched byte may take of memory, and how often a byte is handed over."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import snappy
+from kafka.protocol.producer import ProduceRequest
+
+from keyedwm.core.inline import HEADER
+from keyedwm.kafka import codecs, records
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.connection import Retry
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.pieces import LARGEST_UNIT_BYTES
+from keyedwm.kafka.records import Wanted
+from keyedwm.kafka.values import Codec, TopicPartition
+from tests.kafka import fuzz
+from tests.kafka.reference import Record, signed, write
+
+MakeTopic = Callable[..., str]
+MOST_HEADERS = 65_536
+
+
+def header_bomb() -> bytes:
+    """31 records, each a control record by its first header, with as many empty headers as one may have."""
+    headers = ((HEADER, b"1"), *(("", None),) * (MOST_HEADERS - 1))
+    return write([Record(offset, 0, None, b"", headers) for offset in range(31)], Codec.ZSTD)
+
+
+def produce(cluster: Cluster, topic: str, batch: bytes) -> None:
+    """Write a batch as it is."""
+    retry = Retry(cluster.config, "test")
+    (node,) = cluster.leaders([TopicPartition(topic, 0)], retry)
+    kind = ProduceRequest.TopicProduceData
+    part = kind.PartitionProduceData(index=0, records=batch)
+    data = [kind(name=topic, partition_data=[part])]
+    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=data, max_version=11)
+    answer = cluster.connection.call(node, request)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted(control_header=HEADER), Wanted(headers=True, control_header=HEADER), Wanted()]
+)
+def test_a_header_bomb_takes_bounded_memory_and_builds_no_header_of_a_control_record(
+    cluster: Cluster, make_topic: MakeTopic, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bomb = header_bomb()
+    assert len(bomb) < 1_000
+    topic = make_topic(1)
+    produce(cluster, topic, bomb)
+    built: list[int] = []
+    build = records._headers
+
+    def counted(data: Any, starts: Any, counts: Any) -> Any:
+        built.append(int(counts.sum()))
+        return build(data, starts, counts)
+
+    monkeypatch.setattr(records, "_headers", counted)
+    span = [OffsetRange(topic, 0, 0, 31)]
+    list(read_ranges(cluster, span, wanted))  # what compiles takes memory, once
+
+    def read() -> int:
+        return sum(len(part.records.control_records) for part in read_ranges(cluster, span, wanted))
+
+    found, taken_bytes = fuzz.taken_by(read)
+    assert found == (31 if wanted.control_header else 0)
+    assert taken_bytes <= fuzz.MOST_BYTES
+    assert sum(built) == 0
+
+
+@pytest.mark.starts  # no process, but it takes long
+def test_control_records_that_compress_well_take_bounded_memory() -> None:
+    bomb = write([Record(offset, 0, None, b"", ((HEADER, b"1"),)) for offset in range(200_000)], Codec.ZSTD)
+    assert len(bomb) < 2_000_000
+    wanted = Wanted(control_header=HEADER)
+    fuzz.taken_by(lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, wanted)))
+    found, taken_bytes = fuzz.taken_by(lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, wanted)))
+    assert found == 200_000
+    assert taken_bytes <= 2 * fuzz.MOST_BYTES
+
+
+def longest(codec: Codec, block_bytes: int | None) -> bytes:
+    """Three records of nearly the longest that are decompressed; for snappy in blocks of a size, None: Java's."""
+    value = bytes(LARGEST_UNIT_BYTES - 64)
+    sound = write([Record(offset, 0, None, value) for offset in range(3)])
+    data = sound[fuzz.HEADER :]
+    if block_bytes is None:
+        packed = codecs.compress(codec, data)
+    else:
+        packed = codecs.compress(Codec.SNAPPY, b"")
+        for at in range(0, len(data), block_bytes):
+            block = snappy.compress(data[at : at + block_bytes])
+            packed += struct.pack(">i", len(block)) + block
+    head = bytearray(sound[: fuzz.HEADER])
+    struct.pack_into(">i", head, 8, len(head) - 12 + len(packed))
+    struct.pack_into(">h", head, 21, int(codec))
+    return signed(bytes(head) + packed)
+
+
+@pytest.mark.parametrize(
+    ("codec", "block_bytes", "times"),
+    [
+        *((codec, None, 3) for codec in Codec if codec is not Codec.NONE),
+        (Codec.SNAPPY, LARGEST_UNIT_BYTES - 50, 5),
+        (Codec.SNAPPY, LARGEST_UNIT_BYTES - 100_000, 5),
+    ],
+)
+def test_the_longest_records_that_are_read_take_bounded_memory(
+    codec: Codec, block_bytes: int | None, times: int
+) -> None:
+    batch = longest(codec, block_bytes)
+    assert len(batch) < 4 << 20
+    sum(part.count for part in fuzz.read_batch(write([Record(0, 0, None, b"")], codec), Wanted()))  # compiles
+    rows, taken_bytes = fuzz.taken_by(lambda: sum(part.count for part in fuzz.read_batch(batch, Wanted())))
+    assert rows == 3
+    assert taken_bytes <= times * fuzz.MOST_BYTES // 2
+
+
+def test_many_small_gzip_members_are_handed_over_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = gzip.compress(b"x", mtime=0)
+    data = member * 20_000
+    fed = 0
+    make = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, window: int) -> None:
+            self._one = make(window)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._one, name)
+
+        def decompress(self, part: Any, most: int) -> bytes:
+            nonlocal fed
+            fed += len(part)
+            return self._one.decompress(part, most)
+
+    monkeypatch.setattr(codecs.zlib, "decompressobj", Counted)
+    assert b"".join(codecs.chunks(Codec.GZIP, data, 1 << 20)) == b"x" * 20_000
+    assert fed <= 20 * len(data)
+
+
+def test_three_megabytes_of_empty_gzip_members_cost_one_look_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = gzip.compress(b"", mtime=0)
+    members = 3 * (1 << 20) // len(member)
+    fed = made = 0
+    make = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, window: int) -> None:
+            nonlocal made
+            made += 1
+            self._one = make(window)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._one, name)
+
+        def decompress(self, part: Any, most: int) -> bytes:
+            nonlocal fed
+            fed += len(part)
+            return self._one.decompress(part, most)
+
+    monkeypatch.setattr(codecs.zlib, "decompressobj", Counted)
+    assert list(codecs.chunks(Codec.GZIP, member * members, 1 << 20)) == []
+    assert made == members
+    assert fed <= 256 * members
+
+
+def test_a_gzip_member_for_each_record_makes_no_more_pieces_than_one_member() -> None:
+    batch = write([Record(offset, 0, None, b"") for offset in range(9_000)])
+    records_only = batch[fuzz.HEADER :]
+    cut = [records_only[at : at + 9] for at in range(0, len(records_only), 9)]
+    assert len(cut) > 5_000
+    one, many = (
+        list(codecs.chunks(Codec.GZIP, data, 1 << 20))
+        for data in (gzip.compress(records_only), b"".join(gzip.compress(part) for part in cut))
+    )
+    assert one == many == [records_only]
+
+
+def test_gzip_members_of_any_size_are_read_whole() -> None:
+    parts = [bytes([n % 251]) * n for n in (0, 1, 255, 256, 257, 70_000, 5 << 20, 3)]
+    data = b"".join(gzip.compress(part) for part in parts)
+    assert b"".join(codecs.chunks(Codec.GZIP, data, 1 << 20)) == b"".join(parts)

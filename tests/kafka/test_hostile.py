@@ -1,0 +1,421 @@
+"""A broker that lies: every client call ends in an answer or in an error for the user, within a budget of requests."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import struct
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import KeyedwmError, UnavailableError
+from keyedwm.kafka import cluster as cluster_module
+from keyedwm.kafka import connection
+from keyedwm.kafka import transactions as txn
+from keyedwm.kafka.cluster import Cluster, close_shared, shared
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.errors import AccessError
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.framing import LOGIN_BYTES, OTHER_BYTES
+from keyedwm.kafka.produce import send
+from keyedwm.kafka.values import TopicPartition
+from keyedwm.testing import hostile
+from keyedwm.testing.hostile import HostileBroker, Lie, Request, hostile_broker, silent_listener
+
+FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = (
+    1,
+    2,
+    3,
+    10,
+    18,
+    17,
+    36,
+)
+NOT_COORDINATOR = 16
+pytestmark = pytest.mark.starts
+# Of one call: what some retries of all the APIs that it uses take.
+MOST_REQUESTS = 150
+MOST_TAKEN_BYTES = 16 << 20
+MUCH = 2**31 - 1
+BEGUN = txn.Transaction("x", 1, 0)
+
+
+def config_of(bootstrap: str, **options: str) -> ClientConfig:
+    return ClientConfig.from_options({
+        "bootstrap.servers": bootstrap, "default.api.timeout.ms": "200", "request.timeout.ms": "100",
+        "socket.connection.setup.timeout.ms": "400", "retry.backoff.ms": "20", "retry.backoff.max.ms": "40",
+        "reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "20", "fetch.max.wait.ms": "10",
+        **{name.replace("_", "."): value for name, value in options.items()},
+    })  # fmt: skip
+
+
+PATIENT = {"default_api_timeout_ms": "60000", "request_timeout_ms": "30000",
+           "socket_connection_setup_timeout_ms": "30000"}  # fmt: skip
+
+# For what is tried again until the time is over.
+SOME_PATIENCE = {"default_api_timeout_ms": "2000"}
+
+
+def connected(bootstrap: str, first: Callable[[Cluster], object] = lambda _: None) -> Cluster:
+    """A cluster that was connected to with patience, as the machine may be busy, and has none after `first`."""
+    cluster = Cluster.connect(config_of(bootstrap, **PATIENT), 60_000)
+    with contextlib.suppress(KeyedwmError):
+        first(cluster)
+    cluster.connection._manager.config |= {"request_timeout_ms": 100, "socket_connection_setup_timeout_ms": 400}
+    cluster.config = cluster.connection.config = config_of(bootstrap)
+    return cluster
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_GRACE_MS", 300)
+    monkeypatch.setattr(connection, "_POLL_S", 0.05)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """Compiling takes memory, once; it is no part of a call's."""
+    with hostile_broker() as broker:
+        cluster = Cluster.connect(config_of(broker.bootstrap, **PATIENT), 30_000)
+        send(cluster, "t", {0: pa.table({"value": [b"x"]})})
+        cluster.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[HostileBroker]:
+    with hostile_broker() as broker:
+        yield broker
+
+
+def _cut(frame: bytes) -> bytes:
+    """A frame whose body ends early, with a fitting length."""
+    body = frame[4 : 4 + max(4, (len(frame) - 4) // 2)]
+    return struct.pack(">i", len(body)) + body
+
+
+def _counting(frame: bytes, at: int) -> bytes:
+    """A frame in which four bytes claim two thousand million entries, as a number of any kind."""
+    data = bytearray(frame)
+    data[at : at + 4] = b"\x7f\xff\xff\xff"
+    return bytes(data[: len(frame)])
+
+
+def _varints(frame: bytes) -> bytes:
+    """A frame whose body is numbers of the longest kind: counts of compact arrays and of tagged fields."""
+    return frame[:8] + b"\xff\xff\xff\xff\x07" * ((len(frame) - 8) // 5) + b"\x07" * ((len(frame) - 8) % 5)
+
+
+def _in_frame(frame: bytes, change: Callable[[bytes], bytes]) -> list[bytes]:
+    return [change(frame)]
+
+
+def _other_id(request: Request, broker: HostileBroker) -> list[bytes]:
+    return [broker.honest(request._replace(correlation_id=request.correlation_id + 1))]
+
+
+LIES: dict[str, Lie] = {
+    "a length of two GiB": lambda r, b: [struct.pack(">i", MUCH) + b.honest(r)[4:]],
+    "a negative length": lambda r, b: [struct.pack(">i", -5) + b.honest(r)[4:]],
+    "no byte": lambda _r, _b: [],
+    "a closed connection": lambda _r, _b: None,
+    "half a frame, then silence": lambda r, b: [b.honest(r)[: len(b.honest(r)) // 2]],
+    "one byte, then silence": lambda r, b: [b.honest(r)[:1]],
+    "a cut body": lambda r, b: _in_frame(b.honest(r), _cut),
+    "an empty body": lambda r, _b: [struct.pack(">ii", 4, r.correlation_id)],
+    "longest numbers": lambda r, b: _in_frame(b.honest(r), _varints),
+    "a count of two thousand million": lambda r, b: _in_frame(b.honest(r), lambda frame: _counting(frame, 13)),
+    "a later count of two thousand million": lambda r, b: _in_frame(b.honest(r), lambda frame: _counting(frame, 17)),
+    "another correlation id": _other_id,
+    "an answer twice": lambda r, b: [b.honest(r) * 2],
+    "a body of zeros": lambda r, b: [b.honest(r)[:8] + bytes(len(b.honest(r)) - 8)],
+    "NOT_COORDINATOR or what lies there": lambda r, b: [b.honest(r)[:12] + b"\x00\x10" + b.honest(r)[14:]],
+}  # fmt: skip
+
+CALLS: dict[str, tuple[int, Callable[[Cluster], object]]] = {
+    "topics": (3, lambda c: c.topics()),
+    "partitions": (3, lambda c: c.partitions(["t"])),
+    "topic ids": (3, lambda c: c.topic_ids(["t"])),
+    "log ends": (2, lambda c: c.latest([("t", 0)])),
+    "offsets of a time": (2, lambda c: c.by_timestamp({("t", 0): 5})),
+    "local log starts": (2, lambda c: c.earliest_local([("t", 0)])),
+    "commit": (8, lambda c: c.commit_offsets("g", {("t", 0): (1, "")})),
+    "committed": (9, lambda c: c.fetch_offsets("g", [("t", 0)])),
+    "coordinator of a commit": (10, lambda c: c.commit_offsets("g", {("t", 0): (1, "")})),
+    "records": (1, lambda c: list(read_ranges(c, [OffsetRange("t", 0, 0, 1)], stall_ms=200))),
+    "writing": (0, lambda c: send(c, "t", {0: pa.table({"value": [b"x"]})})),
+    "a producer id": (22, lambda c: send(c, "t", {0: pa.table({"value": [b"x"]})})),
+    "beginning": (22, lambda c: txn.begin(c, "x", 1_000)),
+    "a partition of a transaction": (24, lambda c: txn.add_partitions(c, BEGUN, [TopicPartition("t", 0)])),
+    "committing": (26, lambda c: txn.end(c, [BEGUN], commit=True)),
+    "describing": (65, lambda c: txn.fate(c, BEGUN)),
+    "listing": (66, lambda c: txn.lingering(c, "x")),
+    "configuration": (32, txn.longest_timeout_ms),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_lie_ends_in_an_error_for_the_user_within_a_budget(
+    broker: HostileBroker, call: str, lie: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    api, act = CALLS[call]
+    cluster = connected(broker.bootstrap)
+    try:
+        broker.counts.clear()
+        broker.lies[api] = LIES[lie]
+        said = ""
+        tracemalloc.start()
+        try:
+            act(cluster)
+        except KeyedwmError as error:
+            said = str(error)
+        finally:
+            taken_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert broker.counts.total() <= MOST_REQUESTS, broker.counts
+        assert taken_bytes <= MOST_TAKEN_BYTES
+        assert len(said) < 1_000
+        assert all(len(record.getMessage()) < 2_000 for record in caplog.records)
+    finally:
+        broker.lies.clear()
+        cluster.close()
+
+
+def test_a_long_frame_from_a_peer_without_a_login_takes_no_memory(caplog: pytest.LogCaptureFixture) -> None:
+    def announce(_request: Request, _broker: HostileBroker) -> Iterable[bytes]:
+        return [struct.pack(">i", MUCH)]
+
+    with hostile_broker({API_VERSIONS: announce}) as broker:
+        tracemalloc.start()
+        try:
+            with pytest.raises(UnavailableError):
+                Cluster.connect(config_of(broker.bootstrap, **SOME_PATIENCE), 2_000)
+            assert f"{MUCH} bytes was announced, above {LOGIN_BYTES} before the login" in caplog.text
+            assert tracemalloc.get_traced_memory()[1] < 16 * LOGIN_BYTES  # the log of the attempts is in it
+        finally:
+            tracemalloc.stop()
+
+
+def test_an_answer_after_the_login_is_limited_by_what_was_asked(broker: HostileBroker) -> None:
+    cluster = connected(broker.bootstrap)
+    for api, most, call in (
+        (
+            FETCH,
+            cluster.config.answer_bytes,
+            lambda: list(read_ranges(cluster, [OffsetRange("t", 0, 0, 1)], stall_ms=200)),
+        ),
+        (LIST_OFFSETS, OTHER_BYTES, lambda: cluster.latest([("t", 0)])),
+    ):
+        broker.lies[api] = lambda _r, _b, most=most: [struct.pack(">i", most + 1)]  # type: ignore[misc]
+        with pytest.raises(UnavailableError, match=f"{most + 1} bytes was announced, above {most} for"):
+            call()
+    cluster.close()
+
+
+def test_a_peer_that_sends_without_pause_is_cut_off_early(broker: HostileBroker) -> None:
+    cluster = connected(broker.bootstrap)
+    broker.lies[LIST_OFFSETS] = lambda _r, _b: (b"\x00" * 1_000_000 for _ in range(2_000))
+    with pytest.raises(UnavailableError):
+        cluster.latest([("t", 0)])
+    assert broker.sent_bytes < 400 << 20
+    cluster.close()
+
+
+def test_an_answer_that_leaves_a_partition_out_is_asked_for_again_with_pauses(broker: HostileBroker) -> None:
+    cluster = connected(broker.bootstrap, lambda c: c.latest([("t", 0)]))
+    broker.lies[LIST_OFFSETS] = lambda r, b: [b.honest(r, topics=[])]
+    with pytest.raises(UnavailableError, match="t-0: the answer leaves this partition out"):
+        cluster.latest([("t", 0)])
+    assert broker.counts[LIST_OFFSETS] <= 40
+    cluster.close()
+
+
+def test_coordinators_that_send_one_another_round_in_circles_end(broker: HostileBroker) -> None:
+    cluster = connected(broker.bootstrap)
+    broker.lies[8] = lambda r, b: [
+        b.honest(r, topics=[{"name": "t", "partitions": [{"partition_index": 0, "error_code": NOT_COORDINATOR}]}])
+    ]
+    with pytest.raises(UnavailableError, match="NotCoordinator"):
+        cluster.commit_offsets("g", {("t", 0): (1, "")})
+    assert broker.counts[FIND_COORDINATOR] <= 40
+    cluster.close()
+
+
+def test_another_cluster_at_the_same_address_is_noticed(broker: HostileBroker) -> None:
+    cluster = connected(broker.bootstrap)
+    cluster.partitions(["t"])
+    broker.cluster_id = "two"
+    with pytest.raises(KeyedwmError, match=r"cluster 'two' now, it was cluster 'one'"):
+        cluster.partitions(["t"])
+    cluster.close()
+
+
+def test_a_malformed_answer_is_not_logged_whole(broker: HostileBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    cluster = connected(broker.bootstrap)
+    secret = b"a record's secret " * 20
+    broker.lies[FETCH] = lambda r, _b: [struct.pack(">ii", 4 + len(secret), r.correlation_id) + secret]
+    with pytest.raises(KeyedwmError):
+        list(read_ranges(cluster, [OffsetRange("t", 0, 0, 1)], stall_ms=200))
+    assert caplog.text.count("a record's secret") <= 4 * broker.counts[FETCH]
+    assert "secret " * 5 not in caplog.text
+    cluster.close()
+
+
+@pytest.mark.parametrize("value", ["", "-5", "9" * 5_000, "1e3", "\u0665", None])
+def test_a_setting_that_is_no_number_is_none(broker: HostileBroker, value: str | None) -> None:
+    cluster = connected(broker.bootstrap)
+    config = dict.fromkeys(("read_only", "is_default", "is_sensitive"), False) | {"value": value, "synonyms": []}
+    names = ("max.message.bytes", "transaction.max.timeout.ms")
+    results = [{"error_code": 0, "error_message": None, "resource_type": 2, "resource_name": "t",
+                "configs": [{**config, "name": name, "config_source": 1} for name in names]}]  # fmt: skip
+    broker.lies[32] = lambda r, b: [b.honest(r, results=results)]
+    assert cluster.largest_batch_bytes("t") is None
+    assert txn.longest_timeout_ms(cluster) is None
+    cluster.close()
+
+
+SILENT_AT = {"the versions": API_VERSIONS, "the mechanisms": SASL_HANDSHAKE, "the login": SASL_AUTHENTICATE,
+             "the metadata": METADATA}  # fmt: skip
+PLAIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN",
+         "sasl_jaas_config": 'x required username="u" password="p";'}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", SILENT_AT)
+def test_a_broker_that_falls_silent_while_connecting_is_given_up(where: str) -> None:
+    with hostile_broker({SILENT_AT[where]: lambda _r, _b: []}) as broker, pytest.raises(UnavailableError):
+        Cluster.connect(config_of(broker.bootstrap, **PLAIN), 500)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_broker_that_falls_silent_later_is_given_up(broker: HostileBroker, call: str) -> None:
+    api, act = CALLS[call]
+    cluster = connected(broker.bootstrap, act if api != FIND_COORDINATOR else lambda _: None)
+    broker.lies[api] = lambda _r, _b: []
+    broker.counts.clear()
+    with pytest.raises(UnavailableError):
+        act(cluster)
+    assert 0 < broker.counts[api] <= MOST_REQUESTS
+    cluster.close()
+
+
+def test_a_tls_handshake_with_a_silent_listener_ends() -> None:
+    with silent_listener() as port, pytest.raises(UnavailableError, match="TLS handshake was not answered in time"):
+        Cluster.connect(config_of(f"127.0.0.1:{port}", security_protocol="SSL", **SOME_PATIENCE), 2_000)
+
+
+def test_a_silent_address_does_not_take_the_time_of_the_next_one(broker: HostileBroker) -> None:
+    with silent_listener() as port:
+        patient = {"default_api_timeout_ms": "8000"}
+        cluster = Cluster.connect(config_of(f"127.0.0.1:{port},{broker.bootstrap}", **patient), 8_000)
+    assert cluster.topics() == ("t",)
+    cluster.close()
+
+
+def test_who_connects_to_a_silent_cluster_holds_up_nobody_else(
+    broker: HostileBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    honest = cluster_module.Cluster.connect
+
+    def connect(config: ClientConfig, timeout_ms: int = 30_000) -> Cluster:
+        if config.client_id == "slow":
+            entered.set()
+            assert leave.wait(20)
+        return honest(config, timeout_ms)
+
+    monkeypatch.setattr(cluster_module.Cluster, "connect", connect)
+    slow = threading.Thread(target=lambda: shared(config_of(broker.bootstrap, client_id="slow", **PATIENT)))
+    slow.start()
+    assert entered.wait(20)
+    assert shared(config_of(broker.bootstrap, **PATIENT)).topics() == ("t",)
+    leave.set()
+    slow.join()
+    close_shared()
+
+
+def scram(message: Callable[[str], bytes]) -> Lie:
+    """A server that answers the first message of SCRAM, given the client's nonce, and the second with a signature."""
+
+    def answer(request: Request, broker: HostileBroker) -> Iterable[bytes]:
+        _, _, nonce = request.body.partition(b",r=")
+        if nonce and b",p=" not in request.body:
+            return [broker.honest(request, auth_bytes=message(nonce.split(b"\x00")[0].decode()))]
+        return [broker.honest(request, auth_bytes=b"v=" + base64.b64encode(b"wrong"))]
+
+    return answer
+
+
+SCRAM = PLAIN | {"sasl_mechanism": "SCRAM-SHA-256"}
+
+
+@pytest.mark.parametrize("iterations", [1, 4_095, 1_000_001])
+def test_scram_with_too_few_or_too_many_iterations_is_refused_at_once(iterations: int) -> None:
+    lie = scram(lambda nonce: f"r={nonce}x,s=c2FsdA==,i={iterations}".encode())
+    with hostile_broker({SASL_AUTHENTICATE: lie}) as broker:
+        with pytest.raises(AccessError, match=f"asks for {iterations} SCRAM iterations, 4096 to 1000000 are accepted"):
+            Cluster.connect(config_of(broker.bootstrap, **(SCRAM | PATIENT)), 60_000)
+        assert broker.counts[SASL_AUTHENTICATE] == 1
+
+
+def test_a_wrong_server_signature_ends_the_login_at_once_with_the_reason() -> None:
+    lie = scram(lambda nonce: f"r={nonce}x,s=c2FsdA==,i=4096".encode())
+    with hostile_broker({SASL_AUTHENTICATE: lie}) as broker:
+        with pytest.raises(AccessError, match="signature is wrong, so it does not know the password") as caught:
+            Cluster.connect(config_of(broker.bootstrap, **(SCRAM | PATIENT)), 60_000)
+        assert broker.counts[SASL_AUTHENTICATE] == 2
+    assert "nothing was lost" not in str(caught.value)
+
+
+@pytest.mark.parametrize("message", [b"", b"r=x", b"\xff\xfe", b"r=other,s=c2FsdA==,i=4096", b"v=%%%"])
+def test_an_unreadable_scram_message_ends_the_login_at_once(message: bytes) -> None:
+    with hostile_broker({SASL_AUTHENTICATE: lambda r, b: [b.honest(r, auth_bytes=message)]}) as broker:
+        with pytest.raises(AccessError, match="the login at"):
+            Cluster.connect(config_of(broker.bootstrap, **(SCRAM | PATIENT)), 60_000)
+        assert broker.counts[SASL_AUTHENTICATE] == 1
+
+
+def test_a_broker_that_echoes_the_token_ends_the_login_and_gets_it_into_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    oauth = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
+             "sasl_oauthbearer_token_provider": "tests.kafka.test_hostile:token"}  # fmt: skip
+    echo = lambda r, b: [b.honest(r, auth_bytes=token().encode())]  # noqa: E731
+    with hostile_broker({SASL_AUTHENTICATE: echo}) as broker:
+        with pytest.raises(AccessError) as caught:
+            Cluster.connect(config_of(broker.bootstrap, **(oauth | PATIENT)), 60_000)
+        assert broker.counts[SASL_AUTHENTICATE] == 1
+    assert token() not in caplog.text
+    assert token() not in str(caught.value)
+
+
+def test_a_broker_that_words_its_refusal_with_the_password_gets_it_into_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = "wrong password: hunter2hunter2"
+    lie = lambda r, b: [b.honest(r, error_code=58, error_message=said)]  # noqa: E731
+    with hostile_broker({SASL_AUTHENTICATE: lie}) as broker, pytest.raises(AccessError) as caught:
+        Cluster.connect(config_of(broker.bootstrap, **(PLAIN | PATIENT)), 60_000)
+    assert "hunter2" not in caplog.text
+    assert "hunter2" not in str(caught.value)
+
+
+def token() -> str:
+    return "a-token-that-must-stay-secret"
+
+
+def test_the_hostile_broker_tells_the_truth_unless_it_is_told_to_lie(broker: HostileBroker) -> None:
+    cluster = connected(broker.bootstrap)
+    assert cluster.topic_ids(["t"]) == {"t": hostile.TOPIC_ID}
+    assert cluster.latest([("t", 0)]) == {("t", 0): 0}
+    assert send(cluster, "t", {0: pa.table({"value": [b"x"], "timestamp": np.array([1])})}) == {("t", 0): 1}
+    assert txn.fate(cluster, BEGUN) is txn.Fate.OPEN
+    cluster.close()

@@ -1,0 +1,47 @@
+"""The error codes of a listing of transactions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka import transactions as module
+from keyedwm.kafka.errors import AccessError
+
+LOADING, INVALID_REQUEST, DENIED = 14, 42, 31
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """Let one broker give these (error code, ids) answers, and every transaction be open."""
+    pauses: list[str] = []
+
+    def of(*answers: tuple[int, list[str]]) -> list[str]:
+        left = [
+            SimpleNamespace(error_code=code, transaction_states=[SimpleNamespace(transactional_id=i) for i in ids])
+            for code, ids in answers
+        ]
+        retry = SimpleNamespace(pause=pauses.append)
+        monkeypatch.setattr(module, "brokers", lambda _: [1])
+        monkeypatch.setattr(module, "Retry", lambda *_: retry)
+        monkeypatch.setattr(module, "_call_with_retries", lambda *_: left.pop(0))
+        state = SimpleNamespace(transactional_id="q-1", producer_id=1, producer_epoch=0, transaction_state="Ongoing")
+        monkeypatch.setattr(module, "_describe", lambda *_: state)
+        return [found.transactional_id for found in module.lingering(SimpleNamespace(config=None), "q-")]
+
+    of.pauses = pauses
+    return of
+
+
+def test_a_broker_that_still_loads_its_transactions_is_asked_again(listed):
+    assert listed((LOADING, []), (0, ["q-1"])) == ["q-1"]
+    assert len(listed.pauses) == 1
+
+
+def test_a_listing_that_is_refused_is_an_error_and_no_empty_list(listed):
+    with pytest.raises(AccessError, match="not allowed to list the transactions that broker 1 coordinates"):
+        listed((DENIED, []))
+    with pytest.raises(UnavailableError, match="the transactions that broker 1 coordinates cannot be listed"):
+        listed((INVALID_REQUEST, []))

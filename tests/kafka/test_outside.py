@@ -1,0 +1,154 @@
+"""Names, tokens and tickets from services that never answer: each wait ends, and holds up nobody else."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.errors import AccessError
+from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
+from tests.kafka.test_hostile import METADATA, PATIENT, PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, config_of, connected
+
+pytestmark = pytest.mark.starts
+HERE = "tests.kafka.test_outside"
+
+
+class Silence:
+    """Calls that do not return before the test ends."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.calls: Counter[str] = Counter()
+
+    def __call__(self, who: str) -> None:
+        self.calls[who] += 1
+        assert self.over.wait(60)
+
+
+SILENCE = Silence()
+
+
+def silent_token() -> str:
+    SILENCE("a token")
+    return "a-token"
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[Silence]:
+    SILENCE.__init__()  # type: ignore[misc]
+    yield SILENCE
+    SILENCE.over.set()
+
+
+@pytest.fixture
+def broker() -> Iterator[HostileBroker]:
+    with hostile_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def silent_names(monkeypatch: pytest.MonkeyPatch, silence: Silence) -> None:
+    """A resolver that never answers for names under `.silent`."""
+    honest = socket.getaddrinfo
+
+    def lookup(host: Any, *rest: Any, **named: Any) -> Any:
+        if str(host).endswith(".silent"):
+            silence(str(host))
+        return honest(host, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+WAITED = {"default_api_timeout_ms": "1000"}
+OAUTH = WAITED | {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
+         "sasl_oauthbearer_token_provider": f"{HERE}:silent_token"}  # fmt: skip
+KERBEROS = WAITED | {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+
+
+def kerberos(silent: str) -> Any:
+    """A stand-in for the library `gssapi`, one of whose calls does not return."""
+
+    def answers(call: str, value: Any) -> Any:
+        if call == silent:
+            SILENCE("a ticket")
+        return value
+
+    name = SimpleNamespace(canonicalize=lambda _kind: answers("a name", "name"))
+    context = SimpleNamespace(step=lambda _token: answers("a step", b"token"), complete=False)
+    return SimpleNamespace(
+        Name=lambda *_, **_named: name,
+        SecurityContext=lambda **_: context,
+        NameType=SimpleNamespace(hostbased_service=1),
+        MechType=SimpleNamespace(kerberos=1),
+    )
+
+
+@pytest.mark.usefixtures("silent_names")
+def test_a_name_that_is_never_looked_up_is_given_up_and_asked_for_once(silence: Silence) -> None:
+    with pytest.raises(UnavailableError, match=r"the lookup of the name kafka\.silent did not answer in time"):
+        Cluster.connect(config_of("kafka.silent:9092", **WAITED), 1_500)
+    assert silence.calls == {"kafka.silent": 1}
+
+
+@pytest.mark.usefixtures("silent_names")
+def test_a_name_that_is_never_looked_up_holds_up_nobody_else(broker: HostileBroker) -> None:
+    patient = {"default_api_timeout_ms": "60000"}
+    cluster = Cluster.connect(config_of(f"kafka.silent:9092,{broker.bootstrap}", **patient), 60_000)
+    assert cluster.topics() == ("t",)
+    cluster.close()
+
+
+@pytest.mark.usefixtures("silent_names")
+def test_a_broker_whose_name_is_never_looked_up_is_given_up_later(broker: HostileBroker, silence: Silence) -> None:
+    cluster = connected(broker.bootstrap)
+    there = {"error_code": 0, "partition_index": 0, "leader_id": 2, "leader_epoch": 1, "replica_nodes": [2],
+             "isr_nodes": [2], "offline_replicas": []}  # fmt: skip
+    topics = [{"error_code": 0, "name": "t", "topic_id": TOPIC_ID, "is_internal": False, "partitions": [there]}]
+    brokers = [{"node_id": 1, "host": "127.0.0.1", "port": broker.port, "rack": None},
+               {"node_id": 2, "host": "moved.silent", "port": 9092, "rack": None}]  # fmt: skip
+    broker.lies[METADATA] = lambda r, b: [b.honest(r, brokers=brokers, topics=topics)]
+    with pytest.raises(UnavailableError):
+        cluster.latest([("t", 0)])
+    assert silence.calls == {"moved.silent": 1}
+    cluster.close()
+
+
+def test_a_token_provider_that_never_returns_is_given_up_and_named(broker: HostileBroker, silence: Silence) -> None:
+    with pytest.raises(UnavailableError, match=rf"the token provider {HERE}:silent_token did not answer in time"):
+        Cluster.connect(config_of(broker.bootstrap, **OAUTH), 1_500)
+    assert silence.calls == {"a token": 1}
+    assert broker.counts[SASL_AUTHENTICATE] == 0
+
+
+@pytest.mark.parametrize("silent", ["a name", "a step"])
+def test_a_kerberos_library_that_never_returns_is_given_up_and_named(
+    broker: HostileBroker, silence: Silence, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", kerberos(silent))
+    broker.lies[SASL_HANDSHAKE] = lambda r, b: [b.honest(r, mechanisms=["GSSAPI"])]
+    with pytest.raises(UnavailableError, match=r"Kerberos for 127\.0\.0\.1 did not answer in time"):
+        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 1_500)
+    assert silence.calls == {"a ticket": 1}
+
+
+def test_what_a_call_raises_in_its_thread_is_raised_where_it_was_waited_for(broker: HostileBroker) -> None:
+    failing = OAUTH | {"sasl_oauthbearer_token_provider": "tests.tokens:failing"}
+    with pytest.raises(AccessError, match=r"the token provider tests\.tokens:failing raised ConnectionError"):
+        Cluster.connect(config_of(broker.bootstrap, **failing), 1_500)
+
+
+@pytest.mark.parametrize("options", [PLAIN, OAUTH | {"sasl_oauthbearer_token_provider": "tests.tokens:good"}])
+def test_a_login_whose_steps_ran_in_threads_is_one_as_before(broker: HostileBroker, options: dict[str, str]) -> None:
+    cluster = Cluster.connect(config_of(broker.bootstrap, **(options | PATIENT)), 30_000)
+    assert cluster.topics() == ("t",)
+    assert broker.counts[SASL_AUTHENTICATE] == 2  # the bootstrap's connection, and the broker's own
+    cluster.close()

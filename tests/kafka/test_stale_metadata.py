@@ -1,0 +1,42 @@
+"""A topic is missing when several answers in a row say so, however long each of them takes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from keyedwm.kafka import metadata as module
+from keyedwm.kafka.errors import UnknownTopicError
+from keyedwm.kafka.metadata import Metadata
+
+THROTTLED_S = 5.0
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Let each of these answers (None: no such topic) take as long as a throttled one; the last is repeated."""
+
+    def partitions(*answers: tuple[int, ...] | None) -> tuple[int, ...]:
+        left, now_s = list(answers), [0.0]
+        clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda _: None)
+        monkeypatch.setattr(module, "time", clock)
+
+        def refresh(_self, _topics):
+            now_s[0] += THROTTLED_S
+            found = left.pop(0) if len(left) > 1 else left[0]
+            return {} if found is None else {"t": SimpleNamespace(leaders=dict.fromkeys(found))}
+
+        monkeypatch.setattr(Metadata, "_refresh", refresh)
+        return Metadata(SimpleNamespace(config=None)).partitions(["t"])["t"]
+
+    return partitions
+
+
+def test_two_stale_answers_that_were_throttled_take_no_topic_away(asked):
+    assert asked(None, None, (0, 1)) == (0, 1)
+
+
+def test_a_topic_that_no_answer_knows_does_not_exist(asked):
+    with pytest.raises(UnknownTopicError, match="t"):
+        asked(None)

@@ -1,0 +1,48 @@
+"""The order of test files where several processes share them: long ones first, or the last one would run alone.
+
+Rule: `seconds.txt` only orders. It has the files that take some seconds; another one comes last. `--record-seconds`
+writes it, for the files of that run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+TABLE = Path(__file__).with_name("seconds.txt")
+LEAST_S = 2
+
+
+def recorded(table: Path = TABLE) -> dict[str, int]:
+    """Seconds by file; a line each."""
+    lines = (line.split() for line in table.read_text().splitlines())
+    return {file: int(seconds) for seconds, file in lines}
+
+
+def long_ones_first(items: list[pytest.Item], seconds: Mapping[str, int]) -> None:
+    """Sort in place; tests of one file stay together and in their order."""
+    items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), 0))
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+class Recorder:
+    """Adds up how long each file takes, set-up and tear-down included."""
+
+    def __init__(self, table: Path = TABLE) -> None:
+        self._table, self._taken = table, Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._taken[file_of(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        seconds = recorded(self._table) | {file: round(taken) for file, taken in self._taken.items()}
+        kept = sorted(
+            ((taken, file) for file, taken in seconds.items() if taken >= LEAST_S), key=lambda one: (-one[0], one[1])
+        )
+        self._table.write_text("".join(f"{taken} {file}\n" for taken, file in kept))

@@ -1,0 +1,117 @@
+"""What a task stages for a Delta table: files, their statistics, messages that survive pickling."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from keyedwm.core.errors import FencedError, InputError, RegressionError, UnavailableError
+from pyspark_wm_sink.delta.publish import publish
+from pyspark_wm_sink.delta.stage import stage
+from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.writer import stream_writer
+from tests.sink.delta_sink import SPARK_COLUMNS, barrier, files, how, staged
+
+FLOATS = (0.0, 1.0, float("nan"), float("inf"))
+
+
+def test_rows_that_cannot_be_staged_leave_no_file(tmp_path):
+    to = how(tmp_path)
+    task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
+
+    def broken():
+        yield pa.record_batch({"n": pa.array(range(1 << 20), pa.int64())})
+        raise OSError("worker lost")
+
+    with pytest.raises(UnavailableError, match="worker lost"):
+        stage(to.stage, task, broken())
+    assert files(tmp_path) == 0
+
+
+def test_abort_removes_files_only_while_no_commit_can_be_on_its_way(tmp_path):
+    writer = stream_writer({"path": str(tmp_path)}, SPARK_COLUMNS, overwrite=False)
+    to = how(tmp_path)
+    lost, kept = staged(to, [1]), staged(to, [2])
+    writer.abort([lost, None], 0)
+    assert files(tmp_path) == 1
+    writer.abort([kept], 0)
+    assert files(tmp_path) == 1
+
+
+def test_no_rows_make_no_file(tmp_path):
+    assert staged(how(tmp_path), []).files == ()
+    assert files(tmp_path) == 0
+
+
+def again(value):
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - what Spark does with them
+
+
+def test_writer_messages_and_errors_survive_pickling(tmp_path):
+    options = {"path": str(tmp_path), "storage.secret": "s3cr3t"}
+    writer = stream_writer(options, SPARK_COLUMNS, overwrite=False)
+    message = staged(how(tmp_path), [1], control=(barrier(0),))
+    assert again(writer)._how == writer._how
+    assert again(message) == message
+    assert "s3cr3t" not in repr(writer._how)
+    for kind in (FencedError, InputError, RegressionError, UnavailableError):
+        assert str(again(kind("why"))) == str(kind("why"))
+
+
+def test_statistics_never_hide_a_row(tmp_path):
+    """Filters on each column through Delta's file pruning find every row that a full scan finds."""
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("t", pa.timestamp("us", "UTC")),
+            ("s", pa.string()),
+            ("f", pa.float64()),
+            ("d", pa.date32()),
+        ]
+    )
+    to = how(tmp_path, schema=schema)
+    task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
+    messages = []
+    for n in range(4):
+        batch = pa.record_batch(
+            [
+                pa.array([n, None]), pa.array([1_000_001 + n, -1 - n], pa.int64()).view(schema.field("t").type),
+                pa.array(["x" * (20 * n), None]), pa.array([FLOATS[n], -n], pa.float64()),
+                pa.array([n, -n], pa.int32()).view(pa.date32()),
+            ],
+            schema=schema,
+        )  # fmt: skip
+        messages.append(stage(to.stage, task, [batch]))
+    publish(to, messages, batch=0)
+    dataset = DeltaTable(tmp_path).to_pyarrow_dataset()
+    everything = dataset.to_table()
+    assert everything.num_rows == 8
+    for name in schema.names:
+        for value in everything.column(name).drop_null():
+            wanted = pc.sum(pc.equal(everything.column(name), value)).as_py()
+            assert dataset.to_table(filter=pc.field(name) == value).num_rows == wanted
+
+
+def test_bounds_are_wide_outwards_or_there_are_none(tmp_path):
+    schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("s", pa.string())])
+    to = how(tmp_path, schema=schema)
+    task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
+
+    def stats(us: list[int | None], text: str) -> dict:
+        columns = [pa.array(us, pa.int64()).view(schema.field("t").type), pa.array([text] * len(us))]
+        message = stage(to.stage, task, [pa.record_batch(columns, schema=schema)])
+        return json.loads(message.files[0].stats)
+
+    plain = stats([1_500, -1_500], "é")
+    assert plain["minValues"] == {"t": "1969-12-31T23:59:59.998Z", "s": "é"}
+    assert plain["maxValues"] == {"t": "1970-01-01T00:00:00.002Z", "s": "é"}
+    long = stats([None], "x" * 31 + "\U0010ffff" * 9)
+    assert long["maxValues"] == {"s": "x" * 30 + "y"}
+    assert long["nullCount"] == {"t": 1, "s": 0}
+    assert "minValues" not in stats([9 * 10**17], "beyond the year 9999")
+    assert "minValues" not in stats([0], "\U0010ffff" * 40)

@@ -1,0 +1,115 @@
+"""Two jobs in a row keep their event time: the sink writes it beside the row, the next source takes it from there."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructType, TimestampType
+
+from keyedwm.core.control_row import channel_row
+from keyedwm.core.rows import ControlKind
+from keyedwm.headers import HEADERS_TYPE
+from pyspark_wm_sink.kafka.event_times import event_time_columns, with_event_times
+from pyspark_wm_sink.kafka.stage import stage
+from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.task import Task
+from tests.sink.kafka_sink import Sink
+from tests.tools import Record, at, controls, events, produce
+
+UTC_US = pa.timestamp("us", "UTC")
+HEADER = "keyedwm.event_time"
+
+
+def times(*ms: float | None) -> pa.Array:
+    return pa.array([None if one is None else int(one * 1_000) for one in ms], pa.int64()).cast(UTC_US)
+
+
+def headers_of(table: pa.Table) -> list:
+    return [[(h["key"], h["value"]) for h in row] for row in table.column("headers").to_pylist()]
+
+
+def test_each_row_gets_its_own_time_behind_the_headers_it_has():
+    own = pa.array([[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None, []], HEADERS_TYPE)
+    rows = pa.table({"event_time": times(5, None, -0.5), "headers": own})
+    assert headers_of(with_event_times(rows, ["event_time"])) == [
+        [("a", b"1"), ("b", None), (HEADER, b"5")],
+        [(HEADER, None)],
+        [(HEADER, b"-1")],  # finer than a millisecond is floored
+    ]
+
+
+@pytest.mark.parametrize("cut", range(4))
+def test_several_axes_are_told_apart_however_the_rows_are_cut(cut):
+    rows = pa.table({"event_time_a": times(1, 2, 3), "event_time_b": times(4, None, 6)})
+    cut_rows = pa.concat_tables([rows.slice(0, cut), rows.slice(cut)])
+    assert headers_of(with_event_times(cut_rows, ["event_time_a", "event_time_b"])) == [
+        [(f"{HEADER}_a", b"1"), (f"{HEADER}_b", b"4")],
+        [(f"{HEADER}_a", b"2"), (f"{HEADER}_b", None)],
+        [(f"{HEADER}_a", b"3"), (f"{HEADER}_b", b"6")],
+    ]
+
+
+def test_a_column_of_the_name_and_another_type_is_the_users_own():
+    schema = (
+        StructType().add("event_time", StringType()).add("event_time_a", TimestampType()).add("at", TimestampType())
+    )
+    assert event_time_columns(schema) == ("event_time_a",)
+
+
+@pytest.fixture
+def sink(kafka, topic_of, tmp_path):
+    made = Sink(kafka.bootstrap, topic_of(2), tmp_path / "ledger", f"q-{uuid.uuid4().hex}")
+    made.inline, made.mode = True, SnapshotMode.BARRIER
+    return made
+
+
+def write(sink: Sink, batch: int, rows: dict[int, list[int | None]], watermark_ms: int) -> None:
+    """Publish one batch: event times by output partition, and the watermark that stands behind them."""
+    sink.number += 1
+    who = Task(query=sink.query, run=sink.run, batch=batch, partition=0, attempt=0, number=sink.number)
+    placed = [(partition, ms) for partition, of_partition in rows.items() for ms in of_partition]
+    table = pa.record_batch({
+        "value": [f"{ms}" for _, ms in placed],
+        "partition": pa.array([partition for partition, _ in placed], pa.int32()),
+        "event_time": times(*[ms for _, ms in placed]),
+    })  # fmt: skip
+    plan = replace(sink.how.plan, columns=("value", "partition"), event_times=("event_time",))
+    moved = channel_row(ControlKind.WATERMARK, ("in", 0), batch, "s", key=0, watermark_ms=watermark_ms)
+    barrier = channel_row(ControlKind.BARRIER, ("in", 0), batch, "s", snapshot=batch, channels=1)
+    sink.publish(batch, replace(stage(plan, who, [table]), control=(moved, barrier)))
+
+
+def test_the_next_job_sees_the_first_ones_event_times_and_no_row_late(sink, open_stream):
+    write(sink, 0, {0: [1_000, 1_500], 1: [1_200, None]}, 900)
+    write(sink, 1, {0: [2_000], 1: [950]}, 1_900)
+    stream = open_stream(sink.topic, propagate="true")
+    batches = list(stream.drain())
+    rows = [event for batch in batches for event in events(batch)]
+    shown = {event["value"].decode(): event["event_time"] for event in rows}
+    assert shown == {"None": None, **{str(ms): at(ms) for ms in (1_000, 1_500, 1_200, 2_000, 950)}}
+    assert all(event["timestamp"] > at(10**12) for event in rows)  # the record's own is the time of writing
+    told = [row["watermark"] for batch in batches for row in controls(batch) if row["kind"] == "watermark"]
+    assert max(told) == at(1_900)
+    facts = stream.reader.reportLatestOffset()
+    assert (facts["late_events"], facts["bad_event_times"]) == ({}, {sink.topic: {"1": 1}})
+
+
+def test_event_time_says_otherwise_and_a_record_without_the_header_has_its_timestamp(sink, open_stream):
+    write(sink, 0, {0: [1_000]}, 900)
+    produce(sink.bootstrap, sink.topic, [Record(0, 77_000, b"foreign")])
+    write(sink, 1, {0: [2_000]}, 1_900)
+    seen = {}
+    for name, given in (("header", {}), ("timestamp", {"eventTime": "timestamp"})):
+        batches = open_stream(sink.topic, propagate="true", **given).drain()
+        seen[name] = {e["value"].decode(): e["event_time"] for batch in batches for e in events(batch)}
+    assert seen["header"] == {"1000": at(1_000), "foreign": at(77_000), "2000": at(2_000)}
+    assert seen["timestamp"]["1000"] > at(10**12)
+
+
+def test_a_reader_without_propagate_can_take_them_too(sink, open_stream):
+    write(sink, 0, {0: [1_000]}, 900)
+    (batch, *_) = open_stream(sink.topic, eventTime=f"header:{HEADER}").drain()
+    assert [event["event_time"] for event in events(batch)] == [at(1_000)]

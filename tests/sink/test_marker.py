@@ -1,0 +1,54 @@
+"""The marker of the last decided batch, as anybody may have left it who may commit offsets of its group."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from keyedwm.core.errors import FormatError
+from keyedwm.kafka.values import Committed, TopicPartition
+from pyspark_wm_sink.kafka.marker import Decided, Marker
+
+WHERE = TopicPartition("t", 0)
+MARKER = Marker(group="q-ledger")
+
+
+def holding(metadata: str) -> SimpleNamespace:
+    return SimpleNamespace(fetch_offsets=lambda _group, _places: {WHERE: Committed(8, metadata)})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    ["", "null", "7", "[]", '"text"', "[" * 4_000, '{"version":1}', '{"version":2,"batch":7}',
+     '{"version":1,"batch":"7"}', '{"version":1,"batch":true}',
+     '{"version":1,"batch":1e400}', '{"version":1,"batch":' + "9" * 4_400 + "}",
+     '{"version":[1],"batch":7}', '{"version":2,"batch":7,"checksum":1}', '{"version":true,"batch":7}',
+     '{"version":0,"batch":7}'],
+)  # fmt: skip
+def test_what_is_no_marker_is_named_and_ignored(metadata, caplog):
+    with caplog.at_level(logging.WARNING, "keyedwm.sink"):
+        assert MARKER.read(holding(metadata), None) is None
+    assert caplog.messages == [
+        "group q-ledger holds an offset of t-0 that is no marker of a known version, it is ignored"
+    ]
+
+
+@pytest.mark.parametrize("metadata", ['{"version":3}', '{"version":30,"batch":9,"checksum":"a"}'])
+def test_a_marker_of_a_later_version_is_refused_whatever_else_stands_there(metadata):
+    """Taken for nothing, it would let this version decide anew what the later one has decided."""
+    other = Committed(8, '{"version":2,"batch":7,"checksum":"ab"}')
+    found = SimpleNamespace(
+        fetch_offsets=lambda _group, _places: {WHERE: Committed(9, metadata), TopicPartition("u", 0): other}
+    )
+    with pytest.raises(
+        FormatError, match=r"group q-ledger holds at t-0 a marker of format version \d+, .* reads versions 1 and 2"
+    ):
+        MARKER.read(found, None)
+
+
+def test_a_marker_is_read():
+    assert MARKER.read(holding('{"version":1,"batch":7}'), None) == Decided(batch=7, checksums=frozenset())
+    found = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab"}'), "t")
+    assert found == Decided(batch=7, checksums=frozenset({"ab"}))

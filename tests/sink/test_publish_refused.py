@@ -1,0 +1,110 @@
+"""Batches and tables to which nothing is published: what is found, and how the query goes on afterwards."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from keyedwm.core.errors import FencedError, FormatError, InputError
+from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.delta.publish import publish
+from tests.sink.delta_sink import COLUMNS, files, how, numbers, staged
+
+
+def test_a_table_that_is_gone_is_refused_from_the_second_batch_on(tmp_path):
+    to = how(tmp_path / "table")
+    publish(to, [staged(to, [1])], batch=0)
+    shutil.rmtree(tmp_path / "table")
+    message = staged(to, [2], 1)
+    with pytest.raises(InputError, match=r"there is no Delta table at .*, but batch 1 of query q follows batches"):
+        publish(to, [message], batch=1)
+    assert not DeltaTable.is_deltatable(str(tmp_path / "table"))
+    DeltaTable.create(str(tmp_path / "table"), COLUMNS)  # the way out that the error names
+    publish(to, [staged(to, [2], 1)], batch=1)
+    assert numbers(tmp_path / "table") == [2]
+
+
+def test_a_table_that_was_restored_to_an_older_version_is_refused(tmp_path):
+    to = how(tmp_path / "table")
+    publish(to, [staged(to, [0])], batch=0)
+    shutil.copytree(tmp_path / "table", tmp_path / "backup")
+    publish(to, [staged(to, [1], 1)], batch=1)
+    shutil.rmtree(tmp_path / "table")
+    (tmp_path / "backup").rename(tmp_path / "table")
+    with pytest.raises(InputError, match=r"the newest batch of query q in .* is 0, and now comes batch 2"):
+        publish(to, [staged(to, [2], 2)], batch=2)
+    assert numbers(tmp_path / "table") == [0]
+
+
+def test_a_batch_that_comes_again_with_other_rows_is_refused_without_any_barrier(tmp_path):
+    to = how(tmp_path)
+    first = staged(to, [1, 2])
+    publish(to, [replace(first, event_tops={"t-0": 7})], batch=0)
+    with pytest.raises(FencedError, match="with 2 rows, now it comes with 3: two queries run from copies"):
+        publish(to, [staged(to, [1, 2, 3])], batch=0)
+    with pytest.raises(FencedError, match=r"with rows up to other offsets than it comes with now \(t-0\)"):
+        publish(to, [replace(staged(to, [1, 2]), event_tops={"t-0": 8})], batch=0)
+    publish(to, [replace(staged(to, [1, 2]), event_tops={"t-0": 7})], batch=0)
+    publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), [staged(to, [1])], batch=0)
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_a_newer_record_is_refused_and_nothing_is_touched(tmp_path):
+    to = how(tmp_path)
+    from deltalake import CommitProperties, Transaction
+
+    write_deltalake(
+        tmp_path, pa.table({"n": [1]}),
+        commit_properties=CommitProperties(
+            custom_metadata={"keyedwm": '{"version":3}'}, app_transactions=[Transaction("q", 0)]
+        ),
+    )  # fmt: skip
+    with pytest.raises(FormatError, match="format version 3, this keyedwm reads versions 1 and 2"):
+        publish(to, [staged(to, [2], 1)], batch=1)
+    assert DeltaTable(tmp_path).version() == 0
+    assert files(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "right"),
+    [
+        ({"partition_by": ["n"]}, "is partitioned by n"),
+        ({"configuration": {"delta.columnMapping.mode": "name"}}, "delta.columnMapping.mode"),
+    ],
+)
+def test_a_table_that_asks_more_of_its_writers_is_refused(tmp_path, given, right):
+    to = how(tmp_path / "t", schema=pa.schema([("n", pa.int64()), ("m", pa.int64())]))
+    (tmp_path / "t").mkdir()
+    try:
+        DeltaTable.create(str(tmp_path / "t"), pa.schema([("n", pa.int64()), ("m", pa.int64())]), **given)
+    except Exception as error:  # noqa: BLE001 - not every deltalake creates every kind of table
+        pytest.skip(f"deltalake does not create such a table: {error}")
+    with pytest.raises(InputError, match=right):
+        publish(to, [staged(to, [])], batch=0)
+
+
+def test_a_torn_log_is_named_as_damage_and_nothing_is_published(table):
+    to = how(table)
+    publish(to, [staged(to, [1])], batch=0)
+    newest = max((table / "_delta_log").glob("*.json"))
+    whole = newest.read_text()
+    newest.write_text(whole[:-20])
+    with pytest.raises(InputError, match=r"the log of the Delta table .* is damaged .*: restore its last entry"):
+        publish(to, [staged(to, [2], batch=1)], batch=1)
+    newest.write_text(whole)
+    publish(to, [staged(to, [2], batch=1)], batch=1)
+    assert numbers(table) == [1, 2]
+
+
+def test_files_that_executors_staged_on_other_hosts_are_noticed(tmp_path):
+    to = how(tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    elsewhere = staged(how(tmp_path / "of-another-host"), [2], 1)
+    with pytest.raises(InputError, match=r"1 of 2 files that the tasks staged are not in .* on the driver, part-0"):
+        publish(to, [staged(to, [3], 1), elsewhere], batch=1)
+    assert numbers(tmp_path) == [1]
+    assert files(tmp_path) == 1

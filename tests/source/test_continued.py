@@ -1,0 +1,100 @@
+"""Where a source goes on from a savepoint, and what it refuses; the move itself is in tests/spark/test_savepoint.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from keyedwm.core.coalescer import CommonState
+from keyedwm.core.counts import Counts
+from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.values import TopicPartition
+from keyedwm.savepoint import MANIFEST, Files, Savepoint, read_savepoint, write_savepoint
+from pyspark_wm_source.driver.continued import continued
+from pyspark_wm_source.offsets import Channel, QueryOffset
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.start_offsets import Topics
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}
+
+
+def offset(*topics: str) -> QueryOffset:
+    channel = Channel(next_offset=7, read=2, status=Status.ACTIVE, since_ms=5, counts=Counts(0, 0, 0), axes={})
+    return QueryOffset(
+        batch=3, group="old", state_key="00" * 32, now_ms=9, coalesced=CommonState(),
+        channels={TopicPartition(topic, 0): channel for topic in topics},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path):
+    def make(*sources: QueryOffset) -> str:
+        files = Files(str(tmp_path / "target"))
+        told = [one.to_json() for one in sources]
+        write_savepoint(files, Savepoint(place=files.place, checkpoint="c", batch=3, sources=told, operators={}))
+        return files.place
+
+    return make
+
+
+def test_a_source_finds_the_one_that_read_its_topics(place):
+    target = place(offset("a"), offset("b", "c"))
+    assert continued(target, Topics(names=("b", "c", "d"))) == offset("b", "c")
+    assert continued(f"file:{target}", Topics(pattern="[ax]")) == offset("a")
+
+
+@pytest.mark.parametrize(
+    ("topics", "said"),
+    [
+        (
+            Topics(names=("b",)),
+            "no source of the savepoint .* read what subscribe selects here; .* read: a; b, c",
+        ),
+        (Topics(names=("a", "b", "c")), "2 sources of the savepoint"),
+    ],
+)
+def test_a_source_that_is_not_there_is_one_sentence(place, topics, said):
+    with pytest.raises(OptionError, match=said):
+        continued(place(offset("a"), offset("b", "c")), topics)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda text: text[:-9], "is damaged"),
+        (lambda text: json.dumps(json.loads(text) | {"version": 2}), "has version 2, this keyedwm reads version 1"),
+        (lambda _: "[]", "is damaged"),
+        (lambda _: "{}", "is damaged"),
+    ],
+)
+def test_a_savepoint_that_cannot_be_read_is_one_sentence(place, tmp_path, spoil, said):
+    target = place(offset("a"))
+    manifest = tmp_path / "target" / MANIFEST
+    manifest.write_text(spoil(manifest.read_text()))
+    with pytest.raises(FormatError, match=said):
+        read_savepoint("option continueFrom", target)
+
+
+def test_a_place_without_a_savepoint_is_one_sentence(tmp_path):
+    with pytest.raises(OptionError, match=r"there is no savepoint at .*: make one with keyedwm savepoint CHECKPOINT"):
+        continued(str(tmp_path), Topics(names=("a",)))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"startingOffsets": "earliest"}, "option startingOffsets has no effect with continueFrom"),
+        ({"startingTimestamp": "5"}, "option startingTimestamp has no effect with continueFrom"),
+        ({"continueFrom": " "}, "option continueFrom: ' ' is wrong"),
+    ],
+)
+def test_options_that_contradict_it_are_refused(more, said):
+    with pytest.raises(OptionError, match=said):
+        SourceOptions.parse({**SERVERS, "continueFrom": "/x", **more})
+
+
+def test_a_batch_read_takes_none():
+    with pytest.raises(OptionError, match="option continueFrom is for streams"):
+        SourceOptions.parse({**SERVERS, "continueFrom": "/x"}).for_batch()

@@ -1,0 +1,211 @@
+"""Control records that somebody else wrote: one clean sentence, or skipped and counted, never a wrong watermark."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from keyedwm.core import inline
+from keyedwm.core.counts import Counts
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.inline import MOST_BYTES, VERSION, Cut, Upstream, decode_cut, encode_cut, query_of
+from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.fetch import Fetched
+from keyedwm.kafka.records import ControlRecord, Wanted, no_records
+from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_source.driver import alignment
+from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.authors import Authors
+from pyspark_wm_source.task.channel import ChannelRange
+from pyspark_wm_source.task.scan import policy_run
+
+A = TopicPartition("t", 0)
+OPTIONS = {"kafka.bootstrap.servers": "x:1", "subscribe": "t"}
+ONE = {"idle": False, "offset": 1, "watermarks": {"0": 5}}
+CUT = {"kind": "barrier", "query": "q", "snapshot": 3, "channels": {"a": ONE}}
+
+
+def changed(**change: object) -> bytes:
+    return json.dumps({**CUT, **change}).encode()
+
+
+def channel(**change: object) -> bytes:
+    return changed(channels={"a": {**ONE, **change}})
+
+
+WRONG = {
+    "nothing": b"",
+    "null": b"null",
+    "a list": b"[]",
+    "no UTF-8": b"\xff\xfe",
+    "deep": b'{"kind":' + b"[" * 100_000,
+    "another kind": changed(kind="late"),
+    "a kind that is no text": changed(kind=["barrier"]),
+    "a query that is no text": changed(query=7),
+    "a query that is half a character": changed(query="\ud800"),
+    "a channel that is half a character": changed(channels={"\ud800": ONE}),
+    "1e400 as the snapshot": b'{"kind":"barrier","query":"q","channels":{},"snapshot":1e400}',
+    "a fraction as the snapshot": changed(snapshot=1.5),
+    "true as the snapshot": changed(snapshot=True),
+    "a snapshot below 0": changed(snapshot=-1),
+    "a snapshot beyond 64 bits": changed(snapshot=2**63),
+    "a long number": b'{"kind":"barrier","query":"q","channels":{},"snapshot":' + b"9" * 5_000 + b"}",
+    "channels that are a list": changed(channels=[]),
+    "a channel that is a number": changed(channels={"a": 5}),
+    "an offset that is a text": channel(offset="1"),
+    "idle as a number": channel(idle=1),
+    "a watermark as a fraction": channel(watermarks={"0": 5.5}),
+    "a watermark of 1e400": changed(channels={"a": {"idle": False, "offset": 1, "watermarks": {"0": float("inf")}}}),
+    "a watermark beyond every timestamp": channel(watermarks={"0": 2**62}),
+    "a key that is no byte": channel(watermarks={"300": 5}),
+    "a key that is no number": channel(watermarks={"\u0660": 5}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_value_that_keyedwm_never_writes_is_one_clean_sentence(case):
+    with pytest.raises(FormatError) as refused:
+        decode_cut(VERSION, WRONG[case], "t-0 at offset 7")
+    said = refused.value.message
+    assert said.startswith("the control record at t-0 at offset 7 ")
+    assert len(said) < 250
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize("version", [None, b"", b"2", b"\x1b[31m\n", b"9" * 1_000_000])
+def test_another_version_is_one_clean_sentence(version):
+    with pytest.raises(FormatError, match=r"has format version .*, this keyedwm reads version 1") as refused:
+        decode_cut(version, changed(), "t-0 at offset 7")
+    assert len(refused.value.message) < 250
+    assert refused.value.message.isprintable()
+
+
+def test_a_long_value_is_refused_before_it_is_parsed(monkeypatch):
+    def parsed(_value):
+        raise AssertionError
+
+    long = changed()[:-1] + b" " * MOST_BYTES + b"}"
+    monkeypatch.setattr(inline.json, "loads", parsed)
+    with pytest.raises(FormatError, match=f"{len(long)} bytes are above {MOST_BYTES}"):
+        decode_cut(VERSION, long, "t-0 at offset 7")
+    assert query_of(long) is None
+
+
+def test_a_barrier_that_no_reader_takes_is_not_written():
+    channels = {f"a-topic-with-a-name-{n}": Upstream(offset=2**62, watermarks={0: 2**50}) for n in range(50_000)}
+    with pytest.raises(InputError, match="the barrier of snapshot 3 tells of 50000 channels in "):
+        encode_cut(Cut(query="q", snapshot=3, channels=channels))
+
+
+def test_what_is_written_is_read():
+    cut = Cut(query="q", snapshot=3, channels={"a": Upstream(offset=None, idle=True, watermarks={-7: -5, 0: 5})})
+    assert decode_cut(VERSION, encode_cut(cut), "here") == cut
+    assert (
+        decode_cut(VERSION, json.dumps({"kind": "idle", "query": "q", "snapshot": 1, "channel": "a"}).encode(), "h")
+        is None
+    )
+    assert query_of(encode_cut(cut)) == "q"
+    assert query_of(b"\xff") is None
+
+
+def barrier(offset: int, query: str, snapshot: int, ms: int) -> ControlRecord:
+    cut = Cut(query=query, snapshot=snapshot, channels={"a": Upstream(offset=1, watermarks={0: ms})})
+    return ControlRecord(offset, VERSION, encode_cut(cut))
+
+
+def observed(records: list[ControlRecord], **given: str):
+    options = SourceOptions.parse(OPTIONS | given)
+    task = ChannelRange(channel=A, start=0, end=99, counts=Counts(), axes={})
+    run = policy_run(task, options, dict.fromkeys(options.axes), 0)
+    empty = no_records(Wanted(headers=True), 99)
+    run.observe(replace(empty, control_records=tuple(records)))
+    return run.result()
+
+
+FORGED = barrier(5, "forger", 2**40, 253_402_300_799_000)
+
+
+def test_with_propagate_from_only_the_named_query_is_followed(caplog):
+    records = [FORGED, barrier(6, "q", 0, 70), ControlRecord(7, b"9" * 99, b"\x00"), barrier(8, "q", 1, 80), FORGED]
+    with caplog.at_level(logging.WARNING, "keyedwm.source"):
+        found = observed(records, propagate="true", propagateFrom="q")
+    assert found.axes[0].emitted_ms == 80
+    assert found.axes[0].policy.snapshot == 1
+    assert found.counts.control == 3
+    assert caplog.text.count("propagateFrom") == 1
+    assert "t-0 at offset 5" in caplog.text
+
+
+def test_without_propagate_from_another_querys_barrier_is_refused():
+    with pytest.raises(InputError, match="t-0 at offset 5: the barrier of snapshot 1099511627776 is of query 'forger'"):
+        observed([barrier(4, "q", 0, 70), FORGED], propagate="true")
+
+
+def test_control_records_that_are_not_read_are_counted():
+    assert observed([FORGED, barrier(6, "q", 0, 70)]).counts == Counts(control=2)
+
+
+def test_propagate_from_needs_propagate():
+    with pytest.raises(OptionError, match="option propagateFrom has no effect without propagate=true"):
+        SourceOptions.parse(OPTIONS | {"propagateFrom": "q"})
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """A partition whose records are barriers or rows; what was read of it is noted."""
+    barriers: dict[int, Cut] = {}
+    read: list[tuple[int, int]] = []
+
+    def read_ranges(_cluster, ranges, wanted, _isolation):
+        for index, part in enumerate(ranges):
+            read.append((part.start, part.end))
+            own = [ControlRecord(at, VERSION, encode_cut(cut)) for at, cut in sorted(barriers.items())]
+            within = tuple(one for one in own if part.start <= one.offset < part.end)
+            records = replace(no_records(wanted, part.end), control_records=within)
+            yield Fetched(index, TopicPartition(part.topic, part.partition), records, part.end, done=True)
+
+    monkeypatch.setattr(alignment, "read_ranges", read_ranges)
+    return barriers, read
+
+
+def position(end: int) -> dict[TopicPartition, ChannelPosition]:
+    return {A: ChannelPosition(position=0, end=end, barrier=None)}
+
+
+def test_records_without_a_barrier_are_looked_through_once(log):
+    barriers, read = log
+    aligner = Aligner(None, Authors())
+    for end in range(1_000_000, 1_000_050):
+        assert aligner.ends(position(end), None) == {A: 0}
+    assert sum(last - first for first, last in read) <= 1_000_100
+    barriers[1_000_049] = Cut(query="q", snapshot=0, channels={})
+    read.clear()
+    assert aligner.ends(position(1_000_050), None) == {A: 1_000_050}
+    assert sum(last - first for first, last in read) <= 1
+
+
+def test_a_log_that_was_shortened_is_looked_through_again(log):
+    barriers, _ = log
+    aligner = Aligner(None, Authors())
+    assert aligner.ends(position(1_000), None) == {A: 0}
+    barriers[10] = Cut(query="q", snapshot=0, channels={})
+    assert aligner.ends(position(500), None) == {A: 11}
+
+
+def test_the_aligner_passes_over_barriers_of_others(log):
+    barriers, _ = log
+    barriers[3] = Cut(query="q", snapshot=0, channels={})
+    barriers[9] = Cut(query="forger", snapshot=7, channels={})
+    assert Aligner(None, Authors(query="q")).ends(position(20), None) == {A: 4}
+
+
+def test_at_least_once_counts_what_comes_again_apart_from_what_others_wrote():
+    found = observed(
+        [barrier(1, "q", 0, 70), barrier(2, "q", 0, 70), FORGED],
+        propagate="true", propagateFrom="q", guarantee=Guarantee.AT_LEAST_ONCE.value,
+    )  # fmt: skip
+    assert (found.axes[0].policy.repeated, found.counts.control) == (1, 1)

@@ -1,0 +1,167 @@
+"""A batch whose committed states and whose records are both gone before the next planning: who follows goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from keyedwm.core.control_row import ControlRow
+from keyedwm.core.errors import RegressionError
+from keyedwm.core.rows import ControlKind
+from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.fetch import Fetched
+from keyedwm.kafka.records import no_records
+from keyedwm.kafka.values import TopicPartition
+from keyedwm.spark.inbox import Inbox
+from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.record import Record
+from pyspark_wm_sink.reports import BatchReport
+from pyspark_wm_sink.seal import seal
+from pyspark_wm_source.driver.planner import Planner
+from pyspark_wm_source.offsets import QueryOffset
+from pyspark_wm_source.task import fetching
+from pyspark_wm_source.task.scan import _closing, _opening
+from tests.source.scripted import Driver, Log, ScriptedCluster
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Followed:
+    """A driver whose batches a sink under exactly-once and a window operator follow; tasks are as the test says."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, logs: dict[TopicPartition, Log] | None = None, **options: str
+    ) -> None:
+        logs = {A: Log.of(5), B: Log.of(5)} if logs is None else logs
+        given = {"startingOffsets": "earliest", "watermarkThrottle": "none", **options}
+        self.driver = Driver(monkeypatch, ScriptedCluster(logs), **given)
+        self.record: Record | None = None
+        self.inbox = Inbox("aggregate hours", key=0)
+
+    def batch(self, ends_ms: dict[TopicPartition, int]) -> list[ControlRow] | None:
+        """Plan a batch and give its control rows to who follows; ends_ms: the watermarks that its tasks reach."""
+        before = self.driver.offset
+        if self.driver.plan() is None:
+            return None
+        rows = self.rows(before, self.driver.offset, ends_ms)
+        report = BatchReport(
+            query="q", run="r", batch=self.driver.offset["batch"], attempt="a", rows=1, control=tuple(rows),
+            event_tops={},
+        )  # fmt: skip
+        self.record = seal(self.record, report, SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
+        self.inbox.take(rows)
+        return rows
+
+    def rows(self, start: dict, end: dict, ends_ms: dict[TopicPartition, int]) -> list[ControlRow]:
+        rows: list[ControlRow] = []
+        for split in Planner(self.driver.options).splits(json.loads(json.dumps(start)), json.loads(json.dumps(end))):
+            rows += split.control
+            for task in split.ranges:
+                told = [(0, ends_ms[task.channel])] if task.channel in ends_ms else []
+                rows += [*_opening(task, task.start, split.source), *_closing(task, told, split, barriers=True)]
+        return rows
+
+    def lose_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A week later: committed states and records are gone, and the planner is a new one."""
+        self.driver.cluster.committed.clear()
+
+        def nothing(_cluster, ranges, wanted, _isolation):
+            for index, part in enumerate(ranges):
+                where = TopicPartition(part.topic, part.partition)
+                yield Fetched(index, where, no_records(wanted, part.end), part.end, done=True)
+
+        monkeypatch.setattr(fetching, "read_ranges", nothing)
+        self.driver.restart()
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """Two batches that told 500 and 900; the states and records of the second are gone."""
+    it = Followed(monkeypatch)
+    assert it.batch({A: 500, B: 500})
+    it.driver.run_tasks(500)
+    assert it.batch({}) is not None  # the states are in the offset log
+    for tp in (A, B):
+        it.driver.cluster.logs[tp] = Log.of(9)
+    assert it.batch({A: 900, B: 900})
+    it.lose_all(monkeypatch)
+    return it
+
+
+def reset_rows(rows: list[ControlRow]) -> list[str]:
+    return sorted(str(row.channel) for row in rows if row.kind is ControlKind.RESET)
+
+
+def test_a_lower_watermark_after_a_loss_is_told_as_one_and_stops_nobody(lost):
+    lost.driver.cluster.logs[A] = Log.of(12)
+    rows = lost.batch({A: 700})
+    assert rows is not None
+    assert reset_rows(rows) == ["t-0", "t-1"]
+    assert lost.record.channels["t-0"].watermarks == {0: 700}
+    assert lost.record.channels["t-1"].watermarks == {0: 500}
+    assert (lost.inbox.watermark_ms, lost.record.coalesced) == (900, {0: 500})
+    lost.driver.run_tasks(700)
+    lost.driver.cluster.logs[A] = Log.of(14)
+    assert reset_rows(lost.batch({A: 1_000})) == []
+    assert lost.inbox.watermark_ms == 900  # t-1 promises no more than 500 now, and the output never falls
+
+
+def test_without_the_reset_row_the_sink_would_stop_for_good(lost):
+    before, lost.record = lost.record, None
+    lost.driver.cluster.logs[A] = Log.of(12)
+    rows = [row for row in lost.batch({A: 700}) if row.kind is not ControlKind.RESET]
+    report = BatchReport(query="q", run="r", batch=3, attempt="a", rows=1, control=tuple(rows), event_tops={})
+    with pytest.raises(RegressionError, match="the watermark of channel t-0, key 0 went from 900 ms"):
+        seal(before, report, SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
+
+
+def test_a_reset_before_the_first_watermark_of_its_batch_frees_the_batches_after_it():
+    def sealed(last, batch, *rows):
+        barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=batch, snapshot=batch, channels=1)
+        report = BatchReport(
+            query="q", run="r", batch=batch, attempt="a", rows=0, control=(*rows, barrier), event_tops={}
+        )
+        return seal(last, report, SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
+
+    def watermark(batch, time_ms):
+        return ControlRow(kind=ControlKind.WATERMARK, channel="t-0", offset=batch, key=0, watermark_ms=time_ms)
+
+    told = sealed(None, 0, watermark(0, 1_000))
+    silent = sealed(told, 1, ControlRow(kind=ControlKind.RESET, channel="t-0", offset=0))
+    assert silent.channels["t-0"].watermarks == {}
+    assert sealed(silent, 2, watermark(2, 900)).channels["t-0"].watermarks == {0: 900}
+
+
+def test_channels_without_news_are_reset_too_and_once(lost):
+    rows = lost.batch({})
+    assert rows is not None
+    assert reset_rows(rows) == ["t-0", "t-1"]
+    assert lost.batch({}) is None
+    assert lost.driver.planner.reported()["resets"] == {"t": {"0": 1, "1": 1}}
+
+
+def test_a_batch_that_begins_anew_is_replayed_from_the_log_alone(lost):
+    start = lost.driver.offset
+    lost.driver.cluster.logs[A] = Log.of(12)
+    rows = lost.batch({A: 700})
+    assert lost.rows(start, lost.driver.offset, {A: 700}) == rows
+    assert {tp: c.resets for tp, c in QueryOffset.from_json(lost.driver.offset).channels.items()} == {A: 1, B: 1}
+
+
+def test_a_batch_that_is_planned_again_counts_the_loss_once(lost):
+    start = lost.driver.offset
+    for _ in range(2):
+        lost.driver.offset = start
+        lost.driver.restart()
+        assert lost.driver.plan().channels[A].resets == 1
+
+
+def test_a_channel_that_is_away_when_its_state_is_lost_is_reset_when_it_comes_back(monkeypatch):
+    it = Followed(monkeypatch, failOnDataLoss="false")
+    assert it.batch({A: 500, B: 500})
+    it.lose_all(monkeypatch)
+    log = it.driver.cluster.logs.pop(B)
+    assert reset_rows(it.batch({})) == ["t-0"]
+    it.driver.cluster.logs[B] = Log.of(log.high + 1)
+    assert reset_rows(it.batch({B: 300})) == ["t-1"]

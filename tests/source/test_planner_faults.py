@@ -1,0 +1,399 @@
+"""What the planner makes of brokers that are late, wrong or away: nothing is lost or doubled in silence."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from keyedwm.core.errors import DataLossError, OptionError, UnavailableError
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.values import Committed, TopicPartition
+from pyspark_wm_source.driver import recover_state
+from pyspark_wm_source.offsets import QueryOffset
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.start_offsets import Topics
+from tests.source.scripted import Driver, Log, ScriptedCluster
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+EARLIEST = {"startingOffsets": "earliest"}
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    def make(logs: dict[TopicPartition, Log], ids: dict[str, str] | None = None, **options: str) -> Driver:
+        return Driver(monkeypatch, ScriptedCluster(logs, ids or {}), **(EARLIEST | options))
+
+    return make
+
+
+def started(driver: Driver, watermark_ms: int = 500) -> None:
+    """Read what is there, and make the states durable."""
+    while driver.plan():
+        driver.run_tasks(watermark_ms)
+
+
+def test_one_stale_metadata_answer_takes_no_partition_away(driver):
+    d = driver({A: Log.of(5), B: Log.of(5)})
+    started(d)
+    d.cluster.stale = [{"t": (0,)}, {}]
+    assert d.plan() is None
+    assert d.paused_s > 0
+
+
+def test_a_partition_that_comes_back_goes_on_where_it_stood(driver, caplog):
+    d = driver({A: Log.of(5), B: Log.of(5)}, failOnDataLoss="false")
+    started(d, watermark_ms=777)
+    log = d.cluster.logs.pop(B)
+    assert d.plan()
+    assert "t-1 is gone" in caplog.text
+    assert list(QueryOffset.from_json(d.offset).channels) == [A]
+    d.cluster.logs[B] = Log.of(log.high + 2)
+    back = d.plan()
+    assert (back.channels[B].start, back.channels[B].next_offset) == (5, 7)
+    assert back.channels[B].axes[0].emitted_ms == 777
+
+
+def test_a_partition_that_stays_away_is_forgotten_after_a_day(driver):
+    d = driver({A: Log.of(5), B: Log.of(5)}, failOnDataLoss="false")
+    started(d)
+    del d.cluster.logs[B]
+    gone = d.plan()
+    assert list(gone.retired) == [B]
+    d.clock += 86_400_000
+    d.cluster.logs[A] = Log.of(6)
+    assert not d.plan().retired
+
+
+def test_the_id_of_a_topic_is_forgotten_with_its_last_partition(driver):
+    other = TopicPartition("u", 0)
+    d = driver({A: Log.of(5), other: Log.of(5)}, {"t": "id-1", "u": "id-2"}, subscribe="t,u", failOnDataLoss="false")
+    started(d)
+    del d.cluster.logs[other]
+    assert d.plan().topic_ids == {"t": "id-1", "u": "id-2"}
+    d.clock += 86_400_000
+    d.cluster.logs[A] = Log.of(6)
+    assert d.plan().topic_ids == {"t": "id-1"}
+
+
+def test_a_partition_that_stays_away_fails_the_query(driver):
+    d = driver({A: Log.of(5), B: Log.of(5)})
+    started(d)
+    del d.cluster.logs[B]
+    with pytest.raises(DataLossError, match=r"t-1 is gone: the topic was deleted"):
+        d.plan()
+
+
+def test_watermark_settings_that_changed_on_a_checkpoint_are_told_once_with_what_they_change(driver, caplog):
+    d = driver({A: Log.of(5)}, watermarkLag="1 second")
+    started(d)
+    told = "are not those that batch"
+    d.restart()
+    d.cluster.logs[A] = Log.of(6)
+    assert d.plan()
+    assert told not in caplog.text
+    d.run_tasks(600)
+    d.options = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "watermarkLag": "2 seconds"})
+    d.restart()
+    for count in (7, 8):
+        d.cluster.logs[A] = Log.of(count)
+        assert d.plan()
+        d.run_tasks(count * 100)
+    assert caplog.text.count(told) == 1
+    assert "no watermark goes back" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "left_out"),
+    [
+        ({"subscribe": "other"}, "subscribe", "t-0, t-1"),
+        ({"subscribePattern": "o.*"}, "subscribePattern", "t-0, t-1"),
+        ({"assign": '{"t":[0]}'}, "assign", "t-1"),
+    ],
+)
+def test_options_that_leave_out_a_topic_of_the_checkpoint_are_named_and_no_deletion(driver, options, name, left_out):
+    d = driver({A: Log.of(5), B: Log.of(5)})
+    started(d)
+    d.cluster.logs[TopicPartition("other", 0)] = Log.of(1)
+    d.options = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", **options})
+    d.restart()
+    with pytest.raises(OptionError, match=f"checkpoint reads {left_out}, and the option {name} does not select it"):
+        d.plan()
+
+
+def test_a_recreated_topic_is_noticed_though_it_has_more_records(driver):
+    d = driver({A: Log.of(5)}, {"t": "id-1"})
+    started(d)
+    d.cluster.ids["t"], d.cluster.logs[A] = "id-2", Log.of(9)
+    with pytest.raises(DataLossError, match=r"topic t was deleted and recreated: its topic id was id-1 and is id-2"):
+        d.plan()
+
+
+def test_a_recreated_topic_is_read_from_its_beginning_when_losses_are_accepted(driver):
+    d = driver({A: Log.of(5)}, {"t": "id-1"}, failOnDataLoss="false")
+    started(d, watermark_ms=777)
+    d.cluster.ids["t"], d.cluster.logs[A] = "id-2", Log.of(9, first=2)
+    again = d.plan()
+    assert (again.channels[A].start, again.channels[A].next_offset) == (2, 9)
+    assert again.channels[A].axes[0].emitted_ms == 777
+    assert again.topic_ids == {"t": "id-2"}
+    d.run_tasks(800)
+    d.plan()
+    assert d.plan() is None
+
+
+def test_a_topic_that_was_recreated_before_its_first_record_is_noticed_once(driver, caplog):
+    d = driver({A: Log.of(0)}, {"t": "id-1"}, failOnDataLoss="false")
+    d.plan()
+    d.cluster.ids["t"] = "id-2"
+    assert d.plan().topic_ids == {"t": "id-2"}
+    assert d.plan() is None
+    assert caplog.text.count("was deleted and recreated") == 1
+
+
+def test_a_topic_that_was_deleted_and_recreated_while_it_was_away_begins_anew(driver):
+    d = driver({A: Log.of(5), B: Log.of(5)}, {"t": "id-1"}, failOnDataLoss="false")
+    started(d)
+    del d.cluster.logs[B]
+    d.plan()
+    d.cluster.ids["t"], d.cluster.logs[B], d.cluster.logs[A] = "id-2", Log.of(9), Log.of(3)
+    back = d.plan()
+    assert {tp: (c.start, c.next_offset) for tp, c in back.channels.items()} == {A: (0, 3), B: (0, 9)}
+
+
+def committed_only(driver, **options: str) -> Driver:
+    return driver({A: Log.of(5), B: Log.of(5)}, **{"kafka.isolation.level": "read_committed", **options})
+
+
+def test_an_open_transaction_is_no_idleness(driver):
+    d = committed_only(driver, idleTimeout="60 seconds")
+    started(d)
+    d.cluster.logs[B].high = 8  # three records of a transaction that is open for an hour
+    d.clock += 3_600_000
+    planned = d.plan()
+    assert {tp: c.status for tp, c in planned.channels.items()} == {A: Status.IDLE, B: Status.ACTIVE}
+    assert planned.channels[B].next_offset == 5
+    d.clock += 3_600_000
+    assert d.plan() is None
+    d.cluster.logs[B].stable = 8
+    assert d.plan().channels[B].read == 3
+    d.run_tasks(600)
+    d.plan()
+    d.clock += 60_000
+    assert d.plan().channels[B].status is Status.IDLE
+
+
+def test_a_transaction_that_opens_wakes_an_idle_channel(driver):
+    d = committed_only(driver, idleTimeout="60 seconds")
+    started(d)
+    d.clock += 60_000
+    assert d.plan().channels[B].status is Status.IDLE
+    d.cluster.logs[B].high = 6
+    assert d.plan().channels[B].status is Status.ACTIVE
+
+
+def test_who_waits_for_an_open_transaction_is_told(driver):
+    d = committed_only(driver)
+    started(d)
+    d.cluster.logs[B].high = 8
+    d.plan()
+    assert "t-1 at 1970-01-01T00:00:00.500Z: 3 records of open transactions" in d.planner.reported()["held_by"]["0"]
+    d.clock += 3_600_000
+    d.plan()
+    assert d.planner.reported()["held_by"]["0"].endswith("3 records of open transactions")
+
+
+def test_states_are_made_durable_by_a_batch_of_their_own(driver):
+    """Partition 1 holds the watermark, so nothing else would follow the batch that read partition 0."""
+    d = driver({A: Log.of(5), B: Log.of(0)}, idleTimeout="none")
+    assert d.plan().channels[A].read == 5
+    d.run_tasks(500)
+    durable = d.plan()
+    assert (durable.channels[A].read, durable.channels[A].axes[0].emitted_ms) == (0, 500)
+    assert d.plan() is None
+
+
+def test_a_caught_up_query_needs_none_of_its_records_again(driver, monkeypatch):
+    d = driver({A: Log.of(5), B: Log.of(0)}, idleTimeout="none")
+    started(d)
+    d.cluster.committed.clear()  # a week has passed: committed offsets and records are gone
+    d.cluster.logs[A] = Log(first=5, stable=5, high=5)
+    monkeypatch.setattr(recover_state, "fetch", lambda *_args, **_kwargs: pytest.fail("nothing is to be read"))
+    d.restart()
+    assert d.plan() is None
+    d.cluster.logs[A] = Log(first=5, stable=6, high=6)
+    assert d.plan().channels[A].axes[0].emitted_ms == 500
+
+
+def test_a_coordinator_that_is_away_costs_a_recovery_read(driver, monkeypatch, caplog):
+    d = driver({A: Log.of(5)})
+    d.plan()
+    d.cluster.refusal = UnavailableError("the coordinator of group g did not answer")
+    read = []
+    monkeypatch.setattr(recover_state, "fetch", lambda _c, ranges, *_a, **_k: read.extend(ranges) or iter(()))
+    with caplog.at_level(logging.WARNING, "keyedwm.source"):
+        d.plan()
+    assert [(r.channel, r.start, r.end) for r in read] == [(A, 0, 5)]
+    assert "the coordinator of group g did not answer" in caplog.text
+
+
+def test_the_limits_of_a_pending_batch_are_those_it_was_planned_with(driver):
+    d = driver({A: Log.of(1_000)}, minPartitions="4")
+    before = d.offset
+    d.plan()
+    cut = [(r.start, r.end) for split in d.planner.splits(before, d.offset) for r in split.ranges]
+    assert len(cut) == 4
+    d.options = type(d.options).parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "minPartitions": "7"})
+    d.restart()
+    assert [(r.start, r.end) for split in d.planner.splits(before, d.offset) for r in split.ranges] == cut
+
+
+def test_a_policy_that_follows_the_clock_makes_a_batch_a_second_at_most(driver):
+    d = driver({A: Log.of(5)}, watermarkPolicy="timestampAndWallClockLag", wallClockLag="1 second", idleTimeout="none")
+    started_at = d.clock
+    batches = 0
+    while d.clock < started_at + 10_000:
+        d.clock += 10
+        if d.plan():
+            d.run_tasks(0)
+            batches += 1
+    assert 9 <= batches <= 13
+
+
+def test_a_group_that_another_application_commits_to_is_refused(monkeypatch):
+    cluster = ScriptedCluster({A: Log.of(5)}, committed={"billing": {A: Committed(3, "")}})
+    with pytest.raises(OptionError, match=r"option kafka.group.id: group 'billing' has committed offsets of another"):
+        Driver(monkeypatch, cluster, **{"kafka.group.id": "billing"})
+
+
+def test_a_group_that_a_query_of_keyedwm_used_before_is_taken_on(monkeypatch):
+    cluster = ScriptedCluster({A: Log.of(5)}, committed={"billing": {A: Committed(3, "keyedwm3:abc")}})
+    assert Driver(monkeypatch, cluster, **{"kafka.group.id": "billing"}).plan()
+
+
+def test_a_pattern_matches_no_internal_topic():
+    known = ("__consumer_offsets", "__share_group_state", "__transaction_state", "_schemas", "orders")
+    assert Topics(pattern=".*").select(known) == ("_schemas", "orders")
+    assert Topics(names=("__consumer_offsets",)).select(known) == ("__consumer_offsets",)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_available_now_writes_its_states_down_and_stops(driver, isolation):
+    limits = {"maxOffsetsPerTrigger": "5", "kafka.isolation.level": isolation}
+    d = driver({A: Log.of(15), B: Log.of(0)}, idleTimeout="none", **limits)
+    d.planner.freeze()
+    reads = []
+    while (planned := d.plan()) is not None:
+        reads.append(sum(channel.read for channel in planned.channels.values()))
+        d.run_tasks(500 + len(reads))
+        d.cluster.logs[A] = Log.of(99)
+        d.clock += 10_000
+    assert reads == [5, 5, 5, 0]
+    assert QueryOffset.from_json(d.offset).channels[A].axes[0].emitted_ms == 503
+
+
+def led(end: int, epoch: int, ends: dict[int, int | None] | None = None) -> Log:
+    return Log(0, end, end, epoch, ends or {})
+
+
+def test_a_log_that_lost_records_between_batches_is_noticed_though_it_is_longer_again(driver):
+    """An unclean election: epoch 3 ends at 4 in the new leader's log, and 5 was read."""
+    d = driver({A: led(5, 3), B: led(5, 3)})
+    started(d)
+    d.cluster.logs[A] = led(9, 4, {3: 4})
+    for _ in range(2):  # a restart finds it, too
+        with pytest.raises(
+            DataLossError, match=r"the log of t-0 was truncated to offset 4, although it was read up to"
+        ):
+            d.plan()
+        d.restart()
+
+
+def test_what_a_truncated_log_holds_instead_is_read_when_losses_are_accepted(driver, caplog):
+    d = driver({A: led(5, 3)}, failOnDataLoss="false")
+    started(d)
+    d.cluster.logs[A] = led(9, 4, {3: 4})
+    planned = d.plan()
+    assert (planned.channels[A].start, planned.channels[A].next_offset, planned.channels[A].leader_epoch) == (4, 9, 4)
+    assert caplog.text.count("was truncated to offset 4") == 1
+    d.run_tasks(600)
+    d.plan()
+    assert d.plan() is None
+    assert caplog.text.count("was truncated") == 1
+
+
+def test_a_change_of_leaders_that_lost_nothing_is_asked_about_once(driver):
+    d = driver({A: led(5, 3)})
+    started(d)
+    for ends in ({3: 5}, {3: None}):  # None: the leader knows no epochs
+        d.cluster.logs[A] = led(5, 4, ends)
+        d.cluster.asked.clear()
+        assert d.plan() is None
+        assert d.plan() is None
+        assert d.cluster.asked.count("epoch_ends") == 1
+        d.restart()
+    d.cluster.logs[A] = led(6, 4, {3: 5})
+    assert d.plan().channels[A].leader_epoch == 4
+
+
+@pytest.mark.parametrize("epoch", [None, 4])
+def test_without_an_epoch_of_the_last_planning_nothing_is_asked(driver, epoch):
+    """As in an offset of version 3, or of brokers that tell no epochs."""
+    d = driver({A: led(5, None)})
+    started(d)
+    d.cluster.logs[A] = led(9, epoch)
+    assert d.plan().channels[A].leader_epoch == epoch
+    assert "epoch_ends" not in d.cluster.asked
+
+
+def test_a_truncation_that_available_now_has_frozen_is_gone_back_once(driver):
+    d = driver({A: led(5, 3)}, failOnDataLoss="false", maxOffsetsPerTrigger="2")
+    while d.plan():
+        d.run_tasks(500)
+    d.cluster.logs[A] = led(9, 4, {3: 4})
+    d.restart()
+    d.planner.freeze()
+    starts = []
+    while (planned := d.plan()) is not None:
+        starts.append(planned.channels[A].start)
+        d.run_tasks(600 + len(starts))
+    assert starts == [4, 6, 8, 9]
+
+
+def test_a_deposed_leader_that_answers_once_more_makes_no_truncation(driver):
+    d = driver({A: led(5, 4)})
+    started(d)
+    d.cluster.logs[A] = led(6, 3)
+    assert d.plan().channels[A].leader_epoch == 4
+    d.run_tasks(600)
+    d.cluster.logs[A] = led(7, 4, {3: 5})
+    assert d.plan().channels[A].leader_epoch == 4
+
+
+def test_a_log_end_without_an_epoch_does_not_forget_the_known_one(driver):
+    d = driver({A: led(5, 4)})
+    started(d)
+    d.cluster.logs[A] = led(6, None)
+    assert d.plan().channels[A].leader_epoch == 4
+
+
+def test_a_log_that_was_truncated_while_its_partition_was_away_is_noticed(driver, caplog):
+    """Epoch 3 ends at 4 in the new leader's log, 5 was read, and the log is longer again."""
+    d = driver({A: led(5, 3), B: led(5, 3)}, failOnDataLoss="false")
+    started(d)
+    del d.cluster.logs[B]
+    assert d.plan().retired[B].leader_epoch == 3
+    d.restart()
+    d.cluster.logs[B] = led(9, 4, {3: 4})
+    back = d.plan()
+    assert "t-1 was truncated to offset 4" in caplog.text
+    assert (back.channels[B].start, back.channels[B].next_offset, back.channels[B].leader_epoch) == (4, 9, 4)
+
+
+def test_a_partition_that_comes_back_with_an_older_leader_keeps_the_known_epoch(driver):
+    d = driver({A: led(5, 3), B: led(5, 3)}, failOnDataLoss="false")
+    started(d)
+    del d.cluster.logs[B]
+    assert d.plan()
+    d.cluster.logs[B] = led(6, None)
+    assert d.plan().channels[B].leader_epoch == 3

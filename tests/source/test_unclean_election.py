@@ -1,0 +1,79 @@
+"""A real unclean election between two batches: records that were read are gone, others stand at their offsets."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pytest
+from kafka.protocol.admin import CreateTopicsRequest
+
+from keyedwm.core.errors import DataLossError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.values import TopicPartition
+from keyedwm.testing.several import local_cluster
+from tests.tools import Record, Stream, cluster_at, events, produce
+
+pytestmark = pytest.mark.starts
+
+TOPIC, PLACE = "unclean", TopicPartition("unclean", 0)
+QUICK = {"replica.lag.time.max.ms": "1500"}
+LEADER, FOLLOWER = 2, 3  # 1 is the controller
+WAIT_S = 40.0
+
+
+def create(cluster: Cluster) -> None:
+    kind = CreateTopicsRequest.CreatableTopic
+    topic = kind(
+        name=TOPIC,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[kind.CreatableReplicaAssignment(partition_index=0, broker_ids=[LEADER, FOLLOWER])],
+        configs=[kind.CreatableTopicConfig(name="unclean.leader.election.enable", value="true")],
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False, max_version=5)
+    assert cluster.connection.call(None, request).topics[0].error_code == 0
+    led_by(cluster, LEADER)
+
+
+def led_by(cluster: Cluster, node: int) -> None:
+    over_at = time.monotonic() + WAIT_S
+    while leader(cluster) != node:
+        assert time.monotonic() < over_at, f"broker {node} does not lead"
+        time.sleep(0.1)
+
+
+def leader(cluster: Cluster) -> int | None:
+    found = cluster.metadata._described([TOPIC], missing_ok=True)
+    return found[TOPIC].leaders[0].node if TOPIC in found else None
+
+
+def values(stream: Stream) -> list[str]:
+    return [row["value"].decode() for batch in stream.drain() for row in events(batch)]
+
+
+def rows(name: str, count: int) -> list[Record]:
+    return [Record(0, 1_000 + at, f"{name}{at}".encode()) for at in range(count)]
+
+
+def test_an_unclean_election_between_batches_is_a_loss_though_the_log_is_longer_again():
+    with local_cluster(3, QUICK) as brokers:
+        bootstrap = brokers[0].bootstrap
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
+        with closing(Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))) as cluster:
+            create(cluster)
+            produce(bootstrap, TOPIC, rows("both", 5))
+            strict, lenient = Stream(**options), Stream(**options, failOnDataLoss="false")
+            brokers[FOLLOWER - 1].kill()
+            produce(bootstrap, TOPIC, rows("lost", 4))  # the leader alone is in sync, so this is acknowledged
+            for stream in (strict, lenient):
+                assert len(values(stream)) == 9
+            brokers[LEADER - 1].kill()
+            brokers[FOLLOWER - 1].start()
+            led_by(cluster, FOLLOWER)
+            cluster_at(bootstrap).metadata.forget_leaders([TOPIC])  # the leader that `produce` knows is dead
+            produce(bootstrap, TOPIC, rows("new", 8))
+            with pytest.raises(DataLossError, match=r"unclean-0 was truncated to offset 5, .* read up to offset 9"):
+                strict.plan()
+            assert values(lenient) == [f"new{at}" for at in range(8)]

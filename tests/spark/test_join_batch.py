@@ -1,0 +1,165 @@
+"""Stage, buckets and unpacking of a join without Spark: every batch begins from the blobs that the one before left."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
+from keyedwm.core.errors import InputError
+from keyedwm.core.rows import ControlKind
+from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
+from keyedwm.spark.join_stage import JoinStage
+from keyedwm.spark.join_unpack import JoinUnpack, output_schema
+from keyedwm.spark.stage_one import CONTROL_TEXT
+from keyedwm.windows.buckets import bucket_ids
+from keyedwm.windows.join.bounds import Bound
+from keyedwm.windows.join.plan import LEFT, RIGHT, How, JoinPlan
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.store import MemoryStore
+from tests.windows.joins import plan_of
+
+TEN = (Bound(0, 0, 0, 10),)
+
+
+class Pipeline:
+    """All buckets of one join; every batch begins from what the one before wrote down."""
+
+    def __init__(self, plan: JoinPlan, buckets: int) -> None:
+        self.plan = plan
+        self.layout = JoinLayout("pairs", tuple(bucket_ids(buckets)))
+        self.unpack = JoinUnpack(output_schema(plan), len(plan.result_schema))
+        self.state = {one: (JoinNote(), MemoryStore()) for one in self.layout.ids}
+        self.late_rows = 0
+
+    def batch(self, left: list[dict], right: list[dict]) -> list[dict]:
+        shipped = [
+            row
+            for number, rows in enumerate((left, right))
+            for out in JoinStage(self.plan.sides[number], number, self.layout.ids)(self._staged(number, rows))
+            for row in out.to_pylist()
+        ]
+        made = []
+        for bucket in self.layout.ids:
+            note, store = self.state[bucket]
+            now = JoinBatch(
+                self.plan, self.layout, bucket, JoinNote.from_json(json.loads(json.dumps(note.as_json()))), store
+            )
+            mine = [
+                [row for row in shipped if (row["bucket"], row["side"]) == (bucket, side)] for side in (LEFT, RIGHT)
+            ]
+            control = [[one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine]
+            tables = [[unpacked(row["rows"]) for row in rows if row["rows"] is not None] for rows in mine]
+            frames = list(now.on_input(control, tables))
+            changed, removed = now.drain()
+            kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
+            assert kept.keys() == now.note.blobs.keys()
+            self.state[bucket] = now.note, MemoryStore(kept)
+            self.late_rows += now.late_rows
+            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_row()]]
+            made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
+        return made
+
+    def _staged(self, number: int, rows: list[dict]) -> list[pa.RecordBatch]:
+        side = self.plan.sides[number]
+        fields = [
+            *side.schema,
+            *(pa.field(name, pa.int64()) for name in side.times),
+            pa.field(CONTROL_TEXT, pa.string()),
+        ]
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields)).to_batches()
+
+
+def event(key: str | None, ms: int | None) -> dict:
+    return {"k": key, "n": 1, "__time0": ms}
+
+
+def told(
+    channel: str, snapshot: int, watermark_ms: int | None = None, *, idle: bool = False, channels: int = 1
+) -> list:
+    """What a channel says at the end of a batch."""
+    rows = [ControlRow(kind=ControlKind.BARRIER, channel=channel, offset=9, snapshot=snapshot, channels=channels)]
+    if watermark_ms is not None:
+        rows.insert(
+            0, ControlRow(kind=ControlKind.WATERMARK, channel=channel, offset=9, key=0, watermark_ms=watermark_ms)
+        )
+    if idle:
+        rows.insert(1, ControlRow(kind=ControlKind.IDLE, channel=channel, offset=9))
+    return [{CONTROL_TEXT: encode_rows([row])[1:-1]} for row in rows]
+
+
+def kinds(rows: list[dict]) -> list[str]:
+    return [row["control"]["kind"] for row in rows if row["control"] is not None]
+
+
+def events(rows: list[dict]) -> Counter:
+    return Counter(
+        (row["k"], *(row[name] and round(row[name].timestamp() * 1000) for name in ("event_time_l0", "event_time_r0")))
+        for row in rows
+        if row["control"] is None
+    )
+
+
+def test_a_batch_of_one_side_alone_is_joined_with_what_the_other_brought_before():
+    pipeline = Pipeline(plan_of(TEN), buckets=2)
+    first = pipeline.batch([event("a", 3), event("b", 4), *told("t-0", 0, 2)], [])
+    assert (events(first), kinds(first)) == (Counter(), ["barrier", "barrier"])
+    second = pipeline.batch([], [event("a", 5), event("c", 6), *told("u-0", 0, 5)])
+    assert events(second) == {("a", 3, 5): 1}
+    assert kinds(second) == ["watermark", "watermark", "barrier"] * 2
+
+
+def test_barriers_go_up_by_one_in_every_batch_and_say_how_many_buckets_there_are():
+    pipeline = Pipeline(plan_of(TEN), buckets=3)
+    made = [pipeline.batch(told("t-0", 7, 1), told("u-0", 3, 1)), pipeline.batch([], told("u-0", 4, 2))]
+    barriers = [[row["control"] for row in rows if row["control"]["kind"] == "barrier"] for rows in made]
+    assert [{(one["snapshot"], one["channels"]) for one in of_batch} for of_batch in barriers] == [{(7, 3)}, {(8, 3)}]
+    assert [len(of_batch) for of_batch in barriers] == [3, 3]
+
+
+def test_the_join_is_idle_when_both_sides_are_and_wakes_with_either():
+    pipeline = Pipeline(plan_of(TEN), buckets=1)
+    assert kinds(pipeline.batch(told("t-0", 0, 5, idle=True), told("u-0", 0, 5))) == [
+        "watermark",
+        "watermark",
+        "barrier",
+    ]
+    assert kinds(pipeline.batch([], told("u-0", 1, 6, idle=True))) == ["watermark", "idle", "barrier"]
+    assert kinds(pipeline.batch([event("a", 9), *told("t-0", 1, 8)], [])) == ["active", "watermark", "barrier"]
+
+
+def test_rows_whose_control_rows_were_filtered_are_refused():
+    pipeline = Pipeline(plan_of(TEN), buckets=1)
+    with pytest.raises(InputError, match="join pairs, right side: a batch came without barrier rows"):
+        pipeline.batch(told("t-0", 0, 5), [event("a", 1)])
+
+
+def test_a_null_key_and_a_missing_event_time_match_nothing_and_leave_an_outer_join_at_once():
+    pipeline = Pipeline(plan_of(TEN, how=How.FULL), buckets=2)
+    made = pipeline.batch([event(None, 3), event("a", None), *told("t-0", 0, 1)], [event(None, 3), *told("u-0", 0, 1)])
+    assert events(made) == {(None, 3, None): 1, ("a", None, None): 1, (None, None, 3): 1}
+
+
+@pytest.mark.parametrize("how", list(How))
+def test_results_do_not_depend_on_the_number_of_buckets_or_tasks(how, seed):
+    chance = random.Random(f"{seed} {how}")
+    batches = []
+    for number in range(8):
+        sides = []
+        for channel in "tu":
+            rows = [event(chance.choice("abcdef"), number * 5 + chance.randrange(12)) for _ in range(8)]
+            sides.append(rows + told(f"{channel}-0", number, number * 5 - 3))
+        batches.append(sides)
+    plan = plan_of(TEN, how=how)
+    answers = []
+    for buckets in (1, 3):
+        pipeline = Pipeline(plan, buckets)
+        made = [row for sides in batches for row in pipeline.batch(*sides)]
+        names = [field.name for field in plan.result_schema]
+        answers.append(Counter(tuple(row[name] for name in names) for row in made if row["control"] is None))
+    assert answers[0] == answers[1]
+    assert answers[0]

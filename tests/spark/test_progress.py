@@ -1,0 +1,41 @@
+"""What a query's sources say reaches the user's program: as values, and in its own log."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from keyedwm.spark import log_progress, source_progress
+from keyedwm.spark.progress import LOG
+from tests.tools import Record, produce, wait_until
+
+
+def test_who_holds_the_watermark_comes_as_values_and_as_a_line_of_the_programs_own_log(
+    spark, kafka, topic_of, load, caplog
+):
+    topic = topic_of(2)
+    produce(kafka.bootstrap, topic, [Record(0, 50_000)])
+    query = load(topic).writeStream.format("noop").queryName("orders").start()
+    listener = log_progress(spark)
+    try:
+        with caplog.at_level(logging.INFO, LOG.name):
+            produce(kafka.bootstrap, topic, [Record(0, 60_000)])
+            query.processAllAvailable()
+            (facts,) = wait_until(lambda: source_progress(query), "the first progress")
+            wait_until(lambda: any("query orders planned" in line for line in caplog.messages), "a line of the log")
+    finally:
+        query.stop()
+        spark.streams.removeListener(listener)
+    assert facts["held_by"]["0"].startswith(f"{topic}-1 without a watermark: no record since ")
+    line = next(line for line in caplog.messages if "query orders planned" in line)
+    assert json.loads(line.partition(" planned ")[2])["held_by"].keys() == {"0"}
+
+
+def test_a_query_without_a_source_of_ours_has_nothing_to_say(spark):
+    query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    try:
+        assert source_progress(query) == []
+        query.processAllAvailable()
+        assert source_progress(query) == []
+    finally:
+        query.stop()

@@ -1,0 +1,120 @@
+"""A stopped query moves to other buckets: a savepoint, real Kafka and Spark, and the results of one that stayed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from keyedwm.cli.main import main
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.spark import aggregate, count, savepoint, sum, tumbling  # noqa: A004
+from tests.tools import Record, produce
+
+pytestmark = [pytest.mark.usefixtures("bucket_conf"), pytest.mark.starts]
+TEN = tumbling("10 seconds")
+AGGREGATES = {"n": count(), "total": sum("v")}
+BASE_MS = 1_000_000 * 27_720
+
+
+def records(part: int) -> list[Record]:
+    """Eight keys in two partitions; windows stay open over the end of a part."""
+    return [
+        Record(number % 2, BASE_MS + part * 20_000 + number * 500, b"%d" % number, b"key %d" % (number % 8))
+        for number in range(48)
+    ]
+
+
+@pytest.fixture
+def query(spark, kafka, tmp_path):
+    """Run the windows over all there is in a checkpoint, and return the rows of each batch."""
+
+    def run(topic, checkpoint, *, fail=False, table=None, savepoint=None, **how):
+        begin = {"startingOffsets": "earliest"} if savepoint is None else {"continueFrom": savepoint}
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "idleTimeout": "none", **begin}
+        rows = spark.readStream.format("keyedwm").options(**given).load()
+        keyed = rows.selectExpr("*", "cast(key as string) k", "cast(cast(value as string) as bigint) v")
+        made = {}
+
+        def collect(batch, number):
+            if fail:
+                raise RuntimeError("killed on the way")
+            made[number] = batch.collect()
+
+        frame = aggregate(keyed, "k", TEN, AGGREGATES, continue_from=savepoint, **how)
+        writer = frame.writeStream.foreachBatch(collect)
+        if table is not None:
+            writer = frame.writeStream.format("keyedwm").option("path", table)
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return made
+
+    return run
+
+
+def results(made, *names) -> Counter:
+    rows = [row for of_batch in made.values() for row in of_batch if row["control"] is None]
+    return Counter((row["k"], row["window"]["start"].timestamp(), *(row[name] for name in names)) for row in rows)
+
+
+def rows_of(table: str) -> list[dict]:
+    from deltalake import DeltaTable
+
+    return [row | {"control": None} for row in DeltaTable(table).to_pyarrow_table().to_pylist()]
+
+
+def barriers(made) -> list[int]:
+    rows = [row["control"] for number in sorted(made) for row in made[number] if row["control"] is not None]
+    return sorted({row["snapshot"] for row in rows if row["kind"] == "barrier"})
+
+
+def test_a_moved_query_gives_what_it_would_have_given(spark, kafka, topic_of, query, tmp_path, capsys):
+    topic, target = topic_of(2), str(tmp_path / "target")
+    produce(kafka.bootstrap, topic, records(0))
+    before = query(topic, "old", buckets=2, name="tens")
+    assert main(["savepoint", str(tmp_path / "old"), target]) == 0
+    assert "aggregate tens: 2 buckets" in capsys.readouterr().out
+    produce(kafka.bootstrap, topic, records(1))
+    stayed = query(topic, "old", buckets=2, name="tens")
+    assert results(stayed, "n", "total")
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "old"), "--state"]) == 0
+    told = re.sub(r"[ │┃]+", " ", capsys.readouterr().out)
+    assert "Aggregate tens, plan" in told
+    assert re.search(r"0 \d+ ms \(\S+\) [1-9] [1-9]\d* \d+ \d+ ms", told), told
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    moving = {"savepoint": target, "buckets": 3, "name": "other"}
+    with pytest.raises(Exception, match="killed on the way"):
+        query(topic, "new", fail=True, **moving)
+    moved = query(topic, "new", **moving)
+    assert results(moved, "n", "total") == results(stayed, "n", "total")
+    assert not results(before, "n") & results(moved, "n")
+    assert barriers(moved) == barriers(stayed)
+    assert barriers(moved)[0] == barriers(before)[-1] + 1
+    table = str(tmp_path / "table")
+    query(topic, "exact", table=table, savepoint=target, buckets=1, name="exact")
+    assert results({0: [row | {"control": None} for row in rows_of(table)]}, "n", "total") == results(
+        moved, "n", "total"
+    )
+    produce(kafka.bootstrap, topic, records(2))
+    later = query(topic, "new", buckets=3, name="other")  # the savepoint is not needed any more
+    assert results(later, "n", "total") == results(query(topic, "old", buckets=2, name="tens"), "n", "total")
+    check_refusals(spark, topic, query, tmp_path)
+
+
+def check_refusals(spark, topic, query, tmp_path):
+    """In the same test, since a savepoint takes seconds to make."""
+    old, target = str(tmp_path / "old"), str(tmp_path / "target")
+    with pytest.raises(OptionError, match="is a savepoint already"):
+        savepoint(spark, old, target)
+    with pytest.raises(OptionError, match="is not empty"):
+        savepoint(spark, old, old)
+    newest = max(int(path.name) for path in (tmp_path / "old" / "commits").iterdir() if path.name.isdigit())
+    (tmp_path / "old" / "commits" / str(newest)).unlink()
+    with pytest.raises(InputError, match=f"has batch {newest} planned and not committed: start its query once more"):
+        savepoint(spark, old, str(tmp_path / "another"))
+    with pytest.raises(InputError, match="is no checkpoint of a query that has run"):
+        savepoint(spark, str(tmp_path), str(tmp_path / "another"))
+    with pytest.raises(OptionError, match=r"there is no savepoint at .*another: make one with keyedwm savepoint"):
+        query(topic, "third", savepoint=str(tmp_path / "another"))

@@ -1,0 +1,211 @@
+# ruff: noqa: ARG002  processors have the signatures of their base
+"""A user's own operator: the same rows in every cut and after every restart; what it does wrong is one sentence."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.windows.operator import operator_of
+from keyedwm.windows.process import Processor, ProcessPlan
+from keyedwm.windows.state.store import MemoryStore
+
+SECOND_MS = 1_000
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("event_time", TIMESTAMP), ("__time", pa.int64())])
+RESULT = pa.schema([("id", pa.string()), ("n", pa.int64())])
+
+
+class Deduplicate(Processor):
+    """The first event of each id in each second of event time."""
+
+    def on_rows(self, input_number, rows):
+        ms = pc.cast(rows["event_time"], pa.int64()).to_numpy() // 1_000
+        if self.watermark_ms is not None:
+            in_time = ms >= self.watermark_ms
+            self.late_rows += int((~in_time).sum())
+            rows, ms = rows.filter(pa.array(in_time)), ms[in_time]
+        for second in np.unique(ms // SECOND_MS).tolist():
+            mine = rows.filter(pa.array(ms // SECOND_MS == second))
+            held = self.state.read(f"seen-{second}")
+            if held is not None:
+                mine = mine.filter(pc.invert(pc.is_in(mine["id"], value_set=held["id"])))
+            _, first = np.unique(mine["id"].to_numpy(), return_index=True)
+            new = mine.take(pa.array(np.sort(first)))
+            self.state.append(f"seen-{second}", new.select(["id"]))
+            yield new
+
+    def on_watermark(self, input_number, key, time_ms):
+        for log in self.state.logs("seen-"):
+            if int(log.removeprefix("seen-")) < time_ms // SECOND_MS:
+                self.state.drop(log)
+        return ()
+
+
+class Longest(Processor):
+    """A machine with a state of every kind: facts, a log that is replaced, a clock, and every call that there is."""
+
+    uses_clock = True
+
+    def on_rows(self, input_number, rows):
+        self.state.facts["rows"] = self.state.facts.get("rows", 0) + rows.num_rows
+        held = self.state.read("longest")
+        best = rows if held is None else pa.concat_tables([held, rows])
+        self.state.replace("longest", best.sort_by([("n", "descending")]).slice(0, 1))
+        return ()
+
+    def _told(self, what):
+        best = self.state.read("longest")
+        if best is not None:
+            yield best.set_column(0, "id", pa.array([f"{what} {self.state.facts['rows']}"]))
+
+    def on_watermark(self, input_number, key, time_ms):
+        return self._told(f"watermark {time_ms}")
+
+    def on_idle(self, input_number):
+        return self._told("idle")
+
+    def on_barrier(self, snapshot):
+        return self._told(f"barrier {snapshot}")
+
+    def on_timer(self, now_ms):
+        self.next_timer_ms = now_ms + 100
+        return self._told(f"timer {now_ms}")
+
+    def output_watermark_ms(self, watermark_ms):
+        return watermark_ms - 5
+
+
+def plan_of(make, **how) -> ProcessPlan:
+    given = {"schema": SCHEMA, "by": ("id",), "result": RESULT, "called": "Mine", "version": 1, "time": "__time"}
+    return ProcessPlan(make=make, **(given | how))
+
+
+def table(events) -> pa.Table:
+    ids, numbers, ms = zip(*events, strict=True)
+    times = pa.array([one * 1_000 for one in ms], pa.int64()).cast(TIMESTAMP)
+    return pa.table([pa.array(ids), pa.array(numbers, pa.int64()), times, pa.array(ms, pa.int64())], schema=SCHEMA)
+
+
+class Restarted:
+    """An operator that is built anew from its blobs for every batch."""
+
+    def __init__(self, plan):
+        self.plan, self.blobs, self.late_rows = plan, {}, 0
+
+    def batch(self, *calls):
+        operator = operator_of(self.plan, MemoryStore(dict(self.blobs)))
+        made = []
+        for name, *arguments in calls:
+            made += [row for output in getattr(operator, name)(*arguments) for row in output.rows.to_pylist()]
+        changes = operator.drain()
+        self.blobs = {n: blob for n, blob in self.blobs.items() if n not in changes.removed} | dict(changes.written)
+        self.late_rows += operator.late_rows
+        self.operator = operator
+        return made
+
+
+def stream(seed: int) -> list[tuple[str, int, int]]:
+    """Ids that come again, in the same second and later."""
+    rng = random.Random(seed)
+    return [(f"id {rng.randrange(40)}", number, number * 20 + rng.randrange(200)) for number in range(400)]
+
+
+@pytest.mark.parametrize("batches", [1, 3, 20, 400])
+def test_neither_the_cut_nor_a_restart_after_each_batch_can_be_seen(batches, seed):
+    events = stream(seed)
+    again = Restarted(plan_of(Deduplicate))
+    made = []
+    size = -(-len(events) // batches)
+    for at in range(0, len(events), size):
+        made += again.batch(("on_rows", 0, table(events[at : at + size]), None))
+    whole = Restarted(plan_of(Deduplicate)).batch(("on_rows", 0, table(events), None))
+    assert sorted(made, key=str) == sorted(whole, key=str)
+    assert 40 < len(made) < len(events)
+
+
+def test_what_the_watermark_passes_is_forgotten_and_late_rows_are_counted(seed):
+    events = stream(seed)
+    again = Restarted(plan_of(Deduplicate))
+    whole = Restarted(plan_of(Deduplicate)).batch(("on_rows", 0, table(events), None))
+    made = []
+    for at in range(0, len(events), 20):
+        made += again.batch(("on_rows", 0, table(events[at : at + 20]), None), ("on_watermark", 0, 0, at * 20))
+        assert len(again.operator._state.logs("seen-")) <= 4
+    assert Counter(row["n"] for row in made) == Counter(row["n"] for row in whole)
+    again.batch(("on_rows", 0, table([("late", 1, 0)]), None))
+    assert again.late_rows == 1
+
+
+def test_every_call_reaches_the_processor_and_its_state_comes_back():
+    again = Restarted(plan_of(Longest))
+    assert again.batch(("on_rows", 0, table([("a", 3, 10), ("b", 9, 20)]), 500), ("on_timer", 500)) == [
+        {"id": "timer 500 2", "n": 9}
+    ]
+    assert again.operator.next_timer_ms == 600
+    assert again.batch(("on_timer", 599)) == []
+    made = again.batch(
+        ("on_rows", 0, table([("c", 1, 30)]), 600), ("on_watermark", 0, 0, 25), ("on_watermark", 0, 0, 25),
+        ("on_timer", 600), ("on_idle", 0), ("on_barrier", 7),
+    )  # fmt: skip
+    assert [row["id"] for row in made] == ["watermark 25 3", "timer 600 3", "idle 3", "barrier 7 3"]
+    assert again.operator.output_watermark_ms(25) == 20
+
+
+def emitting(*tables) -> ProcessPlan:
+    class Emitting(Processor):
+        def on_rows(self, input_number, rows):
+            return tables
+
+    return plan_of(Emitting)
+
+
+GOOD = table([("a", 1, 1)]).drop_columns(["__time"])
+
+
+@pytest.mark.parametrize(
+    ("emitted", "said"),
+    [
+        ([1], "Mine emitted list, Arrow tables are expected"),
+        (GOOD.drop_columns(["n"]), "columns id, event_time, the result has id, n, and event_time is expected beside"),
+        (GOOD.set_column(1, "n", pa.array(["x"])), "Mine emitted a table that does not fit"),
+        (GOOD.set_column(2, "event_time", pa.nulls(1, TIMESTAMP)), "emitted rows without an event_time"),
+    ],
+)
+def test_a_wrong_table_is_one_sentence(emitted, said):
+    with pytest.raises(InputError, match=said):
+        Restarted(emitting(emitted)).batch(("on_rows", 0, table([("a", 1, 1)]), None))
+
+
+def test_state_that_cannot_be_written_is_one_sentence():
+    class Wrong(Processor):
+        def on_rows(self, input_number, rows):
+            self.state.facts["x"] = {1, 2}
+            return ()
+
+    with pytest.raises(InputError, match=r"put something into state\.facts that JSON has no value for"):
+        Restarted(plan_of(Wrong)).batch(("on_rows", 0, table([("a", 1, 1)]), None))
+
+    class Misnamed(Processor):
+        def on_rows(self, input_number, rows):
+            self.state.append("note", rows)
+            return ()
+
+    with pytest.raises(FormatError, match="a log cannot be called 'note'"):
+        Restarted(plan_of(Misnamed)).batch(("on_rows", 0, table([("a", 1, 1)]), None))
+
+
+def test_state_of_another_version_is_refused():
+    again = Restarted(plan_of(Deduplicate))
+    again.batch(("on_rows", 0, table([("a", 1, 1)]), None))
+    again.plan = plan_of(Deduplicate, version=2)
+    with pytest.raises(FormatError, match="belongs to plan"):
+        again.batch(("on_barrier", 1))
+    with pytest.raises(OptionError, match="which cannot be a key"):
+        plan_of(Deduplicate, schema=pa.schema([("id", pa.list_(pa.string()))]))

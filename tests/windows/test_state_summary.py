@@ -1,0 +1,39 @@
+"""What the notes of a bucket tell of its state."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from keyedwm.windows.plan import SessionWindow, SlidingWindow
+from keyedwm.windows.state.note import NOTE
+from keyedwm.windows.state.summary import Summary, summary
+from tests.spark.test_bucket_batch import Pipeline, plan_of, staged, steps
+
+
+def told(window, batches=3) -> Summary:
+    pipeline = Pipeline(plan_of(window), 1)
+    for tasks in steps("told")[:batches]:
+        pipeline.batch([staged(rows) for rows in tasks])
+    note, store = pipeline.state[0]
+    return summary(note.blobs, json.loads(store.get(NOTE)))
+
+
+def test_frames_are_counted_with_their_rows_and_the_oldest_is_named():
+    held = told(SlidingWindow(6_000, 2_000))
+    assert (held.frames, held.oldest_ms) == (10, 0)
+    assert held.rows > 9
+    assert held.size_bytes > 1_000
+
+
+@pytest.mark.parametrize("gap_ms", [700, 5_000])
+def test_of_sessions_the_first_end_is_told(gap_ms):
+    held = told(SessionWindow(gap_ms))
+    assert held.frames is None
+    assert held.oldest_ms > 5_000
+    assert held.rows > 9
+
+
+def test_an_empty_bucket_holds_nothing():
+    assert summary({}, {}) == Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)

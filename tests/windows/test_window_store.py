@@ -1,0 +1,54 @@
+"""Windows that keep their messages against a model in plain Python: any input, any cut, a restart after each step."""
+
+from __future__ import annotations
+
+import pytest
+
+from keyedwm.windows.plan import Early, SlidingWindow
+from keyedwm.windows.state import store as logs
+from keyedwm.windows.store.plan import Full, HoppingWindow
+from keyedwm.windows.store.retention import Retention
+from tests.windows.stored import KEEP_ALL, Model, Restarted, cut, plan_of, random_messages, table
+
+WINDOWS = (
+    HoppingWindow(10, 10),
+    HoppingWindow(10, 5, 2),
+    HoppingWindow(10, 3),  # the step does not divide the size
+    HoppingWindow(4, 10, 1),  # there are gaps
+    SlidingWindow(12, 4, 1),
+)
+RETENTIONS = (KEEP_ALL, Retention(time_ms=15), Retention(max_windows=3), Retention(max_messages=12, time_ms=30))
+
+
+def model_of(window, full, retention, rows=None) -> Model:
+    if isinstance(window, SlidingWindow):
+        return Model(window.size_ms, window.slide_ms, window.offset_ms, full, retention, rows)
+    return Model(window.size_ms, window.step_ms, window.offset_ms, full, retention, rows)
+
+
+@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_panes_rejected_messages_and_counts_are_those_of_the_model_with_a_restart_after_each_step(
+    window, full, monkeypatch
+):
+    monkeypatch.setattr(logs, "FAN_OUT", 3)  # compaction at every third part
+    for seed in range(4):
+        retention, rows = RETENTIONS[seed % 4], 2 if seed % 2 else None
+        early = None if rows is None else Early(rows=rows)
+        model = model_of(window, full, retention, rows)
+        played = Restarted(plan_of(window, full=full, retention=retention, early=early), always=seed != 3)
+        messages = random_messages(seed, 50)
+        for name, given in cut(seed, messages, watermarks=True):
+            getattr(model, "take" if name == "add_message" else "watermark")(given)
+            played.step(name, table(given) if name == "add_message" else given)
+            model.limit()
+        assert played.made == model.made
+        assert sorted(played.rejected, key=str) == sorted(model.rejected, key=str)
+        counts = played.operator.counts
+        assert counts.given == len(messages) == counts.taken + counts.rejected + counts.replayed
+        assert counts.rejected == len(model.rejected)
+        assert counts.dropped_messages == model.dropped
+        assert counts.taken - counts.expired - counts.dropped_messages == len(model.held)
+        held = played.operator.get_messages(-(10**6), 10**6).to_pylist()
+        assert [tuple(row.values()) for row in held] == sorted(model.held, key=lambda one: (one.time, *one[3:]))
+        assert len(model.made) > 5

@@ -1,0 +1,124 @@
+"""What seeds of the world have found, each as a test of its own."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from types import FunctionType
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka import cluster as cluster_module
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.transactions import Fate, end
+from keyedwm.kafka.values import Isolation
+from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
+from pyspark_wm_sink.task import Task
+from tests.world.brokers import Brokers
+from tests.world.clock import START_MS, Clock, virtual
+from tests.world.simulate import quiet
+from tests.world.wire import SimulatedConnection
+
+TIMEOUT_MS = 60_000
+
+
+@pytest.fixture
+def world() -> Iterator[tuple[Brokers, Cluster, KafkaStagePlan]]:
+    """Simulated brokers with a topic `out`, this process's client, and how tasks write there."""
+    clock = Clock()
+    with virtual(clock, random.Random(1), lambda _handle: None), mock.patch.dict(cluster_module._shared, clear=True):
+        brokers = Brokers(clock)
+        brokers.create("out", 1)
+        config = ClientConfig.from_options({"bootstrap.servers": "world:1"})
+        cluster = Cluster(SimulatedConnection(brokers, config, lambda _node, _request, answer, _limit_ms: answer()))
+        plan = KafkaStagePlan(
+            client=config, topic="out", stem="s", timeout_ms=TIMEOUT_MS, transactional=True, columns=("value",),
+            has_control=False, has_offsets=False,
+        )  # fmt: skip
+        with mock.patch.object(Cluster, "connect", return_value=cluster):
+            yield brokers, cluster, plan
+
+
+def attempt(number: int) -> Task:
+    return Task(query="q", run="r", batch=0, partition=0, attempt=0, number=number)
+
+
+def test_a_task_that_outlasts_its_transaction_names_the_time_out_and_may_be_tried_again(world) -> None:
+    brokers, _, plan = world
+
+    def rows():
+        yield pa.record_batch({"value": [b"x" * (9 << 20)]})
+        yield pa.record_batch({"value": [b"x" * (9 << 20)]})
+        brokers.clock.pass_ms(TIMEOUT_MS + 1_000)
+        yield pa.record_batch({"value": [b"late"]})
+
+    with pytest.raises(UnavailableError, match=r"transactionTimeout.* 60000 ms") as found:
+        stage(plan, attempt(1), rows())
+    assert "ended by the broker" in found.value.message
+
+
+def test_a_transaction_that_a_speculative_attempt_left_open_delays_rows_up_to_its_time_out_and_loses_none(
+    world,
+) -> None:
+    brokers, cluster, plan = world
+
+    def seen() -> list[bytes]:
+        ranges = [OffsetRange("out", 0, 0, brokers.logs["out", 0].stable)]
+        parts = read_ranges(cluster, ranges, isolation=Isolation.READ_COMMITTED)
+        return [value for part in parts for value in part.records.value.to_pylist()]
+
+    both = [stage(plan, attempt(number), [pa.record_batch({"value": [b"row"]})]) for number in (1, 2)]
+    assert end(cluster, [both[1].transaction], commit=True) == {both[1].transaction: Fate.COMMITTED}
+    assert seen() == []
+    brokers.clock.pass_ms(TIMEOUT_MS + 1_000)
+    assert seen() == [b"row"]
+
+
+def test_a_thread_that_is_no_part_of_the_world_neither_moves_its_clock_nor_takes_its_chances() -> None:
+    def alone(seed: int, *, beside: bool) -> tuple[float, str, uuid.UUID]:
+        clock = Clock()
+
+        def other() -> None:
+            time.sleep(0.001)
+            secrets.token_hex(4)
+            uuid.uuid4()
+
+        with virtual(clock, random.Random(seed), lambda _handle: None):
+            if beside:
+                thread = threading.Thread(target=other)
+                thread.start()
+                thread.join()
+            return clock.now_ms, secrets.token_hex(4), uuid.uuid4()
+
+    assert alone(1, beside=True) == alone(1, beside=False)
+    assert alone(1, beside=True)[0] == START_MS
+
+
+def test_a_compiler_that_names_its_files_takes_no_chances_of_the_world() -> None:
+    name_a_file = FunctionType((lambda: uuid.uuid4().hex).__code__, {"__name__": "numba.core.caching", "uuid": uuid})
+
+    def drawn(*, compiles: bool) -> uuid.UUID:
+        with virtual(Clock(), random.Random(1), lambda _handle: None):
+            if compiles:
+                name_a_file()
+            return uuid.uuid4()
+
+    assert drawn(compiles=True) == drawn(compiles=False)
+
+
+def test_a_played_world_leaves_the_warnings_of_the_product_as_they_were() -> None:
+    log = logging.getLogger("keyedwm.source")
+    before = log.isEnabledFor(logging.WARNING)
+    with quiet():
+        assert not log.isEnabledFor(logging.WARNING)
+    assert log.isEnabledFor(logging.WARNING) == before
