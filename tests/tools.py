@@ -18,7 +18,7 @@ from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.connection import Retry
 from keyedwm.kafka.errors import Code
-from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.kafka.values import Codec, Isolation, TopicPartition
 from keyedwm.testing.admin import create_topic, delete_topic
 
 NO_TIMESTAMP = -1
@@ -117,6 +117,16 @@ def wait_until(reached: Callable[[], Any], what: str, timeout_s: float = 60.0) -
             raise AssertionError(f"not within {timeout_s:g} s: {what}")
         time.sleep(0.02)
     return answer
+
+
+def settle(bootstrap: str, topic: str) -> None:
+    """Wait until no transaction is open: a commit is answered before its markers stand in the partitions."""
+    cluster = cluster_at(bootstrap)
+    places = [TopicPartition(topic, partition) for partition in cluster.partitions([topic])[topic]]
+    wait_until(
+        lambda: cluster.latest(places, Isolation.READ_COMMITTED) == cluster.latest(places, Isolation.READ_UNCOMMITTED),
+        f"the last stable offsets of {topic} at the logs' ends",
+    )
 
 
 class Stream:

@@ -13,7 +13,7 @@ from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.produce import Sender
 from keyedwm.kafka.transactions import Fate
 from keyedwm.kafka.values import Isolation, TopicPartition
-from tests.tools import wait_until
+from tests.tools import settle
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def write(cluster, make_topic):
 
 
 @pytest.fixture
-def committed(cluster):
+def committed(kafka, cluster):
     """What a read_committed reader sees, once nothing is open any more."""
     from dataclasses import replace
 
@@ -40,11 +40,8 @@ def committed(cluster):
     connected = Cluster.connect(replace(cluster.config, isolation=Isolation.READ_COMMITTED))
 
     def read(topic):
+        settle(kafka.bootstrap, topic)
         place = TopicPartition(topic, 0)
-        wait_until(
-            lambda: connected.latest([place]) == connected.latest([place], Isolation.READ_UNCOMMITTED),
-            "the last stable offset at the log's end",
-        )
         parts = read_ranges(connected, [OffsetRange(topic, 0, 0, connected.latest([place])[place])])
         return [value.decode() for part in parts for value in part.records.value.to_pylist()]
 

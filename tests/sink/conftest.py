@@ -157,20 +157,13 @@ def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tupl
     from keyedwm.kafka.fetch import OffsetRange, read_ranges
     from keyedwm.kafka.records import Wanted
     from keyedwm.kafka.values import Isolation
-    from tests.tools import cluster_at, wait_until
+    from tests.tools import cluster_at, settle
 
     cluster = cluster_at(bootstrap)
-    places = [(topic, partition) for partition in cluster.partitions([topic])[topic]]
-
-    def ends(isolation: Isolation) -> dict:
-        return cluster.latest(places, isolation)
-
     if settled:
-        wait_until(
-            lambda: ends(Isolation.READ_COMMITTED) == ends(Isolation.READ_UNCOMMITTED),
-            "the last stable offsets at the logs' ends",
-        )
-    stable = sorted(ends(Isolation.READ_COMMITTED).items())
+        settle(bootstrap, topic)
+    places = [(topic, partition) for partition in cluster.partitions([topic])[topic]]
+    stable = sorted(cluster.latest(places, Isolation.READ_COMMITTED).items())
     ranges = [OffsetRange(topic, where.partition, 0, end) for where, end in stable]
     found: list[tuple] = []
     for part in read_ranges(cluster, ranges, Wanted(headers=True), Isolation.READ_COMMITTED):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.notes import Claim
 from pyspark_wm_sink.options import SnapshotMode
-from tests.tools import cluster_at
+from tests.tools import cluster_at, settle
 
 
 class Died(BaseException):
@@ -83,6 +83,11 @@ class Sink:
         from pyspark_wm_sink.kafka.publish import publish_to_kafka
 
         publish_to_kafka(self.how, reports, batch=batch)
+
+    def publish_and_settle(self, batch: int, *reports) -> None:
+        """Publish for a reader of committed records: return when it can see all of them."""
+        self.publish(batch, *reports)
+        settle(self.bootstrap, self.topic)
 
     def write_and_publish(self, batch: int, *values: str) -> None:
         self.publish(batch, self.written(batch, *values))

@@ -79,7 +79,7 @@ def write(sink: Sink, batch: int, rows: dict[int, list[int | None]], watermark_m
     plan = replace(sink.how.plan, columns=("value", "partition"), event_times=("event_time",))
     moved = channel_row(ControlKind.WATERMARK, ("in", 0), batch, "s", key=0, watermark_ms=watermark_ms)
     barrier = channel_row(ControlKind.BARRIER, ("in", 0), batch, "s", snapshot=batch, channels=1)
-    sink.publish(batch, replace(stage(plan, who, [table]), control=(moved, barrier)))
+    sink.publish_and_settle(batch, replace(stage(plan, who, [table]), control=(moved, barrier)))
 
 
 def test_the_next_job_sees_the_first_ones_event_times_and_no_row_late(sink, open_stream):

@@ -234,7 +234,7 @@ def test_with_a_secret_a_reader_follows_the_sink_alone(kafka, sink, lie, open_st
     others = [forged(2**40, 253_402_300_799_000, sink.query), genuine[1].encode(), b"[" * 10_000, b""]
     marked = ((HEADER, VERSION),)
     produce(kafka.bootstrap, sink.topic, [Record(0, 0, value, b"k", marked) for value in others])
-    sink.publish(1, *snapshot(sink, 1, ms=2_000))
+    sink.publish_and_settle(1, *snapshot(sink, 1, ms=2_000))
     stream = open_stream(sink.topic, propagate="true", controlSecret="a secret of both sides")
     batches = list(stream.drain())
     assert len([event for batch in batches for event in events(batch)]) == 24

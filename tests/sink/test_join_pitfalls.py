@@ -21,7 +21,7 @@ A_MS, B_MS = 1_000, 3_000
 def publish(sink, snapshot: int, row: str, watermark_ms: int) -> None:
     """One snapshot of the first job: a row, then the watermark and the barrier."""
     control = (moved(0, snapshot + 1, watermark_ms), barrier(0, snapshot + 1, snapshot, 1))
-    sink.publish(snapshot, sink.placed(snapshot, [(row, 0)], control))
+    sink.publish_and_settle(snapshot, sink.placed(snapshot, [(row, 0)], control))
 
 
 def joined(join: Driven, batches: list) -> int:

@@ -43,7 +43,7 @@ def publish(sink: Sink, snapshot: int, rows: int = 8) -> None:
     """One snapshot of the first job; its rows go to both partitions, three times as many to the first."""
     places = [0, 0, 0, 1] * (rows // 4)
     control = (moved(0, snapshot + 1, 1_000 * (snapshot + 1)), barrier(0, snapshot + 1, snapshot, 1))
-    sink.publish(snapshot, sink.placed(snapshot, [(str(snapshot), place) for place in places], control))
+    sink.publish_and_settle(snapshot, sink.placed(snapshot, [(str(snapshot), place) for place in places], control))
 
 
 def held(batches: list) -> list[tuple[int, set[int]]]:
