@@ -17,6 +17,13 @@ COLOURS = ("#1f77b4", "#6baed6", "#d62728", "#ff9896", "#444444", "#2ca02c")
 OVERLAPS = {1: "windows-tumbling", 60: "windows-sliding-60", 600: "windows-sliding-600"}
 # What a curve of the result is called, and what stands beside its line.
 CURVES = {"windows": "(key, frame) open", "sessions": "sessions open", "keys": "keys", "rows": "rows of the batch"}
+# A day's figures, and what stands beside their lines.
+DAY = {
+    "put_bytes": "written a batch",
+    "read_bytes": "read a batch",
+    "state_bytes": "state",
+    "live_bytes": "of it live",
+}
 LATENCIES = ("latency-at-once", "latency-2-seconds")
 Points = Sequence[tuple[float, float]]
 
@@ -91,11 +98,33 @@ def state_plot(result: Mapping[str, Any]) -> str:
     return drawing.svg()
 
 
+def day_plot(result: Mapping[str, Any]) -> str:
+    """What a batch writes and reads, and what there is, hour after hour."""
+    runs = [hour[0] for hour in result["runs"].values()]
+    lines = {
+        told: [(number, max(1.0, run[figure] / 1_000)) for number, run in enumerate(runs, start=1)]
+        for figure, told in DAY.items()
+    }
+    sizes = [size for points in lines.values() for _, size in points]
+    low, high = 10 ** math.floor(math.log10(min(sizes))), 10 ** math.ceil(math.log10(max(sizes)))
+    across = Axis(1, max(2, len(runs)), LEFT, WIDTH - LEGEND)
+    up = Axis(low, high, HEIGHT - BOTTOM, TOP, log=True)
+    drawing = Drawing(WIDTH, HEIGHT, "A day in virtual time: kB, hour by hour")
+    ticks = [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
+    hours = range(1, len(runs) + 1, max(1, len(runs) // 8))
+    _frame(drawing, {across.at(one): f"{one}" for one in hours}, {up.at(one): f"{one:,.0f}" for one in ticks})
+    drawing.text(LEFT, HEIGHT - 12, "hour")
+    _lines(drawing, lines, across, up, dots=True)
+    return drawing.svg()
+
+
 def plots(results: Mapping[str, Any]) -> dict[str, str]:
     """Every plot that there are results for, by file name."""
     made = {f"{name}.svg": latency_plot(results[name]) for name in LATENCIES if name in results}
     if "state-curves" in results:
         made["state.svg"] = state_plot(results["state-curves"])
+    if "state-day" in results:
+        made["state-day.svg"] = day_plot(results["state-day"])
     overlap = overlap_plot(results)
     return made if overlap is None else {"overlap.svg": overlap, **made}
 

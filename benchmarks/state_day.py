@@ -1,34 +1,39 @@
 """A day of a realistic load in virtual time: batches of a second over windows of an hour by the minute, keys by Zipf.
 
-Run: python -m benchmarks.state_day [--hours 24] [--rows 1000] [--keys 1000000]
-One bucket in this process (`bucket_drive.py`), a fresh processor a batch. Prints a line for each virtual hour, and
-fails if what a batch writes and reads is not flat, or the state is more than three times what is live in it.
+Run: python -m benchmarks.state_day [--hours 24] [--rows 1000] [--keys 1000000] [--every 1]
+One bucket in this process (`bucket_drive.py`), a fresh processor a batch. Shows a line for each virtual hour, writes
+them as a result, and fails if what a batch of any hour writes and reads is not that of the second, when the windows
+were filled, or if an hour leaves a state of more than three times what is live in it. An hour of batches of a second
+takes a minute of CPU; `--every 10` makes one batch of the same rows in ten seconds, and a day takes minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from benchmarks.bucket_drive import START_MS, Driven, Spent, rows_of
+from benchmarks.measure import Sheet
 from keyedwm.windows.state.blobs import unpacked
 
 FLAT = 1.5
 OF_LIVE = 3.0
+# How far events trail, at most, behind the batch that brings them.
+LATE_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """rows: of each batch, which spans a second. batches_a_frame: seconds of a slide. frames: slides in a window."""
+    """rows: of each batch. batch_ms: the event time that it spans. batches_a_frame, frames: of a slide, of a window."""
 
     rows: int
     keys: int
+    batch_ms: int = 1_000
     batches_a_frame: int = 60
     frames: int = 60
 
@@ -49,7 +54,7 @@ class Stretch:
 
 def stretches(load: Load, count: int, batches: int) -> Iterator[Stretch]:
     """Run `count` stretches of so many batches each."""
-    slide_ms = 1_000 * load.batches_a_frame
+    slide_ms = load.batch_ms * load.batches_a_frame
     driven = Driven("sliding", slide_ms * load.frames, slide_ms)
     rng = np.random.default_rng(17)
     chance = 1 / np.arange(1, load.keys + 1)
@@ -59,10 +64,10 @@ def stretches(load: Load, count: int, batches: int) -> Iterator[Stretch]:
         spent = []
         for _ in range(batches):
             keys = np.searchsorted(borders, rng.random(load.rows))
-            late_ms = rng.integers(0, 3_000, load.rows)
-            rows = rows_of(np.minimum(keys, load.keys - 1), np.sort(at_ms + 1_000 - late_ms))
-            spent.append(driven.take(rows, at_ms - 3_000))
-            at_ms += 1_000
+            before_ms = rng.integers(0, load.batch_ms + LATE_MS, load.rows)
+            at_ms += load.batch_ms
+            rows = rows_of(np.minimum(keys, load.keys - 1), np.sort(at_ms - before_ms))
+            spent.append(driven.take(rows, at_ms - load.batch_ms - LATE_MS))
         yield _stretch(driven, spent)
 
 
@@ -90,29 +95,36 @@ def live_bytes(driven: Driven) -> int:
     return int(live)
 
 
-def check(past: list[Stretch]) -> None:
-    """Raise SystemExit if the last stretch is not like the first of these, when the windows were filled."""
-    first, last = past[0], past[-1]
-    for name in ("put_bytes", "read_bytes"):
-        was, now = getattr(first, name), getattr(last, name)
-        if now > FLAT * was + 1_000:
-            raise SystemExit(f"{name} of a batch rose from {was:,.0f} to {now:,.0f}")
-    if last.state_bytes > OF_LIVE * last.live_bytes + 100_000:
-        raise SystemExit(f"the state has {last.state_bytes:,} bytes, {last.live_bytes:,} of them live")
+def check(past: Sequence[Stretch]) -> None:
+    """Raise SystemExit if a stretch is not like the first of these, when the windows were filled."""
+    for number, now in enumerate(past):
+        for name in ("put_bytes", "read_bytes"):
+            was, is_now = getattr(past[0], name), getattr(now, name)
+            if is_now > FLAT * was + 1_000:
+                raise SystemExit(f"{name} of a batch rose from {was:,.0f} to {is_now:,.0f} in stretch {number}")
+        if now.state_bytes > OF_LIVE * now.live_bytes + 100_000:
+            raise SystemExit(f"the state has {now.state_bytes:,} bytes, {now.live_bytes:,} of them live")
 
 
 def main() -> None:
-    """Run the day."""
+    """Run the day and write its result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--rows", type=int, default=1_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--every", type=int, default=1, help="seconds of a batch, which divide a minute")
     chosen = parser.parse_args()
+    if chosen.every < 1 or 60 % chosen.every:
+        raise SystemExit(f"--every {chosen.every}: whole seconds that divide a minute are expected")
+    load = Load(chosen.rows, chosen.keys, 1_000 * chosen.every, 60 // chosen.every)
+    setting = {"batch": load.rows, "seconds_a_batch": chosen.every, "keys": load.keys, "window": "1 hour by the minute"}
+    sheet = Sheet("state-day", None, setting)
     past = []
-    for stretch in stretches(Load(chosen.rows, chosen.keys), chosen.hours, 3_600):
+    for stretch in stretches(load, chosen.hours, 3_600 // chosen.every):
         past.append(stretch)
-        print(json.dumps({"hour": len(past), **asdict(stretch)}), flush=True)
+        sheet.add(f"hour {len(past)}", asdict(stretch))
     check(past[1:] or past)
+    sheet.finish()
 
 
 if __name__ == "__main__":

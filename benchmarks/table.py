@@ -39,6 +39,7 @@ Ratios are of whole runs where nothing else is said; windows are compared with S
 FIGURES = {
     "overlap.svg": "Throughput of windows against their overlap",
     "state.svg": "What a batch costs against open state, keys and rows",
+    "state-day.svg": "What a batch writes and reads, hour by hour",
     "latency-at-once.svg": "Latency, each micro-batch right after the one before",
     "latency-2-seconds.svg": "Latency, a micro-batch every two seconds",
 }

@@ -95,6 +95,16 @@ def test_the_page_shows_the_plots_that_there_are_results_for(results):
     assert all((results.parent / one).read_text().startswith("<svg") for one in shown)
 
 
+def test_a_day_is_drawn_hour_by_hour(results):
+    sheet = Sheet("state-day", None, {"keys": 10})
+    for hour in range(1, 4):
+        sheet.add(f"hour {hour}", {"put_bytes": 7e4, "read_bytes": 0.0, "state_bytes": 1e7 + hour, "live_bytes": 1e7})
+    sheet.finish()
+    assert "figures/state-day.svg" in page(results)
+    drawn = (results.parent / "figures" / "state-day.svg").read_text()
+    assert drawn.count("<circle") == 12
+
+
 def test_what_each_side_was_given_stands_beside_the_figures(results):
     windows(60, ours=600_000.0, spark=300_000.0)
     assert f"keys 10; {OURS}: records 1,000; 2 cores" in page(results).replace(
