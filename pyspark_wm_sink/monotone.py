@@ -58,7 +58,8 @@ def check_watermarks(
         else:
             raise RegressionError(
                 f"the watermark of channel {row.channel}, key {row.key} went from {instant_text(before)} to "
-                f"{instant_text(row.watermark_ms)}, it must increase (see the runbook in docs/delivery.md)"
+                f"{instant_text(row.watermark_ms)}, it must increase: a topic is read twice, control rows were changed "
+                f"on the way, or a copy of this checkpoint has run (see the runbook in docs/delivery.md)"
             )
     return WatermarkAdvances(highest_ms=highest, ignored=ignored, reset=frozenset(reset))
 

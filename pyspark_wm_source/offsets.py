@@ -241,9 +241,13 @@ def _read_axes(axes: Iterable[Sequence[Any]]) -> dict[int, AxisState]:
     return {axis[0]: AxisState.from_list(axis[1:]) for axis in axes}
 
 
-def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str) -> str:
-    """Name the place that a committed state belongs to: another one's is refused."""
-    return f"{group} {tp} {next_offset} {settings}"
+def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str, resets: int = 0) -> str:
+    """Name the place that a committed state belongs to: another one's is refused.
+
+    resets: how often the channel's state was lost before the batch. A copy of the checkpoint shares group and key, and
+    may begin a channel anew whose state the original still has.
+    """
+    return f"{group} {tp} {next_offset} {settings}" + (f" resets {resets}" if resets else "")
 
 
 def as_spark_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -18,7 +18,7 @@ from keyedwm.core.encoding import CommittedState, try_decode
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.errors import GroupAccessError
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.values import Committed, TopicPartition
 from pyspark_wm_source.driver.splits import cut, part_group, parts_by_channel
 from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -28,6 +28,7 @@ from pyspark_wm_source.task.scan import policy_run, wanted_columns
 
 LOG = logging.getLogger("keyedwm.source")
 RECOVERY_SLICE_S = 5.0
+_MOST_RESETS_OF_COPY = 16  # a copy that has lost its states more often is not named
 
 
 class Recovery:
@@ -95,6 +96,7 @@ class StateLoader:
         self._kept: tuple[tuple[str, int], Mapping[TopicPartition, RangeResult]] | None = None
         self._recovery: tuple[tuple[str, int], Mapping[TopicPartition, RangeResult], Recovery] | None = None
         self._warned = False
+        self._warned_of_copy = False
         self.recovered = 0
 
     def load_states(
@@ -166,15 +168,38 @@ class StateLoader:
             LOG.warning("the states of group %s cannot be fetched, the batch is read again: %s", group, error.message)
             return {}
         states = {}
-        key = self._options.state_key(end.state_key)
         for tp, position in committed.items():
             if position.next_offset != expected[tp]:
                 continue
-            place = state_place(group, tp, position.next_offset, end.settings)
-            state = try_decode(position.metadata, key, place)
-            if state is not None and state.snapshot_id == end.batch:
+            state = self._state_at(end, group, tp, position, end.channels[tp].resets)
+            if state is not None and not (group == end.group and _falls(end.channels[tp], state)):
                 states[tp] = state
+            elif state is not None or self._is_of_copy(end, group, tp, position):
+                self._tell_copy(group, tp, end.batch)
         return states
+
+    def _state_at(
+        self, end: QueryOffset, group: str, tp: TopicPartition, position: Committed, resets: int
+    ) -> CommittedState | None:
+        """The state in a committed position, if it is of this batch and of a channel that began anew that often."""
+        place = state_place(group, tp, position.next_offset, end.settings, resets)
+        state = try_decode(position.metadata, self._options.state_key(end.state_key), place)
+        return state if state is not None and state.snapshot_id == end.batch else None
+
+    def _is_of_copy(self, end: QueryOffset, group: str, tp: TopicPartition, position: Committed) -> bool:
+        """Whether the state was left by a query with our key whose channel began anew at other times than ours."""
+        return any(self._state_at(end, group, tp, position, other) for other in range(_MOST_RESETS_OF_COPY))
+
+    def _tell_copy(self, group: str, tp: TopicPartition, batch: int) -> None:
+        """Name the copy, once: its states are not ours, and each costs a recovery read."""
+        if not self._warned_of_copy:
+            LOG.warning(
+                "another query, on a copy of this checkpoint, commits to consumer group %s: its state of %s and batch "
+                "%d is not taken, the batch is read a second time instead; stop one of the two, or give the copy a "
+                "checkpoint of its own",
+                group, tp, batch,
+            )  # fmt: skip
+        self._warned_of_copy = True
 
     def _joined(self, channel: Channel, parts: Sequence[CommittedState]) -> RangeResult:
         """Join the states of consecutive parts."""
@@ -186,6 +211,17 @@ class StateLoader:
                 axes[key] = concatenate(axis.config, before, own)
         counts = reduce(Counts.plus, (part.counts for part in parts), channel.counts)
         return RangeResult(next_offset=channel.next_offset, counts=counts, axes=axes, cut=True)
+
+
+def _falls(channel: Channel, state: CommittedState) -> bool:
+    """Whether a state, of a range that was read whole, has a watermark below that of the channel before the batch."""
+    for key, before in channel.axes.items():
+        after = state.axes.get(key)
+        if after is None or before.emitted_ms is None or after.emitted_ms is None:
+            continue
+        if after.emitted_ms < before.emitted_ms:
+            return True
+    return False
 
 
 def _whole(tp: TopicPartition, channel: Channel, end: QueryOffset) -> ChannelRange:

@@ -112,6 +112,7 @@ def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
                 part=part,
                 parts=parts[tp],
                 topic_id=end.topic_ids.get(tp.topic),
+                resets=channel.resets,
             )
 
 

@@ -26,9 +26,9 @@ from pyspark_wm_source.task.unreadable import warn_unreadable
 class ChannelRange:
     """What one task reads of one channel, and its state at the start.
 
-    reset: its state was lost before this batch. woken: it was idle until this batch. opening: watermarks (key, ms) due
-    before its first event. A channel whose range is cut has several `parts`: each starts from a neutral state and has
-    no watermark rows (docs/design/state.md).
+    reset: its state was lost before this batch; resets: how often that has happened. woken: it was idle until this
+    batch. opening: watermarks (key, ms) due before its first event. A channel whose range is cut has several `parts`:
+    each starts from a neutral state and has no watermark rows (docs/design/state.md).
     """
 
     channel: TopicPartition
@@ -42,6 +42,7 @@ class ChannelRange:
     part: int = 0
     parts: int = 1
     topic_id: str | None = None
+    resets: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

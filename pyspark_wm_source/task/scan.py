@@ -153,7 +153,7 @@ def _commit_states(
     groups: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for task, result in states:
         group = part_group(split.group, task.part, task.parts)
-        place = state_place(group, task.channel, result.next_offset, options.settings)
+        place = state_place(group, task.channel, result.next_offset, options.settings, task.resets)
         state = encode_committed(CommittedState(split.batch, result.counts, result.axes), key, place)
         groups.setdefault(group, {})[task.channel] = (result.next_offset, state)
     for group, positions in groups.items():

@@ -140,7 +140,7 @@ class Driver:
         for tp, channel in end.moved():
             ms = watermark_ms if isinstance(watermark_ms, int) else watermark_ms[tp]
             state = CommittedState(end.batch, Counts(), {0: AxisState((ms,), ms)})
-            place = state_place(end.group, tp, channel.next_offset, end.settings)
+            place = state_place(end.group, tp, channel.next_offset, end.settings, channel.resets)
             text = encode_committed(state, bytes.fromhex(end.state_key), place)
             positions[tp] = Committed(channel.next_offset, text)
         self.cluster.committed.setdefault(end.group, {}).update(positions)

@@ -157,6 +157,49 @@ def test_a_batch_that_is_planned_again_counts_the_loss_once(lost):
         assert lost.driver.plan().channels[A].resets == 1
 
 
+def test_the_state_that_a_copy_has_left_after_a_loss_is_not_taken_by_the_original(monkeypatch, caplog):
+    it = Followed(monkeypatch)
+    assert it.batch({A: 500, B: 500})
+    it.driver.run_tasks(500)
+    assert it.batch({}) is not None  # the states are in the offset log
+    for tp in (A, B):
+        it.driver.cluster.logs[tp] = Log.of(9)
+    assert it.batch({A: 900, B: 900})
+    it.driver.run_tasks(900)
+    copied = it.driver.offset
+    it.driver.cluster.logs[A] = Log.of(12)
+    assert it.batch({A: 1_000})
+    it.driver.run_tasks(1_000)
+    mine = it.driver.offset
+
+    it.lose_all(monkeypatch)  # what the copy needs of the batch before its first one is gone
+    it.driver.offset = copied
+    assert it.driver.plan() is not None
+    it.driver.run_tasks(700)
+
+    it.driver.offset = mine
+    it.driver.restart()
+    it.driver.cluster.logs[A] = Log.of(14)
+    rows = it.batch({A: 950})
+    assert rows is not None  # 950 follows 1000: the state of the copy, 700, would have told so without a reset
+    assert reset_rows(rows) == ["t-0"]
+    assert it.record.channels["t-0"].watermarks == {0: 950}
+    assert "another query, on a copy of this checkpoint, commits to consumer group" in caplog.text
+    assert "give the copy a checkpoint of its own" in caplog.text
+
+
+def test_a_state_below_what_the_channel_had_before_the_batch_is_a_copys_and_is_not_taken(lost, monkeypatch, caplog):
+    lost.driver.cluster.logs[A] = Log.of(12)
+    assert lost.batch({A: 700})
+    lost.driver.run_tasks(700)
+    lost.driver.cluster.logs[A] = Log.of(14)
+    assert lost.batch({A: 1_000})
+    lost.driver.run_tasks(600)
+    lost.driver.cluster.logs[A] = Log.of(16)
+    assert reset_rows(lost.batch({A: 900})) == ["t-0"]
+    assert "another query, on a copy of this checkpoint, commits to consumer group" in caplog.text
+
+
 def test_a_channel_that_is_away_when_its_state_is_lost_is_reset_when_it_comes_back(monkeypatch):
     it = Followed(monkeypatch, failOnDataLoss="false")
     assert it.batch({A: 500, B: 500})

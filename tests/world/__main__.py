@@ -6,12 +6,15 @@ import argparse
 import gc
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 
 from tests.world.faults import Strike
 from tests.world.planted import BUGS, falls_at
 from tests.world.shrink import shrink
 from tests.world.simulate import quiet, run
 from tests.world.world import Outcome
+
+_TOLD_EVERY = 250  # seeds
 
 
 def main() -> int:
@@ -33,28 +36,51 @@ def main() -> int:
 
 def _play(args: argparse.Namespace) -> int:
     only = None if args.only is None else frozenset(map(Strike.parse, args.only))
-    failed, stopped, batches, struck = [], 0, 0, Counter[str]()
-    started, worked = time.perf_counter(), time.process_time()
+    tally = _Tally(args.first)
     for seed in range(args.first, args.first + args.seeds):
         outcome = run(seed, only=only)
         if seed % 50 == 0:
             gc.collect()
-        batches += outcome.batches
-        stopped += outcome.stopped is not None
-        struck.update({strike.fault for strike in outcome.strikes})
-        if outcome.violation is not None:
-            failed.append(seed)
-            if len(failed) <= args.most:
-                print(_report(outcome, is_shrunk=only is not None), flush=True)
+        tally.add(outcome)
+        if outcome.violation is not None and len(tally.failed) <= args.most:
+            print(_report(outcome, is_shrunk=only is not None), flush=True)
         elif args.trace:
             print("\n".join(outcome.trace))
-    seconds, worked = time.perf_counter() - started, time.process_time() - worked
-    print(f"seeds by fault: {dict(struck.most_common())}")
-    print(
-        f"{args.seeds} seeds from {args.first}: {len(failed)} violations {failed[:20]}, {stopped} stopped by a fact, "
-        f"{batches} batches, {args.seeds / seconds:.1f} seeds/s, {args.seeds / worked:.1f} per second of processor time"
-    )
-    return 1 if failed else 0
+        if tally.seeds % _TOLD_EVERY == 0 and tally.seeds < args.seeds:
+            print(tally.told(), flush=True)
+    print(f"seeds by fault: {dict(tally.struck.most_common())}")
+    print(tally.told())
+    return 1 if tally.failed else 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has been played so far, so that a run of hours that is broken off leaves its figures."""
+
+    first: int
+    seeds: int = 0
+    stopped: int = 0
+    batches: int = 0
+    failed: list[int] = field(default_factory=list)
+    struck: Counter[str] = field(default_factory=Counter)
+    _started_s: float = field(default_factory=time.perf_counter)
+    _worked_s: float = field(default_factory=time.process_time)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.batches += outcome.batches
+        self.stopped += outcome.stopped is not None
+        self.struck.update({strike.fault for strike in outcome.strikes})
+        if outcome.violation is not None:
+            self.failed.append(outcome.seed)
+
+    def told(self) -> str:
+        seconds, worked_s = time.perf_counter() - self._started_s, time.process_time() - self._worked_s
+        return (
+            f"{self.seeds} seeds from {self.first}: {len(self.failed)} violations {self.failed[:20]}, "
+            f"{self.stopped} stopped by a fact, {self.batches} batches, {self.seeds / seconds:.1f} seeds/s, "
+            f"{self.seeds / worked_s:.1f} per second of processor time"
+        )
 
 
 def _report(outcome: Outcome, *, is_shrunk: bool) -> str:

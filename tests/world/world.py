@@ -295,11 +295,8 @@ class World:
         lost = bool(self.faults.struck["recreated topic"]) and (
             "recreated" in sentence or sentence.startswith(DataLossError.__name__) or "other rows" in sentence
         )
-        # A copy whose records are gone begins their channels anew, and commits that for the original to find.
-        struck = self.faults.struck
-        falls = "it must increase" in sentence and bool(struck["copied checkpoint"] and struck["retention"])
-        unknown = "does not exist" in sentence and bool(struck["stale metadata"])
-        return lost or falls or unknown or self.target.explains(sentence)
+        unknown = "does not exist" in sentence and bool(self.faults.struck["stale metadata"])
+        return lost or unknown or self.target.explains(sentence)
 
 
 def _place(error: BaseException) -> str:
