@@ -9,7 +9,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PATIENCE_S = 300
+PATIENCE_S = 600
 
 
 def built_wheel(home: Path) -> Path:

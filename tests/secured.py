@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from kafka.admin import ACL, KafkaAdminClient
+
 from keyedwm.testing.local import LocalBroker, local_broker
+from tests.tools import wait_until
 
 PASSWORD = secrets.token_hex(8)
 KEY_PASSWORD = secrets.token_hex(8)
@@ -63,6 +66,20 @@ def secured_broker(home: Path) -> Iterator[Secured]:
     }
     with local_broker(extra=extra) as running:
         yield Secured(running, home)
+
+
+def allow(client: KafkaAdminClient, acls: Sequence[ACL]) -> None:
+    """Give rights; returns when the broker has them, which takes them from its controller a moment later."""
+    client.create_acls(acls)
+    for acl in acls:
+        wait_until(lambda acl=acl: client.describe_acls(acl)[0], f"the broker has {acl}")
+
+
+def disallow(client: KafkaAdminClient, acls: Sequence[ACL]) -> None:
+    """Take rights away; returns when the broker has let go of them."""
+    client.delete_acls(acls)
+    for acl in acls:
+        wait_until(lambda acl=acl: not client.describe_acls(acl)[0], f"the broker has no {acl}")
 
 
 def certificates(home: Path) -> None:

@@ -25,6 +25,8 @@ NO_TIMESTAMP = -1
 # Spark's two ways to say that another query has written to the same log.
 SPARK_SAW_TWO = r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently"
 MANY = 1_000
+# Of a wait that ends at once on a free machine: only a defect, or a machine far too busy, lets it pass.
+PATIENCE_S = 240.0
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -109,7 +111,7 @@ def _batch(records: Sequence[Record], codec: Codec) -> bytes:
     return bytes(builder.build())
 
 
-def wait_until(reached: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+def wait_until(reached: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
     """Poll until `reached()` is true and return it; fails naming what never came."""
     over_at = time.monotonic() + timeout_s
     while not (answer := reached()):

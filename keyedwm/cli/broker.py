@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs until Ctrl-C or SIGTERM, which both leave as KeyboardInterrupt with the broker stopped."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with broker(args.way, port=args.port) as running:
-        print(running.bootstrap, flush=True)
-        print(f"{running.describe()}; Ctrl-C stops it", file=sys.stderr)
+        print(f"{running.describe()}; Ctrl-C stops it", file=sys.stderr, flush=True)
+        print(running.bootstrap, flush=True)  # last: who waits for it may stop the broker at once
         while True:
             signal.pause()

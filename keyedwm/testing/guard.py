@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-START_LIMIT_S = 30
+START_LIMIT_S = 180
 
 
 class Guard:

@@ -27,7 +27,7 @@ from keyedwm.testing.settings import KAFKA_VERSION, SERVER, START_LIMIT_S, START
 
 # The broker names a logger but brings none; without one its log would be lost.
 ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")
-STOP_LIMIT_S = 20.0
+STOP_LIMIT_S = 120.0
 HEAP_MB = 512
 # One of our own for each process: brokers of one cluster share it, and nobody else has it.
 CLUSTER_ID = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

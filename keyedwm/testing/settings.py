@@ -12,7 +12,7 @@ from types import MappingProxyType
 KAFKA_VERSION = "4.1.2"
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 STARTED = "Kafka Server started"
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 
 SERVER: Mapping[str, str] = MappingProxyType({
     "node.id": "1",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming import StreamingQuery
 
-PATIENCE_S = 90
+PATIENCE_S = 400
 
 
 def collected(rows: DataFrame, number: int) -> list[Row]:

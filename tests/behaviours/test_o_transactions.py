@@ -22,7 +22,7 @@ def begin(kafka) -> Callable[..., Callable[[str], None]]:
     cluster = cluster_at(kafka.bootstrap)
 
     def write(topic: str, numbers: range) -> Callable[[bool], None]:
-        begun = txn.begin(cluster, f"{topic}-{uuid.uuid4().hex}", 60_000)
+        begun = txn.begin(cluster, f"{topic}-{uuid.uuid4().hex}", 900_000)
         place = TopicPartition(topic, 0)
         txn.add_partitions(cluster, begun, [place])
         sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)

@@ -14,11 +14,12 @@ import pytest
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.testing.broker import VARIABLE
+from tests.tools import wait_until
 
 pytestmark = pytest.mark.starts
 
 KEYEDWM = Path(sys.executable).with_name("keyedwm")
-LIMIT_S = 300
+LIMIT_S = 600
 
 
 def start(kafka, tmp_path, *words):
@@ -75,6 +76,6 @@ def test_ctrl_c_leaves_nothing_behind(kafka, tmp_path):
         os.killpg(running.pid, signal.SIGINT)
         _, complaint = running.communicate(timeout=LIMIT_S)
     assert (running.returncode, complaint) == (130, "")
-    assert processes_of(running.pid) == []
+    wait_until(lambda: not processes_of(running.pid), "the processes are gone")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("keyedwm-demo")] == []
     assert topics_of(kafka) == []

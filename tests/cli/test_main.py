@@ -18,7 +18,7 @@ from keyedwm.testing.local import free_ports
 pytestmark = pytest.mark.starts
 
 KEYEDWM = Path(sys.executable).with_name("keyedwm")
-LIMIT_S = 60
+LIMIT_S = 240
 
 
 def test_every_command_is_a_module_with_help_arguments_and_run():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.spark import start_in_turn
 from tests.e2e.pipeline import session
+from tests.tools import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +53,7 @@ def main(bootstrap: str, topic: str, directory: str, mode: str) -> None:
     if mode == "to-the-end":
         for writer in writers:
             writer.trigger(availableNow=True).start().awaitTermination()
+            settle(bootstrap, between(topic))  # what the first one committed last must be there for the second
     else:
         start_in_turn(*writers)
         (Path(directory) / "running").touch()

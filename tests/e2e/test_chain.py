@@ -36,7 +36,7 @@ def finish(kafka, topic: str, directory: Path) -> None:
     """Run both queries until all that is there has come through."""
     last = start(kafka, topic, directory, "to-the-end")
     try:
-        assert last.wait(240) == 0, (directory / "log").read_text()[-4_000:]
+        assert last.wait(400) == 0, (directory / "log").read_text()[-4_000:]
     finally:
         if last.poll() is None:
             kill(last)
@@ -89,11 +89,11 @@ def test_two_jobs_in_a_chain_are_killed_and_every_table_version_is_a_snapshot_of
         running_file.unlink(missing_ok=True)
         running = start(kafka, topic, tmp_path, "forever")
         try:
-            wait_until(lambda at=running: running_file.exists() or at.poll() is not None, "both queries", 120)
+            wait_until(lambda at=running: running_file.exists() or at.poll() is not None, "both queries")
             before = version_of(tmp_path)
             for half in range(2):  # two batches at least, however fast the machine
                 feed(kafka, topic, (2 * round_ + half) * HALF, HALF)
-                wait_until(lambda at=before + half: version_of(tmp_path) > at, "rows at the end of the chain", 120)
+                wait_until(lambda at=before + half: version_of(tmp_path) > at, "rows at the end of the chain")
             time.sleep(chance.uniform(0.0, 3.0))
             assert running.poll() is None, (tmp_path / "log").read_text()[-4_000:]
         finally:

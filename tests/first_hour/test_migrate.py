@@ -112,7 +112,7 @@ def test_a_native_query_stops_and_keyedwm_goes_on_without_a_row_lost_or_doubled(
         pytest.skip(f"Spark's own connector cannot be fetched: {error}")
     ran = subprocess.run(
         [sys.executable, "-m", "tests.first_hour.moving", kafka.bootstrap, topic_of(2), str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "PYTHONWARNINGS": "ignore"}, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env={**os.environ, "PYTHONWARNINGS": "ignore"}, capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4_000:]

@@ -14,7 +14,7 @@ from keyedwm.kafka.errors import UnknownTopicError
 from keyedwm.kafka.values import TopicPartition
 from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
 from tests.kafka import lies
-from tests.kafka.test_hostile import BEGUN, METADATA, connected
+from tests.kafka.test_hostile import BEGUN, METADATA, connected, patient
 
 # A handful of requests each, and the shortened waits of the hostile tests.
 from tests.kafka.test_hostile import _compiled, _short_grace  # noqa: F401 isort:skip
@@ -48,7 +48,7 @@ def told(**change: Any) -> list[dict[str, Any]]:
 
 
 def test_another_topic_than_the_one_asked_for_is_none(broker: HostileBroker) -> None:
-    cluster = connected(broker.bootstrap)
+    cluster = patient(broker.bootstrap)
     broker.lies[METADATA] = lambda r, b: [b.honest(r, topics=told(name="u"))]
     with pytest.raises(UnknownTopicError, match="'t'"):
         cluster.latest([("t", 0)])
@@ -70,7 +70,7 @@ def test_an_address_that_is_none_is_a_broker_that_is_not_there(broker: HostileBr
 
 
 def test_escape_codes_in_what_a_broker_says_have_no_effect(broker: HostileBroker) -> None:
-    cluster = connected(broker.bootstrap)
+    cluster = patient(broker.bootstrap)
     refused = [{"name": "\x1b[2Jt", "results_by_partition": [{"partition_index": 0, "partition_error_code": 87}]}]
     broker.lies[ADD_PARTITIONS] = lambda r, b: [b.honest(r, results_by_topic_v3_and_below=refused)]
     with pytest.raises(KeyedwmError, match=r"\\x1b\[2Jt-0"):

@@ -31,7 +31,7 @@ class Silence:
 
     def __call__(self, who: str) -> None:
         self.calls[who] += 1
-        assert self.over.wait(60)
+        assert self.over.wait(300)
 
 
 SILENCE = Silence()
@@ -95,7 +95,7 @@ def kerberos(silent: str) -> Any:
 @pytest.mark.usefixtures("silent_names")
 def test_a_name_that_is_never_looked_up_is_given_up_and_asked_for_once(silence: Silence) -> None:
     with pytest.raises(UnavailableError, match=r"the lookup of the name kafka\.silent did not answer in time"):
-        Cluster.connect(config_of("kafka.silent:9092", **WAITED), 1_500)
+        Cluster.connect(config_of("kafka.silent:9092", **WAITED), 3_000)
     assert silence.calls == {"kafka.silent": 1}
 
 
@@ -124,7 +124,7 @@ def test_a_broker_whose_name_is_never_looked_up_is_given_up_later(broker: Hostil
 
 def test_a_token_provider_that_never_returns_is_given_up_and_named(broker: HostileBroker, silence: Silence) -> None:
     with pytest.raises(UnavailableError, match=rf"the token provider {HERE}:silent_token did not answer in time"):
-        Cluster.connect(config_of(broker.bootstrap, **OAUTH), 1_500)
+        Cluster.connect(config_of(broker.bootstrap, **OAUTH), 3_000)
     assert silence.calls == {"a token": 1}
     assert broker.counts[SASL_AUTHENTICATE] == 0
 
@@ -136,14 +136,14 @@ def test_a_kerberos_library_that_never_returns_is_given_up_and_named(
     monkeypatch.setitem(sys.modules, "gssapi", kerberos(silent))
     broker.lies[SASL_HANDSHAKE] = lambda r, b: [b.honest(r, mechanisms=["GSSAPI"])]
     with pytest.raises(UnavailableError, match=r"Kerberos for 127\.0\.0\.1 did not answer in time"):
-        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 1_500)
+        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 3_000)
     assert silence.calls == {"a ticket": 1}
 
 
 def test_what_a_call_raises_in_its_thread_is_raised_where_it_was_waited_for(broker: HostileBroker) -> None:
     failing = OAUTH | {"sasl_oauthbearer_token_provider": "tests.tokens:failing"}
     with pytest.raises(AccessError, match=r"the token provider tests\.tokens:failing raised ConnectionError"):
-        Cluster.connect(config_of(broker.bootstrap, **failing), 1_500)
+        Cluster.connect(config_of(broker.bootstrap, **failing), 3_000)
 
 
 @pytest.mark.parametrize("options", [PLAIN, OAUTH | {"sasl_oauthbearer_token_provider": "tests.tokens:good"}])

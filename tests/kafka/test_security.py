@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -29,7 +30,8 @@ from keyedwm.testing import admin
 from pyspark_wm_sink.kafka.ledger import Entry
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
 from pyspark_wm_sink.record import Record
-from tests.secured import PASSWORD, Secured, login
+from tests.secured import PASSWORD, Secured, allow, disallow, login
+from tests.tools import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,14 @@ def test_scram_logs_in(secured: Secured, their_admin: KafkaAdminClient, mechanis
     their_admin.alter_user_scram_credentials([UserScramCredentialUpsertion("boss", mechanism, PASSWORD)])
     given = secured.options(sasl_mechanism=mechanism.name.replace("_", "-"))
     jaas = login("scram.Scram", username="boss", password=PASSWORD)
-    cluster = Cluster.connect(ClientConfig.from_options({**given, "sasl.jaas.config": jaas}))
+    config = ClientConfig.from_options({**given, "sasl.jaas.config": jaas})
+
+    def logged_in() -> Cluster | None:
+        with suppress(AccessError):  # the broker takes credentials from its controller, a moment later
+            return Cluster.connect(config)
+        return None
+
+    cluster = wait_until(logged_in, f"a login with {mechanism}")
     assert isinstance(cluster.topics(), tuple)
     cluster.close()
 
@@ -91,7 +100,7 @@ def test_without_rights_on_the_group_reading_goes_on(
     admin.create_topic(boss, f"{topic}-hidden")
     send(boss, topic, {0: pa.table({"value": ["a"]})})
     pattern = ResourcePattern(ResourceType.TOPIC, topic)
-    their_admin.create_acls([ACL("User:guest", "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)])
+    allow(their_admin, [ACL("User:guest", "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)])
     guest = Cluster.connect(ClientConfig.from_options(secured.options("guest")))
     assert guest.commit_offsets("g", {(topic, 0): (1, "state")}) == {(topic, 0): Code.GROUP_AUTHORIZATION_FAILED}
     with pytest.raises(GroupAccessError, match="group 'g'"):
@@ -125,7 +134,7 @@ def grant(their_admin: KafkaAdminClient, grants: Sequence[Grant], prefix: str) -
     """Allow the guest these operations on what begins with a prefix."""
     for kind, operation in grants:
         pattern = ResourcePattern(kind, prefix, ACLResourcePatternType.PREFIXED)
-        their_admin.create_acls([ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)])
+        allow(their_admin, [ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)])
 
 
 def read_as_a_source(guest: Cluster, topic: str) -> None:
@@ -227,11 +236,11 @@ def test_a_right_that_may_be_missing_gives_what_the_page_of_security_says(
             if (kind, operation) in granted
         ]
         if acls:
-            their_admin.create_acls(acls)
+            allow(their_admin, acls)
         guest = Cluster.connect(ClientConfig.from_options(secured.options("guest")))
         try:
             assert ask(guest, topic) == (answer if granted == {*needed} else None)
         finally:
             guest.close()
             if acls:
-                their_admin.delete_acls(acls)
+                disallow(their_admin, acls)

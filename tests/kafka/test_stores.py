@@ -59,10 +59,10 @@ def asking(stores: Path) -> Iterator[LocalBroker]:
 def connect(asking: LocalBroker, stores: Path) -> Callable[..., None]:
     """Connect with these stores and ask something; properties by name, written with underscores."""
 
-    def to(**named: str) -> None:
+    def to(within_ms: int = 120_000, **named: str) -> None:
         given = {name.replace("_", "."): value.replace("HOME", str(stores)) for name, value in named.items()}
         base = {"bootstrap.servers": asking.bootstrap, "security.protocol": "SSL"}
-        cluster = Cluster.connect(ClientConfig.from_options(base | given), timeout_ms=3_000)
+        cluster = Cluster.connect(ClientConfig.from_options(base | given), timeout_ms=within_ms)
         assert isinstance(cluster.topics(), tuple)
         cluster.close()
 
@@ -87,7 +87,7 @@ def test_a_trust_store_goes_with_a_pem_key(connect: Callable[..., None]) -> None
 
 def test_without_a_key_the_broker_lets_nobody_in(connect: Callable[..., None]) -> None:
     with pytest.raises(UnavailableError, match=r"(?i)certificate|closed"):
-        connect(**TRUST)
+        connect(within_ms=6_000, **TRUST)
 
 
 @pytest.mark.parametrize(

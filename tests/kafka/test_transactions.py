@@ -20,7 +20,7 @@ from tests.tools import settle
 def write(cluster, make_topic):
     """Write some values in a new transaction and leave it open."""
 
-    def run(topic, values, name=None, timeout_ms=60_000):
+    def run(topic, values, name=None, timeout_ms=900_000):
         begun = txn.begin(cluster, name or f"{topic}-{uuid.uuid4().hex}", timeout_ms)
         txn.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
         sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from keyedwm.core.errors import UnavailableError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.notes import Claim
 from pyspark_wm_sink.options import SnapshotMode
-from tests.tools import cluster_at, settle
+from tests.tools import cluster_at, settle, wait_until
+
+# What brokers allow at most: no test is so slow that its transactions end by themselves.
+LONGEST_TIMEOUT_MS = 900_000
 
 
 class Died(BaseException):
@@ -28,7 +32,7 @@ class Sink:
     query: str
     run: str = "run-0"
     mode: SnapshotMode = SnapshotMode.BATCH
-    timeout_ms: int = 60_000
+    timeout_ms: int = LONGEST_TIMEOUT_MS
     number: int = 0
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     inline: bool = False
@@ -91,6 +95,20 @@ class Sink:
 
     def write_and_publish(self, batch: int, *values: str) -> None:
         self.publish(batch, self.written(batch, *values))
+
+    def written_and_expired(self, batch: int | None, *values: str, partition: int = 0):
+        """As `written`; the broker has then ended the transaction, as its time-out was over."""
+        usual_ms, before = self.timeout_ms, self.open()
+        while True:
+            self.timeout_ms = 1
+            try:
+                gone = self.written(batch, *values, partition=partition)
+            except UnavailableError:
+                continue  # the broker's clock struck while the rows were written
+            finally:
+                self.timeout_ms = usual_ms
+            wait_until(lambda: self.open() == before, "the broker's time-out")
+            return gone
 
     def restart(self) -> None:
         """A new run, which looks into the ledger first, as Spark's planning of its first batch does."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-PATIENCE_S = 150
+PATIENCE_S = 300
 
 
 def start(spark: SparkSession, bootstrap: str, topic: str, table: str, checkpoint: str) -> StreamingQuery:

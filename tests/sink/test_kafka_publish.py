@@ -48,7 +48,7 @@ def test_a_batch_that_comes_again_after_its_publication_adds_nothing(sink, commi
 
 @pytest.mark.parametrize("step", ["decide", "seal"])
 def test_a_driver_that_dies_before_its_decision_has_published_nothing(sink, committed, monkeypatch, dies_at, step):
-    sink.write_and_publish(0, "a")
+    sink.publish_and_settle(0, sink.written(0, "a"))
     with monkeypatch.context():
         dies_at(step)
         with pytest.raises(Died):
@@ -126,7 +126,7 @@ def test_a_refused_batch_is_aborted_at_once(sink, committed):
 def test_a_ledger_that_cannot_be_written_publishes_nothing_and_can_be_tried_again(sink, committed, monkeypatch):
     import os
 
-    sink.write_and_publish(0, "a")
+    sink.publish_and_settle(0, sink.written(0, "a"))
     report = sink.written(1, "b")
 
     def full(_handle):

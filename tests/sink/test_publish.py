@@ -13,6 +13,7 @@ from pyspark_wm_sink.delta.publish import publish
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import Record
 from tests.sink.delta_sink import barrier, files, how, numbers, staged
+from tests.tools import wait_until
 
 
 def test_a_crash_between_staging_and_commit_leaves_nothing_visible(tmp_path):
@@ -123,12 +124,15 @@ def test_readers_see_only_whole_snapshots(tmp_path):
 
     reader = threading.Thread(target=read)
     reader.start()
-    for batch in range(1, 15):
-        publish(to, [staged(to, [batch, batch], batch) for _ in range(3)], batch=batch)
-    stop.set()
-    reader.join()
+    try:
+        for batch in range(1, 15):
+            publish(to, [staged(to, [batch, batch], batch) for _ in range(3)], batch=batch)
+            wait_until(lambda: seen or torn, "a first look at the table")
+        wait_until(lambda: len(seen) > 1, "another look at the table")
+    finally:
+        stop.set()
+        reader.join()
     assert torn == []
-    assert len(seen) > 1
 
 
 def test_equal_records_have_equal_text_and_come_back_whole(tmp_path):

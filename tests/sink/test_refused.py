@@ -21,6 +21,7 @@ from pyspark_wm_sink.options import SinkOptions
 from pyspark_wm_sink.task import Task
 from pyspark_wm_sink.writer import stream_writer
 from tests.secured import PASSWORD, Secured
+from tests.secured import allow as allow_on
 from tests.sink.conftest import records_of
 
 
@@ -40,7 +41,7 @@ def grant(secured: Secured) -> Iterator:
 
     def allow(operation: ACLOperation, kind: ResourceType, name: str) -> None:
         pattern = ResourcePattern(kind, name)
-        client.create_acls([ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)])
+        allow_on(client, [ACL("User:guest", "*", operation, ACLPermissionType.ALLOW, pattern)])
 
     yield allow
     client.close()

@@ -48,7 +48,7 @@ _STEPS = {
     "InitProducerIdRequest", "OffsetFetchRequest", "AddOffsetsToTxnRequest", "TxnOffsetCommitRequest", "EndTxnRequest",
     "DescribeTransactionsRequest",
 }  # fmt: skip
-_WAIT_S = 10
+_WAIT_S = 240
 
 
 class Gate:

@@ -10,7 +10,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.values import Codec
-from tests.tools import EPOCH, NO_TIMESTAMP, Record, at, controls, events, produce, wait_until
+from pyspark_wm_source.driver import planner
+from tests.tools import EPOCH, NO_TIMESTAMP, Record, at, controls, events, produce
 
 OURS = ("event_time", "watermark", "control")
 
@@ -174,22 +175,17 @@ def test_snapshots_count_every_batch_by_one(kafka, topic_of, open_stream):
     assert len(batches) > 6
 
 
-def test_an_idle_channel_says_so_and_says_when_it_wakes(kafka, topic_of, open_stream):
+def test_an_idle_channel_says_so_and_says_when_it_wakes(kafka, topic_of, open_stream, monkeypatch):
+    clock_ms = [1_700_000_000_000]
+    monkeypatch.setattr(planner, "_wall_ms", lambda: clock_ms[0])
     topic = topic_of(2)
     produce(kafka.bootstrap, topic, [Record(0, 100), Record(1, 10)])
     stream = open_stream(topic, idleTimeout="1500 milliseconds")
-    stream.batch()
-    told: list[dict] = []
-
-    def until(kind: str, channel: str | None) -> dict:
-        def found() -> dict | None:
-            told.extend(controls(batch) if (batch := stream.batch()) else ())
-            return next((t for t in told if (t["kind"], t["channel"]) == (kind, channel)), None)
-
-        return wait_until(found, f"{kind} of {channel}")
-
-    assert until("idle", f"{topic}-1")["offset"] == 1
-    until("idle", None)
+    told = [row for batch in stream.drain() for row in controls(batch)]
+    assert stream.watermark_ms() == 10
+    clock_ms[0] += 1_500
+    told += [row for batch in stream.drain() for row in controls(batch)]
+    assert next(t for t in told if (t["kind"], t["channel"]) == ("idle", f"{topic}-1"))["offset"] == 1
     assert stream.watermark_ms() == 100
     assert [t["kind"] for t in told if t["channel"] is None] == ["watermark", "watermark", "idle"]
     produce(kafka.bootstrap, topic, [Record(1, 40), Record(1, 50)])

@@ -125,7 +125,7 @@ def test_a_deleted_topic_fails_the_query_naming_it(kafka, pair, open_stream, res
         stream.restart()
 
     def planned() -> None:
-        wait_until(stream.plan, "the loss is noticed", 20)
+        wait_until(stream.plan, "the loss is noticed")
 
     with pytest.raises(DataLossError, match=rf"{pair}-0, {pair}-1 is gone: the topic was deleted"):
         planned()

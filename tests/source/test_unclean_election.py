@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 import pytest
@@ -13,14 +12,13 @@ from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.values import TopicPartition
 from keyedwm.testing.several import local_cluster
-from tests.tools import Record, Stream, cluster_at, events, produce
+from tests.tools import Record, Stream, cluster_at, events, produce, wait_until
 
 pytestmark = pytest.mark.starts
 
 TOPIC, PLACE = "unclean", TopicPartition("unclean", 0)
 QUICK = {"replica.lag.time.max.ms": "1500"}
 LEADER, FOLLOWER = 2, 3  # 1 is the controller
-WAIT_S = 40.0
 
 
 def create(cluster: Cluster) -> None:
@@ -38,10 +36,7 @@ def create(cluster: Cluster) -> None:
 
 
 def led_by(cluster: Cluster, node: int) -> None:
-    over_at = time.monotonic() + WAIT_S
-    while leader(cluster) != node:
-        assert time.monotonic() < over_at, f"broker {node} does not lead"
-        time.sleep(0.1)
+    wait_until(lambda: leader(cluster) == node, f"broker {node} leads")
 
 
 def leader(cluster: Cluster) -> int | None:

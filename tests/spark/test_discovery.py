@@ -56,7 +56,7 @@ def test_either_order_of_the_packages_serves_both_halves(kafka, topic_of, tmp_pa
     }  # fmt: skip
     ran = subprocess.run(
         [str(python), "-m", "tests.spark.other_session", "through", kafka.bootstrap, topic, str(tmp_path)],
-        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False,
+        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4_000:]
     found = json.loads(ran.stdout.splitlines()[-1])

@@ -35,7 +35,7 @@ def test_a_query_without_a_source_of_ours_has_nothing_to_say(spark):
     query = spark.readStream.format("rate").load().writeStream.format("noop").start()
     try:
         assert source_progress(query) == []
-        query.processAllAvailable()
+        wait_until(lambda: query.recentProgress, "the first progress")
         assert source_progress(query) == []
     finally:
         query.stop()

@@ -49,7 +49,7 @@ def found(kafka, seed, tmp_path_factory) -> dict[str, Any]:
     directory = str(tmp_path_factory.mktemp("side-by-side"))
     ran = subprocess.run(
         [sys.executable, "-m", "tests.spark.other_session", "side_by_side", kafka.bootstrap, topic, directory],
-        cwd=ROOT, env={**os.environ, "PYTHONWARNINGS": "ignore"}, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env={**os.environ, "PYTHONWARNINGS": "ignore"}, capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4_000:]

@@ -21,7 +21,7 @@ from keyedwm.testing.local import free_ports, local_broker
 pytestmark = pytest.mark.starts
 
 HOLDER = Path(__file__).with_name("holder.py")
-LIMIT_S = 30
+LIMIT_S = 240
 
 
 def hold(way: str, *more: str) -> tuple[subprocess.Popen, dict]:

@@ -30,7 +30,7 @@ def empty_cache(monkeypatch, tmp_path):
 def test_two_processes_at_once_share_one_whole_set_of_jars(empty_cache):
     program = f"from keyedwm.testing.ivy import fetch_jars; print(*fetch_jars('small', {SMALL!r}, transitive=False))"
     both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = {process.communicate(timeout=200)[0].strip() for process in both}
+    said = {process.communicate(timeout=600)[0].strip() for process in both}
     (jar,) = fetch_jars("small", SMALL, transitive=False)
     assert said == {str(jar)}
     assert zipfile.is_zipfile(jar)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -31,13 +30,12 @@ from keyedwm.kafka.transactions import (
 )
 from keyedwm.kafka.values import Committed, Isolation, TopicPartition
 from keyedwm.testing.admin import create_topic
-from tests.tools import remake
+from tests.tools import remake, wait_until
 from tests.world.brokers import Brokers
 from tests.world.clock import Clock
 from tests.world.wire import SimulatedConnection
 
 TIMEOUT_MS = 60_000
-WAIT_S = 20
 
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.starts)])
@@ -94,10 +92,7 @@ def ends(cluster: Cluster, topic: str) -> tuple[int, int]:
 
 def marked(cluster: Cluster, topic: str, end_offset: int) -> None:
     """Wait for the marker: a real coordinator answers when the end is decided, and writes markers behind it."""
-    over_at = time.monotonic() + WAIT_S
-    while ends(cluster, topic) != (end_offset, end_offset):
-        assert time.monotonic() < over_at, ends(cluster, topic)
-        time.sleep(0.05)
+    wait_until(lambda: ends(cluster, topic) == (end_offset, end_offset), f"the marker before offset {end_offset}")
 
 
 def test_topics_partitions_and_ids(cluster: Cluster, topic: str) -> None:
