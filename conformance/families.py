@@ -47,6 +47,7 @@ _AXIS = "keyedwm.arrow.axis:AxisRun"
 _SLIDING = "keyedwm.windows.sliding_operator:SlidingOperator"
 _SESSION = "keyedwm.windows.session_operator:SessionOperator"
 _JOIN = "keyedwm.windows.join.operator:JoinOperator"
+_IN_FLIGHT = "keyedwm.core.in_flight:InFlight"
 _STORE = "keyedwm.windows.store.operator:StoreOperator"
 _COMBINE = "keyedwm.windows.partials:combine_rows"
 FAMILIES = (
@@ -164,7 +165,7 @@ FAMILIES = (
     Family(
         name="asynchronous calls",
         files=("jet/async_transform_watermarks",),
-        drives=("conformance.models.in_flight:InFlight.watermark",),
+        drives=(f"{_IN_FLIGHT}.control", f"{_IN_FLIGHT}.finish"),
     ),
     Family(
         name="drift between sources",

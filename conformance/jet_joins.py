@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from conformance.jet_coalescing import flat, guarantee_of
 from conformance.jet_join_operator import through_operator
-from conformance.models.in_flight import InFlight
 from conformance.models.join import Join, JoinConfig, Row, Side
 from conformance.models.time_bounds import bounds_of, tightest
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.errors import KeyedwmError, OptionError
+from keyedwm.core.in_flight import Between, Call, InFlight
 from keyedwm.core.watermark import Guarantee, Watermark
 
 SIDES = {"l": Side.LEFT, "r": Side.RIGHT}
@@ -163,19 +163,23 @@ def _linear(condition: dict) -> tuple[dict[int, int], int]:
 
 
 def _async(vector: dict) -> Verdict:
-    calls = InFlight(ordered=vector["config"]["ordered"], max_calls=vector["config"]["max_calls"])
+    """An item is a call, and calls finish when the vector says so."""
+    config = vector["config"]
+    flight: InFlight[Watermark] = InFlight(ordered=config["ordered"], capacity=config["max_calls"])
     for index, step in enumerate(vector["steps"]):
-        made: list[tuple] = []
-        refused = False
-        if step["op"] == "item":
-            refused = not calls.item(step["id"])
+        made: list = []
+        refused = step["op"] == "item" and flight.is_full
+        if step["op"] == "item" and not refused:
+            flight.start(Call(step["id"]))
         elif step["op"] == "wm":
-            made = calls.watermark(step.get("key", 0), step["value"])
-        else:
-            made = calls.finish(step.get("ids", []))
+            watermark = Watermark(key=step.get("key", 0), time_ms=step["value"])
+            made = flight.control(Between(watermark, watermark.key))
+        elif step["op"] == "finish":
+            made = [one for name in step["ids"] for one in flight.finish(Call(name))]
+        answers = [("result", one.number) if isinstance(one, Call) else _answer(one.row) for one in made]
         expected = [("result", item["result"]) if "result" in item else flat(item) for item in step.get("emit", [])]
-        if made != expected or refused != step.get("refused", False):
-            return fail("the answers differ", index, step.get("emit", step.get("refused")), made or refused)
+        if answers != expected or refused != step.get("refused", False):
+            return fail("the answers differ", index, step.get("emit", step.get("refused")), answers or refused)
     return MATCH
 
 

@@ -2,6 +2,7 @@
 """DataFrame functions: native operators driven by the coalesced watermark, and windows of our own."""
 
 from keyedwm.spark.aggregate import aggregate
+from keyedwm.spark.async_map import async_map
 from keyedwm.spark.conf import recommended_conf, session_conf
 from keyedwm.spark.events import events
 from keyedwm.spark.interpreter import use_this_python
@@ -42,6 +43,7 @@ __all__ = [
     "Processor",
     "aggregate",
     "approx_count_distinct",
+    "async_map",
     "avg",
     "collect",
     "count",

@@ -16,6 +16,7 @@ from keyedwm.core.options import whole
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
 from keyedwm.spark.conf import PARTITIONS, check_provider
+from keyedwm.spark.declared import declared
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_columns, check_rows, columns_of, timed_rows
@@ -56,7 +57,7 @@ def process(
     frame = _frame(inputs)
     keys = (by,) if isinstance(by, str) else tuple(by)
     made, called = _made(processor)
-    result = _result(schema)
+    result = declared(schema, _TAKEN, "process")
     if name is not None and not (isinstance(name, str) and name):
         raise OptionError(f"process: name={name!r}: a text is expected, or leave it out")
     check_rows(frame, axis, "process")
@@ -119,27 +120,3 @@ def _made(processor: object) -> tuple[Processor, str]:
             f"is expected"
         )
     return made, f"{type(made).__module__}.{type(made).__qualname__}"
-
-
-def _result(schema: object) -> pa.Schema:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    found = schema
-    if isinstance(schema, str):
-        try:
-            told = StructType.fromDDL(schema)
-            found = to_arrow_schema(told if isinstance(told, StructType) else StructType(), timezone="UTC")
-        except PySparkException as error:
-            raise OptionError(f"process: schema={schema!r} is no schema of Spark: {error.getCondition()}") from error
-    if not isinstance(found, pa.Schema) or not found.names:
-        raise OptionError(f"process: schema={schema!r}: an Arrow schema, or a text such as 'id string', is expected")
-    lower = [name.lower() for name in found.names]
-    for name in found.names:
-        if name.lower() in _TAKEN or lower.count(name.lower()) > 1:
-            raise OptionError(
-                f"process: a result column cannot be called {name!r}: {', '.join(_TAKEN)} are there already, and no "
-                f"name may come twice"
-            )
-    return found

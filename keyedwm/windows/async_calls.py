@@ -1,0 +1,168 @@
+"""Calls of a user's coroutine over tables of rows, with bounded concurrency (`keyedwm.spark.async_map`).
+
+Rule: the event loop runs in a thread of its own, so that calls go on, and their time runs fairly, while the rows before
+and behind them are read and written. All decisions are `keyedwm.core.in_flight`'s, in the caller's thread. A call that
+fails ends everything: no row is passed on without its result, and none is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent import futures
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.in_flight import Between, Call, InFlight
+from keyedwm.core.options import span_text
+
+T = TypeVar("T")
+Coroutine = Callable[[pa.Table], Awaitable[pa.Table]]
+# How much longer than the time limit a loop may take to tell that a call has passed it.
+_GRACE_MS = 10_000
+_CLOSE_MS = 10_000
+
+
+class CallError(KeyedwmError):
+    """A call of the user's coroutine did not give a result; the task ends, and Spark runs it again."""
+
+    advice = "retry: nothing was lost; or handle it in the coroutine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncCalls:
+    """How a coroutine is called.
+
+    capacity: calls in flight at most; called: its name in messages; hidden: columns that it does not get.
+    """
+
+    run: Coroutine
+    ordered: bool
+    capacity: int
+    timeout_ms: int
+    called: str
+    hidden: tuple[str, ...] = ()
+
+
+class RunningCalls(Generic[T]):
+    """The calls of one task, and the control rows between them; a context manager that ends with none running."""
+
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls = calls
+        self._flight: InFlight[T] = InFlight(ordered=calls.ordered, capacity=calls.capacity)
+        self._asked: dict[int, pa.Table] = {}
+        self._answers: dict[int, tuple[pa.Table, pa.Table]] = {}
+        self._finished: SimpleQueue[tuple[int, asyncio.Task[pa.Table] | None]] = SimpleQueue()
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="async_map", daemon=True)
+        self._started = 0
+
+    def __enter__(self) -> RunningCalls[T]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        try:
+            ending.result(_CLOSE_MS / 1_000)
+        except futures.TimeoutError:
+            return  # a coroutine that holds up its thread is left behind
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def rows(self, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | T]:
+        """Call the coroutine when there is room; yields what leaves: (rows, result), or a control row."""
+        while self._flight.is_full:
+            yield from self._wait()
+        self._started += 1
+        self._flight.start(Call(self._started))
+        self._asked[self._started] = rows
+        asyncio.run_coroutine_threadsafe(self._call(self._started, rows), self._loop)
+        while not self._finished.empty():
+            yield from self._wait()
+
+    def control(self, row: T, stands_for: object = None) -> Iterator[tuple[pa.Table, pa.Table] | T]:
+        """Put a control row behind the rows that were given; yields what leaves."""
+        return self._left(self._flight.control(Between(row, stands_for)))
+
+    def rest(self) -> Iterator[tuple[pa.Table, pa.Table] | T]:
+        """Wait for all calls; yields what leaves."""
+        while not self._flight.is_empty:
+            yield from self._wait()
+
+    async def _call(self, number: int, rows: pa.Table) -> None:
+        task = asyncio.ensure_future(self._answer(rows))
+        done, _ = await asyncio.wait({task}, timeout=self._calls.timeout_ms / 1_000)
+        if not done:
+            task.cancel()
+        self._finished.put((number, task if done else None))
+
+    async def _answer(self, rows: pa.Table) -> pa.Table:
+        return await self._calls.run(rows.drop_columns(list(self._calls.hidden)))
+
+    def _wait(self) -> Iterator[tuple[pa.Table, pa.Table] | T]:
+        """Take the next call that has finished; yields what leaves."""
+        limit = span_text(self._calls.timeout_ms)
+        try:
+            number, task = self._finished.get(timeout=(self._calls.timeout_ms + _GRACE_MS) / 1_000)
+        except Empty:
+            first = self._asked[min(self._asked)]
+            raise CallError(
+                f"{self._about(first)} has held up its event loop for more than timeout={limit}: a coroutine has to "
+                f"await what takes time, or run it by asyncio.to_thread"
+            ) from None
+        rows = self._asked.pop(number)
+        if task is None:
+            raise CallError(
+                f"{self._about(rows)} gave no result within timeout={limit}: raise the timeout, lower capacity or "
+                f"rows_per_call, or answer within it"
+            )
+        if task.cancelled():
+            raise CallError(f"{self._about(rows)} was cancelled: a coroutine has to return a table, or raise")
+        error = task.exception()
+        if error is not None:
+            told = " ".join(str(error).split())
+            raise CallError(f"{self._about(rows)} failed: {type(error).__name__}: {told}") from error
+        self._answers[number] = rows, task.result()
+        yield from self._left(self._flight.finish(Call(number)))
+
+    def _left(self, left: Iterable[Call | Between[T]]) -> Iterator[tuple[pa.Table, pa.Table] | T]:
+        for one in left:
+            if isinstance(one, Call):
+                yield self._answers.pop(one.number)  # type: ignore[call-overload]
+            else:
+                yield one.row
+
+    def _about(self, rows: pa.Table) -> str:
+        return f"async_map: the call of {self._calls.called} with {worded(rows)}"
+
+    async def _end(self) -> None:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        close = getattr(self._calls.run, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def worded(rows: pa.Table) -> str:
+    """Name rows by how many they are, and by the first and the last one where they have a topic or an event time."""
+    count = f"{rows.num_rows} row{'s' if rows.num_rows > 1 else ''}"
+    ends = rows.take([0, rows.num_rows - 1])
+    if {"topic", "partition", "offset"} <= set(rows.column_names):
+        first, last = ends.select(["topic", "partition", "offset"]).to_pylist()
+        places = [f"{row['topic']}-{row['partition']} at offset {row['offset']}" for row in (first, last)]
+        return f"{count}, {places[0]} to {places[1]}"
+    times = next((name for name in rows.column_names if name.startswith("event_time")), None)
+    if times is None:
+        return count
+    first, last = ends[times].cast(pa.string()).to_pylist()
+    return f"{count}, {times} {first} to {last}"
