@@ -95,9 +95,28 @@ def load_cached() -> None:
     """
     for later in _all:
         made = later.made()
-        kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
-        for signature, *_ in () if kept is None else list(kept._load_index()):  # noqa: SLF001 (no public way to ask)
+        for signature in _kept(made):
             made.compile(signature)  # type: ignore[attr-defined]
+
+
+def kept_signatures() -> int:
+    """Count the functions of the imported modules on disk, each as often as there are types of arguments for it."""
+    return sum(len(_kept(later.made())) for later in _all)
+
+
+def left_to_compile() -> list[str]:
+    """Name the functions of the imported modules of which nothing is on disk; those inlined elsewhere need not be."""
+    return [
+        f"{later.__module__}.{later.__qualname__}"  # type: ignore[attr-defined]  # as functools.update_wrapper sets them
+        for later in _all
+        if later._how is not _inlined and not _kept(later.made())  # noqa: SLF001  our own class
+    ]
+
+
+def _kept(made: Callable) -> list[Any]:
+    """Return the signatures that a function has on disk."""
+    kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
+    return [] if kept is None else [signature for signature, *_ in kept._load_index()]  # noqa: SLF001 (no public way)
 
 
 @functools.cache

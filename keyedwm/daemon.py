@@ -11,7 +11,7 @@ import gc
 from importlib import import_module
 
 # Whatever a task of ours imports, but the writers: the store clients of deltalake have threads.
-_MODULES = (
+MODULES = (
     "pyspark.worker",
     "pyarrow.compute",
     "pandas",
@@ -22,12 +22,15 @@ _MODULES = (
     "keyedwm.spark.bucket",
     "keyedwm.spark.bucket_batch",
     "keyedwm.spark.unpack",
+    "keyedwm.spark.join_stage",
+    "keyedwm.spark.join_bucket",
+    "keyedwm.spark.join_unpack",
 )
 
 
 def load() -> None:
     """Import what the tasks need, and load the functions that an earlier process has compiled."""
-    for name in _MODULES:
+    for name in MODULES:
         import_module(name)
     import_module("keyedwm.compiled").load_cached()
     # What all workers share is never collected, so it stays shared.

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType({
     "migrate": "keyedwm.cli.migrate",
     "savepoint": "keyedwm.cli.savepoint",
     "vectors": "keyedwm.cli.vectors",
+    "warm": "keyedwm.cli.warm",
 })  # fmt: skip
 WRONG = 2
 INTERRUPTED = 130

@@ -59,3 +59,19 @@ def test_the_first_query_of_an_installed_wheel_counts_exactly_with_workers_that_
     # Partition 1 stands at 00:01:15, so the minute from 00:01 is open although partition 0 has passed 00:05.
     assert counts == [["00:00", "home", 3]]
     assert parents == ["keyedwm.daemon", "keyedwm.daemon"]
+
+
+def test_after_warm_the_first_query_compiles_nothing(kafka, topic_of, shell: Run, python: str, tmp_path: Path):
+    topic = topic_of(2)
+    produce(kafka.bootstrap, topic, [Record(p, s * 1_000, b"home") for p in (0, 1) for s in (10, 61, 300)])
+    caches = {"XDG_CACHE_HOME": str(tmp_path / "caches")}
+    warmed = shell([Path(python).with_name("keyedwm"), "warm"], caches)
+    assert warmed.returncode == 0, warmed.stderr[-3_000:]
+    assert "left to the first task" not in warmed.stdout
+    made = sorted((tmp_path / "caches").rglob("*.nbc"))
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ran = shell([python, script, kafka.bootstrap, topic, tmp_path], caches)
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    assert len(made) > 50
+    assert sorted((tmp_path / "caches").rglob("*.nbc")) == made

@@ -1,0 +1,39 @@
+"""`keyedwm warm`: byte code and compiled functions of a first task, made ahead of it, on this host and for this user.
+
+Rule: it only fills caches that any task would fill: it may be run again, and beside queries that run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+HELP = "compile what the first task of a query needs, on this host and for this user"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has no arguments; NUMBA_CACHE_DIR says where compiled code is kept, as for queries."""
+
+
+def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has this form
+    """Fill the caches and say what was done; 1 if there is no directory that compiled code may be kept in."""
+    from keyedwm.cli.warm import byte_code, rounds
+    from keyedwm.compiled import cache_directory, kept_signatures, left_to_compile
+
+    print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
+    byte_code.import_all()
+    made, there = byte_code.compile_all()
+    print(f"byte code: {made} modules compiled, {there} were", flush=True)
+    directory = cache_directory()
+    if directory is None:
+        print("FAIL: no directory that compiled code may be kept in, see the warning: each process compiles again")
+        return 1
+    before = kept_signatures()
+    for name, play in rounds.ROUNDS.items():
+        print(f"compiling: {name}", flush=True)
+        play()
+    after = kept_signatures()
+    print(f"compiled functions: {after - before} made, {before} were, in {directory}")
+    if left := left_to_compile():
+        print(f"left to the first task that needs them: {', '.join(left)}")
+    return 0

@@ -1,0 +1,120 @@
+"""Records to bytes and back: what the tasks of the source and of the Kafka sink compile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.event_times import EventTimes
+from keyedwm.arrow.row_hash import content_sum
+from keyedwm.arrow.rows import Events, RowBuilder, pack
+from keyedwm.arrow.schema import row_schema
+from keyedwm.core.counts import Counts
+from keyedwm.headers import HEADERS_TYPE
+from keyedwm.kafka.batches import find_batches, verify
+from keyedwm.kafka.codecs import FIRST_BYTES
+from keyedwm.kafka.encode import encode
+from keyedwm.kafka.partitioner import partition_of
+from keyedwm.kafka.record_columns import RecordColumns
+from keyedwm.kafka.records import Records, Wanted, read_records
+from keyedwm.kafka.values import Codec, TopicPartition
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.channel import ChannelRange
+from pyspark_wm_source.task.items import EventRun, lay_out
+from pyspark_wm_source.task.preaggregate import preaggregate
+from pyspark_wm_source.task.scan import policy_run, wanted_columns
+
+_ROWS = 8
+_CHANNEL = TopicPartition("warm", 0)
+_OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "warm", "includeHeaders": "true"}
+# In every unit and place that is read in a compiled loop.
+_EVENT_TIMES: tuple[dict[str, str], ...] = (
+    {},
+    {"watermarkThrottle": "frame", "frameSize": "1 second", "watermarkLag": "1 second"},
+    {"watermarkThrottle": "none", "watermarkPolicy": "lagAndLull", "watermarkLull": "1 second"},
+    {"eventTime": "json:$.at"},
+    {"eventTime": "json:$.list[0]", "eventTimeUnit": "s"},
+    {"eventTime": "json:$.iso", "eventTimeUnit": "iso"},
+    {"eventTime": "key:$.at"},
+    {"eventTime": "header:at"},
+)
+_STAGE = {
+    "frame": json.dumps(
+        {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 1_000, "offset_ms": 0}
+    ),
+    "by": json.dumps({"name": "json:$.name", "id": "key::string", "number": "json:$.at::bigint"}),
+    "aggregates": json.dumps({
+        "n": "count()", "sum": "sum(json:$.size::double)", "most": "max(json:$.at::bigint)", "last": "last(offset)",
+    }),
+}  # fmt: skip
+
+
+def read_records_once() -> None:
+    """Decode, find event times, run the policies, build rows or partials."""
+    for given in _EVENT_TIMES:
+        options = SourceOptions.parse(_OPTIONS | given)
+        schema = row_schema(list(options.axes), headers=True, control=True)
+        for _ in pack(lay_out(_items(options, schema), RowBuilder(schema, {"": 0}))):
+            pass
+    staged = SourceOptions.parse({**_OPTIONS, **_STAGE, "includeHeaders": "false"})
+    if staged.stage is not None:
+        for _ in preaggregate(_items(staged, staged.stage.columns), staged.stage, {"": 0}, 0):
+            pass
+    long = RecordColumns(np.zeros(2, np.int64), pa.array([bytes(FIRST_BYTES)] * 2))  # a batch that comes in pieces
+    raw = b"".join(batch.data for batch in encode(long, codec=Codec.LZ4, batch_bytes=4 * FIRST_BYTES))
+    for _ in read_records(find_batches(_CHANNEL, raw, 0), (0, 2), Wanted()):
+        pass
+
+
+def write_records_once() -> None:
+    """Choose partitions, encode, and hash rows as the sinks do."""
+    written = _columns()
+    partition_of(written.key, _ROWS, 3, 0)
+    for batch in encode(written, codec=Codec.LZ4):
+        find_batches(_CHANNEL, batch.data, 0)
+    content_sum(
+        pa.table({
+            "key": written.key, "value": written.value, "headers": written.headers,
+            "at": pa.array(written.timestamp_ms).cast(pa.timestamp("ms")),
+        })
+    )  # fmt: skip
+
+
+def _columns() -> RecordColumns:
+    times = 1_767_225_600_000 + 700 * np.arange(_ROWS, dtype=np.int64)
+    values = [
+        json.dumps({
+            "at": int(ms), "list": [ms / 1000], "iso": "2026-01-01T00:00:00Z", "name": f"n\n\u00e9{row}",
+            "size": row / 3, "deep": {"of": [1, "x"]},
+        }).encode()
+        for row, ms in enumerate(times)
+    ]  # fmt: skip
+    keys = [json.dumps({"at": int(ms)}).encode() for ms in times]
+    # The last one has no event time there.
+    headers = [[("at" if row < _ROWS - 1 else "other", str(ms).encode())] for row, ms in enumerate(times)]
+    return RecordColumns(
+        times, pa.array(values, pa.binary()), pa.array(keys, pa.binary()), pa.array(headers, HEADERS_TYPE)
+    )
+
+
+def _items(options: SourceOptions, schema: pa.Schema) -> Iterator[EventRun]:
+    """What a task yields for one range."""
+    for codec in (Codec.NONE, Codec.LZ4):
+        task = ChannelRange(channel=_CHANNEL, start=0, end=_ROWS, counts=Counts(), axes={})
+        run = policy_run(task, options, {"": 0}, now_ms=1_767_225_600_000)
+        raw = b"".join(batch.data for batch in encode(_columns(), codec=codec))
+        batches = verify(find_batches(_CHANNEL, raw, 0), 0)
+        for records in read_records(batches, (0, _ROWS), wanted_columns(set(schema.names), options)):
+            yield EventRun(events=_events(records, run.observe(records).event_ms))
+        run.end()
+
+
+def _events(records: Records, event_ms: Mapping[str, EventTimes]) -> Events:
+    return Events(
+        topic=_CHANNEL.topic, partition=_CHANNEL.partition, count=records.count, key=records.key, value=records.value,
+        headers=records.headers, offset=records.offset, timestamp_ms=records.timestamp_ms,
+        timestamp_type=records.timestamp_type, event_ms=event_ms,
+    )  # fmt: skip

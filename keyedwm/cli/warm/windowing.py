@@ -1,0 +1,110 @@
+"""Rows to windows: what stage one and the buckets of `aggregate` compile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
+from keyedwm.core.rows import ControlKind
+from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.unpack import Unpack, output_schema
+from keyedwm.windows.aggregates import functions
+from keyedwm.windows.buckets import bucket_ids
+from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.store import MemoryStore
+
+_SCHEMA = pa.schema([
+    ("text", pa.string()), ("number", pa.int64()), ("float", pa.float64()), ("__time", pa.int64())
+])  # fmt: skip
+_KEYS = (("text",), ("number",), ("text", "number"), ())
+_WINDOWS = (SlidingWindow(1_000, 1_000), SlidingWindow(3_000, 1_000), SessionWindow(400))
+_AGGREGATES = (
+    functions.count(),
+    functions.count("float", where="number > 2"),
+    *(
+        make(column)
+        for make in (
+            functions.sum, functions.avg, functions.min, functions.max, functions.first, functions.last,
+            functions.collect, functions.approx_count_distinct, functions.variance, functions.stddev,
+            functions.linear_trend, functions.median,
+        )
+        for column in ("number", "float")
+    ),
+    functions.approx_count_distinct("text"),
+    functions.min("text"),
+    functions.quantile("float", 0.9),
+    functions.top_n(2, "float", "text"),
+    functions.map_agg("text", "number"),
+)  # fmt: skip
+# Sets of settings under which operators take other ways.
+_SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"late": LatePolicy.EMIT},
+    {"lateness_ms": 2_000},
+    {"early": Early(rows=2)},
+)
+_ROWS = 24
+
+
+def close_windows_once() -> None:
+    """Aggregate a few rows in three batches, the last of which closes everything."""
+    few = {"n": functions.count(), "sum": functions.sum("float")}
+    for window in _WINDOWS:
+        _play(WindowPlan(schema=_SCHEMA, by=("text",), window=window, time="__time",
+                         aggregates=tuple((f"a{n}", one) for n, one in enumerate(_AGGREGATES))))  # fmt: skip
+        for keys in _KEYS:
+            _play(WindowPlan(schema=_SCHEMA, by=keys, window=window, time="__time", aggregates=tuple(few.items())))
+        for settings in _SETTINGS:
+            _play(WindowPlan(schema=_SCHEMA, by=("text",), window=window, time="__time",
+                             aggregates=tuple(few.items()), **settings))  # fmt: skip
+
+
+def _play(plan: WindowPlan) -> None:
+    layout = BucketLayout("warm", tuple(bucket_ids(2)), 0)
+    notes = {one: (BucketNote(), MemoryStore()) for one in layout.ids}
+    for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
+        shipped = [row for out in StageOne(plan, layout.ids)(_staged(plan, batch, watermark_ms))
+                   for row in out.to_pylist()]  # fmt: skip
+        for bucket in layout.ids:
+            note, store = notes[bucket]
+            now = BucketBatch(plan, layout, bucket, note, store)
+            mine = [row for row in shipped if row["bucket"] == bucket]
+            frames = list(now.on_input(
+                control=[one for row in mine if row["control"] for one in decode_rows(row["control"])],
+                partials=[unpacked(row["partials"]) for row in mine if row["partials"] is not None],
+                null_event_time_rows=0, now_ms=None,
+            ))  # fmt: skip
+            written, removed = now.drain()
+            left = {name: blob for name, blob in store.blobs.items() if name not in removed}
+            notes[bucket] = now.note, MemoryStore(left | dict(written))
+            emitted = [pa.RecordBatch.from_pandas(one, preserve_index=False) for one in [*frames, now.last_row()]]
+            for _ in Unpack(output_schema(plan.result_schema))(emitted):
+                pass
+
+
+def _staged(plan: WindowPlan, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
+    """One task's rows: events, the channel's watermark and its barrier."""
+    rows = [
+        {"text": f"key {row % 3}", "number": row % 5, "float": row / 3, "__time": 500 * batch + 100 * row}
+        for row in range(_ROWS)
+    ]
+    return in_batches(rows, pa.schema([_SCHEMA.field(name) for name in plan.columns]), batch, watermark_ms)
+
+
+def in_batches(
+    rows: Sequence[Mapping[str, object]], columns: pa.Schema, batch: int, watermark_ms: int, channel: str = "warm-0"
+) -> list[pa.RecordBatch]:
+    """Rows of these columns, and after them what their channel tells at the end of a batch."""
+    told = (
+        ControlRow(kind=ControlKind.WATERMARK, channel=channel, offset=batch, key=0, watermark_ms=watermark_ms),
+        ControlRow(kind=ControlKind.BARRIER, channel=channel, offset=batch, snapshot=batch, channels=1),
+    )
+    texts = [{CONTROL_TEXT: encode_rows([one])[1:-1]} for one in told]
+    return pa.Table.from_pylist(
+        [*rows, *texts], schema=columns.append(pa.field(CONTROL_TEXT, pa.string()))
+    ).to_batches()

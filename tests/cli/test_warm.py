@@ -1,0 +1,54 @@
+"""`keyedwm warm`: compiled functions are there before the first task, and a second run has nothing to make."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from keyedwm.cli.main import main
+
+# The joins alone: all parts together are tried by tests/first_hour/first_query.py.
+JOINS = """
+import sys
+from keyedwm.cli.main import main
+from keyedwm.cli.warm import rounds
+rounds.ROUNDS = {name: play for name, play in rounds.ROUNDS.items() if name.startswith("joins")}
+sys.exit(main(["warm"]))
+"""
+LIMIT_S = 300
+
+
+def warmed(cache) -> tuple[int, int, list[str]]:
+    """How many functions were made, how many were there, and which of the joins are left."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    ran = subprocess.run(
+        [sys.executable, "-c", JOINS], env={**environment, "XDG_CACHE_HOME": str(cache)},
+        capture_output=True, text=True, check=False, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = re.search(r"compiled functions: (\d+) made, (\d+) were, in (.*)", ran.stdout)
+    assert found, ran.stdout
+    assert found[3] == str(cache / "keyedwm" / "compiled")
+    return int(found[1]), int(found[2]), re.findall(r"keyedwm\.windows\.join\.\S+\b", ran.stdout)
+
+
+@pytest.mark.starts
+def test_what_joins_call_is_compiled_once_and_a_second_run_makes_nothing(tmp_path):
+    made, were, left = warmed(tmp_path)
+    assert made > 3
+    assert (were, left) == (0, [])
+    assert warmed(tmp_path) == (0, made, [])
+
+
+def test_without_a_directory_for_compiled_code_it_says_so_and_ends_with_1(monkeypatch, capsys):
+    from keyedwm import compiled
+    from keyedwm.cli.warm import byte_code
+
+    monkeypatch.setattr(compiled, "cache_directory", lambda: None)
+    monkeypatch.setattr(byte_code, "compile_all", lambda: (0, 0))
+    assert main(["warm"]) == 1
+    assert "FAIL: no directory that compiled code may be kept in" in capsys.readouterr().out
