@@ -1,4 +1,4 @@
-"""Nexmark's q0, q1, q2, q5, q7 and q8 as frames of both sides, and their answers straight from the generator.
+"""Nexmark's queries of one stream (q0, q1, q2, q5, q7, q8) as frames of both sides, and their answers by numpy.
 
 Rule: both sides read the same topic, parse with Spark's `from_json` the same fields, and select with the same
 expressions; they differ in the source and in the windows. Event time is the record's, the watermark trails it by LAG.
@@ -106,7 +106,8 @@ def events_of(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
     return rows.where(kept).select(kind.alias("kind"), parsed, *beside).select("kind", "event.*", *beside)
 
 
-def _native(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
+def native_events(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
+    """The parsed events with Spark's watermark, and the closing record."""
     return events_of(rows, fields, *wanted, END.decode()).withWatermark("timestamp", LAG)
 
 
@@ -173,7 +174,7 @@ def _gathered(counted: DataFrame) -> DataFrame:
 def _native_q5(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    found = _native(rows, "auction BIGINT", "bid")
+    found = native_events(rows, "auction BIGINT", "bid")
     counted = found.groupBy(F.window("timestamp", "10 seconds", "2 seconds"), "auction").agg(F.count("*").alias("n"))
     slot = F.window(F.window_time("window"), "2 seconds").alias("window")
     return _hottest(counted.groupBy(slot).agg(F.collect_list(F.expr(_PAIR)).alias("pairs")))
@@ -215,7 +216,7 @@ def _q7(rows: DataFrame) -> DataFrame:
 
 
 def _native_q7(rows: DataFrame) -> DataFrame:
-    return _highest(_native(rows, BID_FIELDS, "bid"), "timestamp")
+    return _highest(native_events(rows, BID_FIELDS, "bid"), "timestamp")
 
 
 def _highest(found: DataFrame, time: str) -> DataFrame:
@@ -253,7 +254,7 @@ def _q8(rows: DataFrame) -> DataFrame:
 def _native_q8(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    found = _people(_native(rows, _Q8_FIELDS, "person", "auction"))
+    found = _people(native_events(rows, _Q8_FIELDS, "person", "auction"))
     grouped = found.groupBy(F.window("timestamp", "10 seconds").alias("window"), "id")
     return _new_sellers(grouped.agg(F.max("name").alias("name"), F.count("seller").alias("sold")))
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks.nexmark import GOLDEN, golden_trouble
+from benchmarks.nexmark import GOLDEN, QUERIES, golden_trouble
 from benchmarks.nexmark_events import AUCTION, KINDS, PERSON, Stream, auctions, kinds, persons, records
-from benchmarks.nexmark_queries import QUERIES, Events, checksum
+from benchmarks.nexmark_queries import Events, checksum
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "nexmark"
 NAMES = {"email": "emailAddress"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.nexmark import GOLDEN, SPARK, Reading, collected, golden_trouble, load, sides_of
-from benchmarks.nexmark_queries import QUERIES
+from benchmarks.nexmark import GOLDEN, QUERIES, SPARK, Reading, collected, golden_trouble, load, sides_of
 from tests.tools import cluster_at
 
 
