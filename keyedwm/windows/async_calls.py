@@ -100,8 +100,6 @@ class RunningCalls(Generic[T]):
     async def _call(self, number: int, rows: pa.Table) -> None:
         task = asyncio.ensure_future(self._answer(rows))
         done, _ = await asyncio.wait({task}, timeout=self._calls.timeout_ms / 1_000)
-        if not done:
-            task.cancel()
         self._finished.put((number, task if done else None))
 
     async def _answer(self, rows: pa.Table) -> pa.Table:

@@ -74,7 +74,7 @@ async def at_once(rows: pa.Table) -> pa.Table:
     return doubled(rows)
 
 
-def ran(fn, batches, *, ordered=True, capacity=4, rows_per_call=2, timeout_ms=600_000) -> list:
+def ran(fn, batches, *, ordered=True, capacity=4, rows_per_call=2, timeout_ms=120_000) -> list:
     """What leaves, in order: the offset of an event row, (kind, watermark) of a control row."""
     hidden = tuple(name for name in kept_columns(GIVEN) if name != "event_time")
     calls = AsyncCalls(run=fn, ordered=ordered, capacity=capacity, timeout_ms=timeout_ms, called="fn", hidden=hidden)
@@ -166,6 +166,17 @@ def test_a_call_spans_no_two_watermarks_and_its_rows_keep_theirs():
     assert sorted(sizes) == [1, 2]
     assert made["watermark"].cast(pa.int64()).to_pylist() == [7_000, 7_000, 8_000]
     assert made["event_time"].cast(pa.int64()).to_pylist() == [0, 1_000, 2_000]
+
+
+def test_times_in_another_zone_than_utc_are_taken():
+    def zoned(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([(field.name, zoned(field.type)) for field in kind])
+        return pa.timestamp("us", "Europe/Berlin") if pa.types.is_timestamp(kind) else kind
+
+    given = pa.schema([(field.name, zoned(field.type)) for field in GIVEN])
+    batches = [pa.Table.from_batches([one]).cast(given).to_batches()[0] for one in (events(0, 1), BARRIER)]
+    assert ran(at_once, batches) == [0, 1, (ControlKind.BARRIER, None, 99)]
 
 
 def test_a_call_that_fails_names_its_rows():
