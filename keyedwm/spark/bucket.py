@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from keyedwm.core.control_row import decode_rows
+from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.bucket_move import Moved, check_follows
 from keyedwm.spark.bucket_state import SparkStore, named_state, read_note, require_owner, write_state
 from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.process import ProcessPlan
+from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import StateChanges
@@ -83,12 +85,18 @@ class Bucket(StatefulProcessor):
         shipped = [row for frame in rows for row in frame.itertuples(index=False)]
         shipped.sort(key=lambda row: row.part)
         batch = self._open(key)
-        control = [one for row in shipped if row.control for one in decode_rows(row.control)]
+        control: list[list[ControlRow]] = [[] for _ in self._layout.keys]
+        tables: list[list[pa.Table]] = [[] for _ in self._layout.keys]
+        for row in shipped:
+            if row.control:
+                control[row.input] += decode_rows(row.control)
+            if row.partials is not None:
+                tables[row.input].append(unpacked(row.partials))
         if self._follows:
-            self._follows = check_follows(self._layout.who, self._follows, control)
+            self._follows = check_follows(self._layout.who, self._follows, chain.from_iterable(control))
         yield from batch.on_input(
             control=control,
-            partials=[unpacked(row.partials) for row in shipped if row.partials is not None],
+            rows=tables,
             null_event_time_rows=sum(int(row.null_event_times) for row in shipped),
             now_ms=self._clock_ms(timerValues),
         )
@@ -145,7 +153,7 @@ class Bucket(StatefulProcessor):
             "buckets": len(self._layout.ids),
             "plan": self._plan.digest(),
             "told": self._plan.told(),
-            "axis": self._layout.key,
+            "axis": self._layout.key if not self._layout.others else list(self._layout.keys),
             "name": self._layout.name,
         }
 

@@ -1,7 +1,8 @@
 """One bucket in one micro-batch: it drives the operator, and says what leaves and in which order.
 
-Rule: the batch's watermark comes first, then all partials, then the channels' own watermarks. The results leave before
-the watermark that closed their windows; then the idle marker; the barrier is last. No Spark here, no clock.
+Rule: the batch's watermarks come first, then all rows, then the channels' own watermarks, each input by input. Results
+leave before the watermark that closed their windows; then the idle marker; the barrier is last. An idle input keeps its
+watermark, as the side of a join does. No Spark here, no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.spark.inbox import Inbox, barriers_of
 from keyedwm.windows.operator import operator_of
 from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.process import ProcessPlan
+from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.blobs import packed
 from keyedwm.windows.state.store import BlobStore, StateChanges
@@ -40,13 +41,19 @@ _PIECE_BYTES = 64 << 20
 class BucketLayout:
     """What every bucket of an operator knows: the operator's name, the ids of all buckets, the axis's key.
 
-    kind: what users call the operator.
+    kind: what users call the operator. others: the axis keys of its further inputs.
     """
 
     name: str
     ids: tuple[int, ...]
     key: int
     kind: str = "aggregate"
+    others: tuple[int, ...] = ()
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The axis key of each input."""
+        return self.key, *self.others
 
     @property
     def who(self) -> str:
@@ -56,22 +63,27 @@ class BucketLayout:
 
 @dataclass(slots=True)
 class BucketNote:
-    """What a bucket remembers beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told."""
+    """What a bucket remembers beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told.
+
+    inbox: of the first input; inboxes: of the others, written where there are others.
+    """
 
     inbox: Mapping[str, Any] | None = None
     blobs: dict[str, int] = field(default_factory=dict)
     emitted_ms: int | None = None
     snapshot: int | None = None
     timer_ms: int | None = None
+    inboxes: Sequence[Mapping[str, Any]] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, the same for equal notes."""
-        return asdict(self)
+        told = asdict(self)
+        return told if self.inboxes else {name: value for name, value in told.items() if name != "inboxes"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BucketNote:
         """Return the note of such values; further entries are ignored."""
-        return cls(**{name: value[name] for name in cls.__slots__})
+        return cls(**{name: value[name] for name in cls.__slots__ if name in value or name != "inboxes"})
 
 
 class BucketBatch:
@@ -83,8 +95,14 @@ class BucketBatch:
         self._layout = layout
         self._channel = f"{layout.name}#{layout.ids.index(bucket)}"
         self.note = note
-        who, held = layout.who, note.inbox
-        self._inbox = Inbox(who, layout.key) if held is None else Inbox.restore(who, layout.key, held)
+        whose = [layout.who]
+        if layout.others:
+            whose = [f"{layout.who}, input {number}" for number in range(len(layout.keys))]
+        held = [None] * len(whose) if note.inbox is None else [note.inbox, *note.inboxes]
+        self._inboxes = [
+            Inbox(who, key) if state is None else Inbox.restore(who, key, state)
+            for who, key, state in zip(whose, layout.keys, held, strict=True)
+        ]
         self._operator = operator_of(plan, store)
         self._control: list[ControlRow] = []
         self._null_event_time_rows = 0
@@ -101,42 +119,42 @@ class BucketBatch:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The watermark that the results keep."""
-        watermark_ms = self._inbox.watermark_ms
-        return None if watermark_ms is None else self._operator.output_watermark_ms(watermark_ms)
+        """The watermark that the results keep: by the lowest of the inputs, once each has told one."""
+        told = [inbox.watermark_ms for inbox in self._inboxes if inbox.watermark_ms is not None]
+        return self._operator.output_watermark_ms(min(told)) if len(told) == len(self._inboxes) else None
 
     def on_input(
         self,
         *,
-        control: Sequence[ControlRow],
-        partials: Sequence[pa.Table],
+        control: Sequence[Sequence[ControlRow]],
+        rows: Sequence[Sequence[pa.Table]],
         null_event_time_rows: int,
         now_ms: int | None,
     ) -> Iterator[pd.DataFrame]:
-        """Take all that a batch brought; yield rows of `EMITTED` with results.
+        """Take all that a batch brought, by input; yield rows of `EMITTED` with results.
 
-        control: in any order. partials: of this bucket, in order of task. null_event_time_rows: how many rows had no
-        event time. now_ms: wall-clock time, None where no pane goes by it. Raises InputError for barriers that are not
-        whole, and for late rows under `late="fail"`.
+        control: in any order. rows: of this bucket, rows or partials in order of task. null_event_time_rows: how many
+        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. Raises InputError for barriers
+        that are not whole, and for late rows under `late="fail"`.
         """
-        told = self._inbox.take(control)
+        was_idle = self._idle
         self._null_event_time_rows += null_event_time_rows
-        yield from self._results(self._advance(told.batch_watermark_ms))
-        if partials:
-            yield from self._results(self._operator.on_rows(0, pa.concat_tables(partials), now_ms))
-        yield from self._results(self._advance(told.watermark_ms))
+        brought = [number for number in self._inputs if control[number] or rows[number] or len(self._inboxes) == 1]
+        told = {number: self._inboxes[number].take(control[number]) for number in brought}
+        for number in brought:
+            yield from self._advance(number, told[number].batch_watermark_ms)
+        for number in brought:
+            if rows[number]:
+                yield from self._results(self._operator.on_rows(number, pa.concat_tables(rows[number]), now_ms))
+        for number in brought:
+            yield from self._advance(number, told[number].watermark_ms)
         if now_ms is not None:
             yield from self._results(self._operator.on_timer(now_ms))
-        if told.woke:
-            self._tell(ControlKind.ACTIVE)
-        watermark_ms = self.watermark_ms
-        if watermark_ms is not None and (self.note.emitted_ms is None or watermark_ms > self.note.emitted_ms):
-            self._tell(ControlKind.WATERMARK, key=0, watermark_ms=watermark_ms)
-            self.note.emitted_ms = watermark_ms
-        if told.went_idle:
-            yield from self._results(self._operator.on_idle(0))
-            self._tell(ControlKind.IDLE)
-        snapshot = barriers_of(control)
+        for number in brought:
+            if told[number].went_idle:
+                yield from self._results(self._operator.on_idle(number))
+        self._tell_times(was_idle=was_idle)
+        snapshot = barriers_of(one for of_input in control for one in of_input)
         if snapshot is not None:
             yield from self._barrier(snapshot)
 
@@ -151,7 +169,7 @@ class BucketBatch:
         for name in changes.removed:
             self.note.blobs.pop(name, None)
         self.note.blobs.update({name: len(blob) for name, blob in changes.written.items()})
-        self.note.inbox = self._inbox.snapshot()
+        self.note.inbox, *self.note.inboxes = [inbox.snapshot() for inbox in self._inboxes]
         return changes
 
     def last_row(self) -> pd.DataFrame:
@@ -181,9 +199,31 @@ class BucketBatch:
         columns = {name: [value] for name, value in {**nothing, **told}.items()}
         return pd.DataFrame({**columns, "watermark_ms": pd.array(columns["watermark_ms"], "Int64")})
 
-    def _advance(self, watermark_ms: int | None) -> Iterator[Output]:
+    @property
+    def _inputs(self) -> range:
+        return range(len(self._inboxes))
+
+    @property
+    def _idle(self) -> bool:
+        """Whether all inputs are idle; one that has told nothing yet is not."""
+        return all(inbox.idle for inbox in self._inboxes)
+
+    def _advance(self, number: int, watermark_ms: int | None) -> Iterator[pd.DataFrame]:
         if watermark_ms is not None:
-            yield from self._operator.on_watermark(0, self._layout.key, watermark_ms)
+            yield from self._results(self._operator.on_watermark(number, self._layout.keys[number], watermark_ms))
+
+    def _tell_times(self, *, was_idle: bool) -> None:
+        """Tell what became true of the inputs together; a watermark wakes, so idle is told after it."""
+        if was_idle and not self._idle:
+            self._tell(ControlKind.ACTIVE)
+        watermark_ms = self.watermark_ms
+        before_ms, rises = self.note.emitted_ms, False
+        if watermark_ms is not None and (before_ms is None or watermark_ms > before_ms):
+            rises = True
+            self._tell(ControlKind.WATERMARK, key=0, watermark_ms=watermark_ms)
+            self.note.emitted_ms = watermark_ms
+        if self._idle and (rises or not was_idle):
+            self._tell(ControlKind.IDLE)
 
     def _barrier(self, at_least: int) -> Iterator[pd.DataFrame]:
         """Tell one barrier a batch; ids go up by one, also in batches that only the clock made."""

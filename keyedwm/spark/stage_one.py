@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.rows import grouped
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
 from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.process import ProcessPlan
+from keyedwm.windows.process_plan import ProcessInput
 from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
 from keyedwm.worker import freeze_gc, task_number
 
@@ -24,15 +24,20 @@ CONTROL_TEXT = "__control"
 
 @dataclass(frozen=True, slots=True)
 class StageOne:
-    """The function of a `mapInArrow` over the plan's columns and CONTROL_TEXT, by place; `ids`: the buckets' ids."""
+    """The function of a `mapInArrow` over the plan's columns and CONTROL_TEXT, by place.
 
-    plan: WindowPlan | ProcessPlan
+    ids: of the buckets. input_number: of the operator, if it has several.
+    """
+
+    plan: WindowPlan | ProcessInput
     ids: Sequence[int]
+    input_number: int = 0
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to be shuffled (`SHIPPED`)."""
         control: list[ControlRow] = []
-        yield from shipped(self.plan, self.ids, task_number(), self._events(batches, control), control)
+        events = self._events(batches, control)
+        yield from shipped(self.plan, self.ids, task_number(), events, control, input_number=self.input_number)
         freeze_gc()
 
     def _events(self, batches: Iterable[pa.RecordBatch], control: list[ControlRow]) -> Iterator[pa.Table]:

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from keyedwm.windows.paned_session_operator import PanedSessionOperator
 from keyedwm.windows.plan import SessionWindow, WindowPlan
-from keyedwm.windows.process import ProcessOperator, ProcessPlan
+from keyedwm.windows.process import ProcessOperator
+from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.results import Output
 from keyedwm.windows.session_operator import SessionOperator
 from keyedwm.windows.sliding_operator import SlidingOperator

@@ -7,17 +7,14 @@ cut; a processor that gives other results for another cut is wrong, and nothing 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.errors import FormatError, InputError
 from keyedwm.windows.columns import contiguous, ints
+from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE, note, read_note
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
@@ -65,25 +62,27 @@ class ProcessState:
 class Processor:
     """The base of a user's operator: one instance serves one bucket of keys in one batch; override what is needed.
 
-    `state` and `watermark_ms` (the last one told, or None) are there before the first call. Every answer is an iterable
-    of Arrow tables with the columns of the result's schema and `event_time`. late_rows: to be counted by a processor
-    that leaves late rows out. next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`.
-    version: to be raised when state of the code before cannot be used.
+    `state`, `watermarks_ms` (of each input the last one told, or None) and `watermark_ms` (the lowest of them, None
+    until each input has told one) are there before the first call. Every answer is an iterable of Arrow tables with the
+    columns of the result's schema and `event_time`. late_rows: to be counted by a processor that leaves late rows out.
+    next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`. version: to be raised when
+    state of the code before cannot be used.
     """
 
     uses_clock = False
     version = 1
     state: ProcessState
+    watermarks_ms: tuple[int | None, ...] = (None,)
     watermark_ms: int | None = None
     late_rows = 0
     next_timer_ms: int | None = None
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:
-        """Take event rows, in order of task; those below the watermark that was told last are late."""
+        """Take event rows of an input, in order of task; those below the watermark that it told last are late."""
         raise NotImplementedError
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """No more rows below `time_ms` come but late ones; called before and after the rows of a batch."""
+        """No more rows of the input below `time_ms` come but late ones; told before and after the rows of a batch."""
         return ()
 
     def on_idle(self, input_number: int) -> Iterable[pa.Table]:  # noqa: ARG002
@@ -99,58 +98,8 @@ class Processor:
         return ()
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark to pass on: lower than the input's if rows leave later than they came."""
+        """Return the watermark to pass on: lower than the inputs' lowest if rows leave later than they came."""
         return watermark_ms
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessPlan:
-    """One operator. schema: of the input's rows; time: the column with the event time in ms, which a processor does not
-    see; make: gives a processor; by: key columns, none for all rows together; result: columns of the result but for its
-    times; called, version: of the processor.
-    """
-
-    schema: pa.Schema
-    by: tuple[str, ...]
-    make: Callable[[], Processor]
-    result: pa.Schema
-    called: str
-    version: int
-    time: str
-
-    def __post_init__(self) -> None:
-        for name in self.by:
-            if pa.types.is_nested(self.schema.field(name).type):
-                raise OptionError(
-                    f"process: the key column {name!r} is of type {self.schema.field(name).type}, which cannot be a key"
-                )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The input columns that are shipped."""
-        return tuple(self.schema.names)
-
-    @property
-    def result_schema(self) -> pa.Schema:
-        """Of what the operator emits."""
-        return self.result
-
-    @cached_property
-    def _lines(self) -> list[str]:
-        inputs = [f"{inner.name} {inner.type}" for inner in self.schema]
-        return [f"{self.called} version {self.version}", ", ".join(self.by), *inputs]
-
-    def told(self) -> dict[str, Any]:
-        """Return what decides whose state it is, ready for JSON."""
-        return {"process": self._lines}
-
-    def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:16]
-
-    def staged(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are shipped: those with an event time."""
-        return rows.filter(pc.is_valid(rows[self.time]))
 
 
 class ProcessOperator:
@@ -161,11 +110,13 @@ class ProcessOperator:
         facts = read_note(plan, store)
         self._logs = TableLogs(store, note=NOTE, facts=facts)
         self._state = ProcessState(self._logs, dict(facts.get("own", {})))
-        self.watermark_ms: int | None = facts.get("watermark_ms")
         self._processor = plan.make()
         self._processor.state = self._state
-        self._processor.watermark_ms = self.watermark_ms
         self._processor.next_timer_ms = facts.get("due_ms")
+        if len(plan.inputs) == 1:
+            self._tell_watermarks([facts.get("watermark_ms")])
+        else:
+            self._tell_watermarks(facts.get("watermarks_ms", [None] * len(plan.inputs)))
 
     @property
     def late_rows(self) -> int:
@@ -188,12 +139,16 @@ class ProcessOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002
         """Hand rows to the processor."""
-        return self._told(self._processor.on_rows(input_number, rows.drop_columns([self._plan.time])))
+        shown = rows.drop_columns([self._plan.inputs[input_number].time])
+        return self._told(self._processor.on_rows(input_number, shown))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Tell a watermark that has increased."""
-        if self.watermark_ms is None or time_ms > self.watermark_ms:
-            self.watermark_ms = self._processor.watermark_ms = time_ms
+        told = list(self._processor.watermarks_ms)
+        before_ms = told[input_number]
+        if before_ms is None or time_ms > before_ms:
+            told[input_number] = time_ms
+            self._tell_watermarks(told)
             yield from self._told(self._processor.on_watermark(input_number, key, time_ms))
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
@@ -217,7 +172,13 @@ class ProcessOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(lambda _, tables: pa.concat_tables(tables).combine_chunks())
-        facts = {"watermark_ms": self.watermark_ms, "due_ms": self.next_timer_ms, "own": self._state.facts}
+        facts: dict[str, Any] = {
+            "watermark_ms": self._processor.watermark_ms,
+            "due_ms": self.next_timer_ms,
+            "own": self._state.facts,
+        }
+        if len(self._plan.inputs) > 1:
+            facts["watermarks_ms"] = list(self._processor.watermarks_ms)
         try:
             told = note(self._plan, {**facts, **self._logs.facts()})
         except TypeError as error:
@@ -226,6 +187,11 @@ class ProcessOperator:
                 f"keep it as a table, or as texts, numbers, lists and objects"
             ) from error
         return StateChanges({**changes.written, NOTE: told}, changes.removed)
+
+    def _tell_watermarks(self, by_input: Sequence[int | None]) -> None:
+        known = [ms for ms in by_input if ms is not None]
+        self._processor.watermarks_ms = tuple(by_input)
+        self._processor.watermark_ms = min(known) if len(known) == len(by_input) else None
 
     def _told(self, tables: Iterable[pa.Table] | None) -> Iterator[Output]:
         for table in tables or ():

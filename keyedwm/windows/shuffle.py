@@ -15,7 +15,7 @@ from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.windows.buckets import bucket_of
 from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.process import ProcessPlan
+from keyedwm.windows.process_plan import ProcessInput
 from keyedwm.windows.state.blobs import packed
 
 # Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
@@ -24,6 +24,7 @@ ORDER = ("topic", "partition", "offset")
 SHIPPED = pa.schema(
     [
         pa.field("bucket", pa.int32()),
+        pa.field("input", pa.int32()),
         pa.field("part", pa.int64()),
         pa.field("partials", pa.binary()),
         pa.field("control", pa.string()),
@@ -36,29 +37,33 @@ GROUP_BYTES = 1 << 27
 
 
 def shipped(
-    plan: WindowPlan | ProcessPlan,
+    plan: WindowPlan | ProcessInput,
     ids: Sequence[int],
     task: int,
     events: Iterable[pa.Table],
     control: Sequence[ControlRow],
+    *,
+    input_number: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to be shuffled (`SHIPPED`).
 
     ids: of the buckets. task: its number. events: rows with the plan's columns. control: the task's control rows; they
-    may come to light as the events are drawn.
+    may come to light as the events are drawn. input_number: of the operator, if it has several.
     """
     part, null_event_times = task << 32, 0
     for rows in events:
         null_event_times += rows.column(plan.time).null_count
-        partials = plan.staged(rows) if isinstance(plan, ProcessPlan) else combine_rows(plan, rows)
+        partials = plan.staged(rows) if isinstance(plan, ProcessInput) else combine_rows(plan, rows)
         if partials.num_rows:
-            yield _pieces(partials, plan, ids, part)
+            yield _pieces(partials, plan, ids, part, input_number)
             part += 1
     if control or null_event_times:
-        yield _control(control, ids, part, null_event_times)
+        yield _control(control, ids, part, null_event_times, input_number)
 
 
-def _pieces(partials: pa.Table, plan: WindowPlan | ProcessPlan, ids: Sequence[int], part: int) -> pa.RecordBatch:
+def _pieces(
+    partials: pa.Table, plan: WindowPlan | ProcessInput, ids: Sequence[int], part: int, input_number: int
+) -> pa.RecordBatch:
     """One row per bucket that has partials."""
     number = bucket_of([partials.column(name) for name in plan.by], partials.num_rows, len(ids))
     if len(ids) > 1:
@@ -69,20 +74,30 @@ def _pieces(partials: pa.Table, plan: WindowPlan | ProcessPlan, ids: Sequence[in
     pieces = [piece for piece in pieces if piece[2]]
     return _rows(
         buckets=[bucket for bucket, _, _ in pieces],
+        input_number=input_number,
         part=part,
         partials=[packed(partials.slice(at, count)) for _, at, count in pieces],
     )
 
 
-def _control(control: Sequence[ControlRow], ids: Sequence[int], part: int, null_event_times: int) -> pa.RecordBatch:
+def _control(
+    control: Sequence[ControlRow], ids: Sequence[int], part: int, null_event_times: int, input_number: int
+) -> pa.RecordBatch:
     """One row for each bucket, with all control rows; the first also counts the rows without an event time."""
     counts = [null_event_times if bucket == ids[0] else 0 for bucket in ids]
-    return _rows(buckets=list(ids), part=part, control=encode_rows(control), null_event_times=counts)
+    return _rows(
+        buckets=list(ids),
+        input_number=input_number,
+        part=part,
+        control=encode_rows(control),
+        null_event_times=counts,
+    )
 
 
 def _rows(
     *,
     buckets: list[int],
+    input_number: int,
     part: int,
     partials: list[bytes] | None = None,
     control: str | None = None,
@@ -91,6 +106,7 @@ def _rows(
     count = len(buckets)
     arrays = [
         pa.array(buckets, pa.int32()),
+        pa.array([input_number] * count, pa.int32()),
         pa.array([part] * count, pa.int64()),
         pa.nulls(count, pa.binary()) if partials is None else pa.array(partials, pa.binary()),
         pa.array([control] * count, pa.string()),

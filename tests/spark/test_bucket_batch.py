@@ -53,8 +53,8 @@ class Pipeline:
             now = BucketBatch(self.plan, self.layout, bucket, note, store)
             mine = [row for row in shipped if row["bucket"] == bucket]
             leaving = now.on_input(
-                control=[one for row in mine if row["control"] for one in decode_rows(row["control"])],
-                partials=[unpacked(row["partials"]) for row in mine if row["partials"] is not None],
+                control=[[one for row in mine if row["control"] for one in decode_rows(row["control"])]],
+                rows=[[unpacked(row["partials"]) for row in mine if row["partials"] is not None]],
                 null_event_time_rows=0,
                 now_ms=None,
             )
@@ -168,6 +168,6 @@ def test_the_clock_fires_in_every_bucket_at_once_wherever_the_first_rows_were(wi
     due = []
     for bucket, partials in zip(layout.ids, ([combine_rows(plan, row)], []), strict=True):
         now = BucketBatch(plan, layout, bucket, BucketNote(), MemoryStore())
-        list(now.on_input(control=[barrier], partials=partials, null_event_time_rows=0, now_ms=500))
+        list(now.on_input(control=[[barrier]], rows=[partials], null_event_time_rows=0, now_ms=500))
         due.append(now.next_timer_ms)
     assert due == [1500, 1500]

@@ -7,7 +7,7 @@ import pytest
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.spark import Processor, process
-from tests.spark.started import AHEAD, event, keyed
+from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
@@ -36,7 +36,7 @@ def test_ids_come_once_also_after_a_restart(topic_of, load, started):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"inputs": 1}, "inputs=1: a frame, or keyedwm.spark.source.spark., is expected"),
+        ({"inputs": 1}, "inputs=1: a frame, or keyedwm.spark.source.spark., is expected, or a list of them"),
         ({"processor": dict}, "a subclass of keyedwm.spark.Processor, or a function that returns one, is expected"),
         ({"by": "kk"}, "process: the frame has no column 'kk'; did you mean 'k'"),
         ({"schema": "k strin"}, "schema='k strin' is no schema of Spark"),
@@ -44,6 +44,8 @@ def test_ids_come_once_also_after_a_restart(topic_of, load, started):
         ({"schema": "k string, watermark int"}, "a result column cannot be called 'watermark'"),
         ({"name": ""}, "name='': a text is expected"),
         ({"buckets": 0}, "buckets"),
+        ({"inputs": []}, r"inputs=\[\]: one frame at least is expected"),
+        ({"axis": ["", ""]}, "one axis, or a list of one for each of 1 inputs"),
         ({}, r"Processor has no on_rows\(input_number, rows\), which takes the rows: write one"),
     ],
 )
@@ -53,3 +55,30 @@ def test_a_wrong_call_is_one_sentence(topic_of, load, change, said):
         given["inputs"] = keyed(load(topic_of(1)))
     with pytest.raises((OptionError, InputError), match=said):
         process(**given)
+
+
+def test_two_inputs_meet_and_the_watermark_is_the_lower_one(topic_of, load, started):
+    class Both(Processor):  # here, so that Spark's workers get it by value
+        def on_rows(self, input_number, rows):
+            import pyarrow as pa
+
+            numbers = pa.array([input_number] * rows.num_rows, pa.int64())
+            self.state.append("seen", rows.select(["k", "event_time"]).append_column("v", numbers))
+            return ()
+
+        def on_watermark(self, input_number, key, time_ms):  # noqa: ARG002
+            seen = self.state.read("seen")
+            if self.watermark_ms is not None and seen is not None:
+                self.state.drop("seen")
+                yield seen
+
+    topics = topic_of(2), topic_of(2)
+    frames = [keyed(load(topic, idleTimeout="none")).where("control IS NOT NULL OR k <> ''") for topic in topics]
+    query = started(process(frames, "k", Both, SCHEMA, buckets=1, name="both"))
+    assert [
+        row for row in query.give(topics[0], [AHEAD, event(1_000, "a"), steer(5_000)]) if row["control"] is None
+    ] == []
+    made = query.give(topics[1], [AHEAD, event(2_000, "a"), steer(3_000)])
+    assert sorted((row["k"], row["v"]) for row in made if row["control"] is None) == [("a", 0), ("a", 1)]
+    told = [row["control"]["watermark"] for row in made if row["control"] is not None and row["control"]["watermark"]]
+    assert [round(one.timestamp() * 1_000) - BASE_MS for one in told] == [3_000]

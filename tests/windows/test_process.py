@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +17,8 @@ import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.windows.operator import operator_of
-from keyedwm.windows.process import Processor, ProcessPlan
+from keyedwm.windows.process import Processor
+from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
 from keyedwm.windows.state.store import MemoryStore
 
 SECOND_MS = 1_000
@@ -82,8 +87,11 @@ class Longest(Processor):
         return watermark_ms - 5
 
 
+ONE = ProcessInput(schema=SCHEMA, by=("id",), time="__time")
+
+
 def plan_of(make, **how) -> ProcessPlan:
-    given = {"schema": SCHEMA, "by": ("id",), "result": RESULT, "called": "Mine", "version": 1, "time": "__time"}
+    given = {"inputs": (ONE,), "result": RESULT, "called": "Mine", "version": 1}
     return ProcessPlan(make=make, **(given | how))
 
 
@@ -208,4 +216,97 @@ def test_state_of_another_version_is_refused():
     with pytest.raises(FormatError, match="belongs to plan"):
         again.batch(("on_barrier", 1))
     with pytest.raises(OptionError, match="which cannot be a key"):
-        plan_of(Deduplicate, schema=pa.schema([("id", pa.list_(pa.string()))]))
+        replace(ONE, schema=pa.schema([("id", pa.list_(pa.string()))]))
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "processors.md"
+SHOP = pa.schema([("shop", pa.string()), ("n", pa.int64()), ("event_time", TIMESTAMP), ("__time", pa.int64())])
+TWO = (
+    ProcessInput(schema=SHOP, by=("shop",), time="__time"),
+    ProcessInput(schema=SHOP.remove(1), by=("shop",), time="__time"),
+)
+STATES = ("selling", "refunding")
+
+
+def stretches() -> ProcessPlan:
+    """The state machine of the page, over both inputs; its minutes have a second."""
+    (block,) = (
+        one
+        for one in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+        if "class Stret" in one
+    )
+    names: dict = {}
+    exec(compile(block.replace("60_000", "1_000"), str(PAGE), "exec"), names)  # noqa: S102  our own docs
+    result = pa.schema([("shop", pa.string()), ("state", pa.string()), ("began", TIMESTAMP)])
+    return ProcessPlan(inputs=TWO, make=names["Stretches"], result=result, called="Stretches", version=1)
+
+
+def two_streams(seed: int) -> list[tuple[int, tuple[str, int, int]]]:
+    """Events of both inputs by time, each a little out of order."""
+    rng = random.Random(seed)
+    events = [(rng.randrange(2), (f"shop {rng.randrange(6)}", n, n * 20 + rng.randrange(80))) for n in range(400)]
+    return [*events, (0, ("end", 400, 60_000)), (1, ("end", 401, 60_000))]
+
+
+def rows_of(number: int, events) -> pa.Table:
+    rows = table(events).rename_columns(SHOP.names)
+    return rows.select(TWO[number].schema.names)
+
+
+def run(events, size: int) -> list[dict]:
+    """Run the events in batches of so many; an input that brings nothing in a batch tells nothing in it."""
+    again = Restarted(stretches())
+    made = []
+    for at in range(0, len(events), size):
+        calls, then = [], []
+        for number in (0, 1):
+            mine = [event for of, event in events[at : at + size] if of == number]
+            if mine:
+                calls.append(("on_rows", number, rows_of(number, mine), None))
+                then.append(("on_watermark", number, 0, max(ms for *_, ms in mine) - 80))
+        made += again.batch(*calls, *then, ("on_barrier", at))
+    assert again.late_rows == 0
+    return made
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 402])
+def test_neither_the_cut_of_two_inputs_nor_a_restart_after_each_batch_can_be_seen(size, seed):
+    events = two_streams(seed)
+    made = run(events, size)
+    by_shop: dict[str, list[tuple[int, bool]]] = {}
+    for number, (shop, _, ms) in events:
+        by_shop.setdefault(shop, []).append((ms, number == 0))  # as the names of the states are sorted
+    wanted = []
+    for shop, held in by_shop.items():
+        states = [(ms, sells) for ms, sells in sorted(held) if ms < 59_000]
+        begins = [states[0], *(then for now, then in pairwise(states) if now[1] != then[1])] if states else []
+        wanted += [(shop, STATES[not sells], ms) for (ms, sells), _ in pairwise(begins)]
+    assert Counter((row["shop"], row["state"], round(row["began"].timestamp() * 1_000)) for row in made) == Counter(
+        wanted
+    )
+    assert len(wanted) > 100
+
+
+def test_the_watermark_is_the_lowest_of_the_inputs_once_each_has_told_one():
+    again = Restarted(stretches())
+    seen = []
+    for call in (("on_watermark", 0, 0, 900), ("on_watermark", 1, 0, 400), ("on_watermark", 1, 0, 1_200)):
+        again.batch(call)
+        told = again.operator._processor
+        seen.append((told.watermark_ms, told.watermarks_ms))
+    assert seen == [(None, (900, None)), (400, (900, 400)), (900, (900, 1_200))]
+    late = rows_of(1, [("late", 1, 100)])
+    again.batch(("on_rows", 1, late, None))  # no second is complete yet
+    again.batch(("on_watermark", 0, 0, 1_000))
+    again.batch(("on_rows", 1, late, None))
+    assert again.late_rows == 1
+
+
+def test_one_input_is_told_as_it_was_and_keys_of_two_types_are_refused():
+    assert plan_of(Deduplicate).told() == {
+        "process": ["Mine version 1", "id", "id string", "n int64", "event_time timestamp[us, tz=UTC]", "__time int64"]
+    }
+    assert plan_of(Deduplicate).digest() != plan_of(Deduplicate, inputs=(ONE, ONE)).digest()
+    numbered = replace(ONE, schema=ONE.schema.set(0, pa.field("id", pa.int64())))
+    with pytest.raises(OptionError, match=r"'id' is of type string in input 0 and int64 in input 1"):
+        plan_of(Deduplicate, inputs=(ONE, numbered))

@@ -1,0 +1,177 @@
+"""A processor of two inputs without Spark: stage, buckets and unpacking; every batch begins from what is written."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.control_row import decode_rows
+from keyedwm.core.errors import InputError
+from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.unpack import Unpack, output_schema
+from keyedwm.windows.buckets import bucket_ids
+from keyedwm.windows.process import Processor
+from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.store import MemoryStore
+from tests.spark.test_join_batch import kinds, told
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("k", pa.string()), ("event_time", TIMESTAMP), ("__time", pa.int64())])
+RESULT = pa.schema([("k", pa.string()), ("told", pa.string())])
+
+
+class Told(Processor):
+    """What it is told, as rows."""
+
+    def _row(self, key, text):
+        times = pa.array([(self.watermark_ms or 0) * 1_000], pa.int64()).cast(TIMESTAMP)
+        yield pa.table({"k": [key], "told": [text], "event_time": times})
+
+    def on_rows(self, input_number, rows):
+        for key in rows["k"].to_pylist():
+            yield from self._row(key, f"input {number_of(input_number)} at {self.watermarks_ms}")
+
+    def on_watermark(self, input_number, key, time_ms):
+        return self._row("", f"input {number_of(input_number)} key {key} to {time_ms}, both {self.watermark_ms}")
+
+    def on_idle(self, input_number):
+        return self._row("", f"input {number_of(input_number)} idle")
+
+
+def number_of(number: int) -> int:
+    assert number in {0, 1}
+    return number
+
+
+INPUT = ProcessInput(schema=SCHEMA, by=("k",), time="__time")
+PLAN = ProcessPlan(inputs=(INPUT, INPUT), make=Told, result=RESULT, called="Told", version=1)
+
+
+class Pipeline:
+    """All buckets of one processor; the second input follows the axis with key 3."""
+
+    def __init__(self, buckets: int) -> None:
+        self.layout = BucketLayout("both", tuple(bucket_ids(buckets)), 0, "process", (3,))
+        self.unpack = Unpack(output_schema(RESULT))
+        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
+
+    def batch(self, *inputs: list[dict]) -> list[dict]:
+        schema = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
+        shipped = [
+            row
+            for number, rows in enumerate(inputs)
+            for out in StageOne(PLAN.inputs[number], self.layout.ids, number)(
+                pa.Table.from_pylist(rows, schema).to_batches()
+            )
+            for row in out.to_pylist()
+        ]
+        made = []
+        for bucket in self.layout.ids:
+            note, store = self.state[bucket]
+            note = BucketNote.from_json(json.loads(json.dumps(note.as_json())))
+            now = BucketBatch(PLAN, self.layout, bucket, note, store)
+            mine = [[row for row in shipped if (row["bucket"], row["input"]) == (bucket, one)] for one in (0, 1)]
+            leaving = now.on_input(
+                control=[
+                    [one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine
+                ],
+                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in mine],
+                null_event_time_rows=sum(row["null_event_times"] for rows in mine for row in rows),
+                now_ms=None,
+            )
+            frames = list(leaving)
+            changed, removed = now.drain()
+            kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
+            self.state[bucket] = now.note, MemoryStore(kept)
+            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_row()]]
+            made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
+        return made
+
+
+def event(key: str, ms: int) -> dict:
+    return {"k": key, "event_time": ms * 1_000, "__time": ms}
+
+
+def other(channel: str, snapshot: int, watermark_ms: int) -> list[dict]:
+    """What a channel of the second input says, whose axis has key 3."""
+    rows = told(channel, snapshot, watermark_ms)
+    return [{CONTROL_TEXT: row[CONTROL_TEXT].replace('"key":0', '"key":3')} for row in rows]
+
+
+def texts(rows: list[dict]) -> list[str]:
+    return [row["told"] for row in rows if row["control"] is None]
+
+
+def watermarks(rows: list[dict]) -> list[int]:
+    controls = [row["control"] for row in rows if row["control"] is not None]
+    return [round(one["watermark"].timestamp() * 1_000) for one in controls if one["kind"] == "watermark"]
+
+
+def test_each_input_has_its_own_watermark_and_the_lowest_leaves():
+    pipeline = Pipeline(1)
+    first = pipeline.batch([event("a", 50), *told("t-0", 0, 40)], [event("b", 20), *other("u-0", 0, 10)])
+    assert texts(first) == [
+        "input 0 at (None, None)",
+        "input 1 at (None, None)",
+        "input 0 key 0 to 40, both None",
+        "input 1 key 3 to 10, both 10",
+    ]
+    assert (kinds(first), watermarks(first)) == (["watermark", "barrier"], [10])
+    alone = pipeline.batch([event("a", 70), *told("t-0", 1, 60)], [])
+    assert texts(alone) == ["input 0 at (40, 10)", "input 0 key 0 to 60, both 10"]
+    assert (kinds(alone), watermarks(alone)) == (["barrier"], [])
+    assert watermarks(pipeline.batch([], other("u-0", 1, 90))) == [60]
+
+
+def test_barriers_go_up_by_one_whichever_input_brought_the_batch():
+    pipeline = Pipeline(2)
+    made = [
+        pipeline.batch(told("t-0", 7, 1), other("u-0", 3, 1)),
+        pipeline.batch([], other("u-0", 4, 2)),
+        pipeline.batch(told("t-0", 8, 2), []),
+    ]
+    barriers = [[row["control"] for row in rows if row["control"]["kind"] == "barrier"] for rows in map(control, made)]
+    assert [{(one["snapshot"], one["channels"]) for one in of_batch} for of_batch in barriers] == [
+        {(7, 2)}, {(8, 2)}, {(9, 2)}
+    ]  # fmt: skip
+
+
+def control(rows: list[dict]) -> list[dict]:
+    return [row for row in rows if row["control"] is not None]
+
+
+def test_it_is_idle_when_both_inputs_are_and_each_is_told_by_itself():
+    pipeline = Pipeline(1)
+    first = pipeline.batch(told("t-0", 0, 5, idle=True), other("u-0", 0, 5))
+    assert (texts(first)[-1], kinds(first)) == ("input 0 idle", ["watermark", "barrier"])
+    second = pipeline.batch([], [*other("u-0", 1, 6)[:1], *told("u-0", 1, idle=True)])
+    assert (texts(second)[-1], kinds(second)) == ("input 1 idle", ["idle", "barrier"])
+    assert kinds(pipeline.batch([event("a", 9), *told("t-0", 1, 8)], [])) == ["active", "watermark", "barrier"]
+
+
+def test_an_input_whose_control_rows_were_filtered_is_refused_by_its_number():
+    pipeline = Pipeline(1)
+    with pytest.raises(InputError, match="process both, input 1: a batch came without barrier rows"):
+        pipeline.batch(told("t-0", 0, 5), [event("a", 1)])
+
+
+def test_equal_keys_of_both_inputs_meet_in_one_bucket():
+    keys = [f"key {number}" for number in range(40)]
+    answers = []
+    for buckets in (1, 3):
+        pipeline = Pipeline(buckets)
+        rows = [event(key, 5) for key in keys]
+        made = pipeline.batch([*rows, *told("t-0", 0, 1)], [*rows, *other("u-0", 0, 1)])
+        answers.append(Counter((row["k"], row["told"]) for row in made if row["k"]))
+        if buckets == 3:
+            held = {}
+            for one in pipeline.layout.ids:
+                held[one] = pipeline.state[one][0].as_json()
+                assert len(held[one]["inboxes"]) == 1
+    assert answers[0] == answers[1]
+    assert answers[0].total() == 80
