@@ -134,7 +134,7 @@ def _held(done: Finished) -> float | None:
 def compare(on: Bench, name: str) -> None:
     """One case: load what the sides read, and run them in turn."""
     case = CASES[name]
-    left = min(case.left, on.records // 2)
+    left = on.at_most(case.left)
     case = Case(left, min(case.keys, left), min(case.batch, left), case.fan_out)
     topics = f"bench-join-left-{name}", f"bench-join-right-{name}"
     load(on.cluster, topics, case)

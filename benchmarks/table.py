@@ -33,7 +33,8 @@ exactly-once Kafka to 1.5x. `python -m benchmarks.windows` now gives both sides 
 ## Targets
 
 Ratios are of whole runs where nothing else is said; windows are compared with Spark's own over its default state store
-(its RocksDB stands beside it below).
+(its RocksDB stands beside it below). Where a side ran fewer than ten full batches that stands beside the verdict: such
+a figure says more of the start than of the rest.
 
 """
 FIGURES = {

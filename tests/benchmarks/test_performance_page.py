@@ -85,6 +85,18 @@ def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
     )
 
 
+def test_a_side_of_few_batches_stands_beside_the_verdict(results):
+    for name, records in (("windows-tumbling", 1_000), ("windows-sessions", 300)):
+        sides = {OURS: {"records": 1_000, "batch": 100}, SPARK: {"records": records, "batch": 100}}
+        sheet = Sheet(name, SPARK, {"sides": sides})
+        for side in (SPARK, OURS):
+            sheet.add(side, Run(100.0, 100.0, 1.0))
+        sheet.finish()
+    told = page(results)
+    assert "| tumbling 10 s, over loaded rows | at least 1x | 1.00x | met |" in told
+    assert "| 1.00x | missed, a side by 3 full batches |" in told
+
+
 def test_the_page_shows_the_plots_that_there_are_results_for(results):
     assert "](figures/" not in page(results)
     windows(1, ours=600_000.0, spark=300_000.0)
