@@ -140,7 +140,7 @@ def played(checkout: Path, kind: str, keys: int) -> Figures:
 
 
 def restart(asked: Asked) -> None:
-    """The first batch of a new process over 10 million entries, and over none: nothing is read before it is needed."""
+    """The first batch of a new processor over 10 million entries, and over none: nothing is read before it is due."""
     keys, frames = max(1_000, int(asked.scale * 100_000)), 100
     kind = ("sliding", frames * MINUTE_MS, MINUTE_MS)
     full, empty = filled(kind, keys * frames, keys, MINUTE_MS), Driven(*kind)
