@@ -75,8 +75,8 @@ def _play(plan: WindowPlan) -> None:
             now = BucketBatch(plan, layout, bucket, note, store)
             mine = [row for row in shipped if row["bucket"] == bucket]
             frames = list(now.on_input(
-                control=[one for row in mine if row["control"] for one in decode_rows(row["control"])],
-                partials=[unpacked(row["partials"]) for row in mine if row["partials"] is not None],
+                control=[[one for row in mine if row["control"] for one in decode_rows(row["control"])]],
+                rows=[[unpacked(row["partials"]) for row in mine if row["partials"] is not None]],
                 null_event_time_rows=0, now_ms=None,
             ))  # fmt: skip
             written, removed = now.drain()
