@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
@@ -57,8 +57,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "starts: starts processes of its own or takes long, so --quick leaves it out")
     # kafka-python 3.0 reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
-    # No deadline: compiled functions compile inside the first example. The same examples in every run, unless asked.
-    settings.register_profile("keyedwm", deadline=None, derandomize="KEYEDWM_SEED" not in os.environ)
+    # No deadline: compiled functions compile inside the first example, and a busy machine is slow at making examples.
+    # The same examples in every run, unless asked.
+    settings.register_profile(
+        "keyedwm", deadline=None, suppress_health_check=[HealthCheck.too_slow],
+        derandomize="KEYEDWM_SEED" not in os.environ,
+    )  # fmt: skip
     settings.load_profile("keyedwm")
     config.stash[USED] = []
     if config.getoption("--record-seconds") and not WORKER:

@@ -14,6 +14,7 @@ from keyedwm import compiled, private
 pytestmark = pytest.mark.starts
 
 
+@pytest.mark.usefixtures("fresh")
 def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.starts
+pytestmark = [pytest.mark.starts, pytest.mark.timeout(2_400)]  # minutes on a machine of its own
 
 KILLS = {"delta": 8, "kafka": 9}
 LONG = {"large"}  # for make campaign

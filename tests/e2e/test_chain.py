@@ -19,7 +19,7 @@ from tests.e2e.chain import between
 from tests.sink.conftest import records_of
 from tests.tools import Record, at, make_topic, produce, wait_until
 
-pytestmark = pytest.mark.starts
+pytestmark = [pytest.mark.starts, pytest.mark.timeout(2_400)]  # minutes on a machine of its own
 
 ROOT = Path(__file__).parents[2]
 CHANNELS, ROWS, KILLS = 2, 320, 2

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 # Many tiny batches for a few minutes: on two cores the optimising compiler costs more than it brings.
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-_END_LIMIT_S = 60
+_END_LIMIT_S = 300
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
