@@ -127,11 +127,31 @@ def chain(place: Place) -> None:
     place.write(kept, "downstream", path=place.table("chain")).start().awaitTermination()
 
 
+def joins(place: Place) -> None:
+    """Rows held by both sides of an outer join with a condition, then rows and changes of a `join_latest`."""
+    from keyedwm import spark as wm
+
+    rows = place.load("compat-joins", watermarkLag="10 seconds", idleTimeout="none").selectExpr(
+        "cast(key as string) shop", "cast(get_json_object(cast(value as string), '$.n') as bigint) n",
+        "event_time", "watermark", "control",
+    )  # fmt: skip
+    sides = [rows.where(f"control IS NOT NULL OR n % 2 = {rest}") for rest in (0, 1)]
+    near = wm.join(
+        *sides, "shop", within=("-2 minutes", "5 minutes"), how="full", condition="even.n - odd.n <> 3",
+        names=("even", "odd"), name="near", buckets=2,
+    )  # fmt: skip
+    latest = wm.join_latest(*sides, "shop", names=("even", "odd"), name="latest", buckets=2)
+    for name, frame in (("near", near), ("latest", latest)):
+        kept = frame.select("shop", "n_even", "n_odd", "event_time_even", "event_time_odd", "control")
+        place.write(kept, name, path=place.table(name)).start().awaitTermination()
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     "policies": Scenario({"compat-policies": 2}, policies, {"policies": ("partition", "offset")}),
     "panes": Scenario({"compat-panes": 2}, panes, {"panes": ("window", "shop", "pane")}),
     "sessions": Scenario({"compat-sessions": 2}, sessions, {"sessions": ("window", "shop")}),
     "chain": Scenario({"compat-chain": 2, "compat-chain-out": 2}, chain, {"chain": ("value",)}),
+    "joins": Scenario({"compat-joins": 2}, joins, dict.fromkeys(("near", "latest"), ("shop", "n_even", "n_odd"))),
 }
 
 
