@@ -29,14 +29,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorState:
-    """An aggregate of the old query. `told`: its plan, None where keyedwm 0.2.0 wrote the state.
+    """An aggregate or processor of the old query. `told`: its plan, None where keyedwm 0.2.0 wrote the state.
 
     notes: of each old bucket the note without its owner; facts: of each the note of its window operator. snapshot: the
     last barrier that it told.
     """
 
     name: str
-    axis: int
+    axis: int | list[int]
     digest: str
     told: Mapping[str, Any] | None
     notes: Sequence[Mapping[str, Any]]
@@ -46,6 +46,17 @@ class OperatorState:
     def snapshot(self) -> int | None:
         """The last barrier that it told."""
         return self.notes[0]["snapshot"]
+
+    @property
+    def kind(self) -> str:
+        """What users call it."""
+        return "process" if "process" in (self.told or {}) else "aggregate"
+
+    @property
+    def sources(self) -> set[str]:
+        """Whose channels it follows: sources and other operators, where they are named."""
+        note = self.notes[0]
+        return {source for inbox in (note["inbox"], *note.get("inboxes", ())) for source in inbox["sources"].values()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the aggregates of a checkpoint hold, bucket by bucket, read with Spark's own state reader.
+"""What the aggregates and processors of a checkpoint hold, bucket by bucket, read with Spark's own state reader.
 
 Rule: it only reads; the query may be stopped or run, the answer is that of its last committed batch.
 """
@@ -16,7 +16,7 @@ from keyedwm.windows.state.summary import summary
 
 
 def print_state(out: Console, checkpoint: str) -> None:
-    """Print a table for each aggregate. Raises InputError if the checkpoint has none."""
+    """Print a table for each aggregate and processor. Raises InputError if the checkpoint has none."""
     from keyedwm.spark.savepoint import read_operators
 
     files = Files(checkpoint)
@@ -28,12 +28,13 @@ def print_state(out: Console, checkpoint: str) -> None:
 
 
 def _table(operator: OperatorState) -> Table:
-    title = f"Aggregate {operator.name}, plan {operator.digest}"
+    title = f"{operator.kind.capitalize()} {operator.name}, plan {operator.digest}"
     table = Table("bucket", "watermark", "frames", "rows", "bytes", "oldest", title=title)
     for number, (note, facts) in enumerate(zip(operator.notes, operator.facts, strict=True)):
         held = summary(note["blobs"], facts)
+        frames = "-" if operator.kind == "process" else "sessions" if held.frames is None else str(held.frames)
         table.add_row(
-            str(number), _time(facts.get("watermark_ms")), "sessions" if held.frames is None else str(held.frames),
+            str(number), _time(facts.get("watermark_ms")), frames,
             str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
         )  # fmt: skip
     return table

@@ -30,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.target}: savepoint of {args.checkpoint} after batch {made.batch}, {len(made.sources)} sources")
     for name, operator in sorted(made.operators.items()):
         size = sum(sum(note["blobs"].values()) for note in operator.notes)
-        print(f"aggregate {name}: {len(operator.notes)} buckets, {size} bytes")
+        print(f"{operator.kind} {name}: {len(operator.notes)} buckets, {size} bytes")
     return 0

@@ -14,7 +14,8 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
-from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
+from keyedwm.spark.bucket_batch import BucketLayout
+from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.source import Source, ship_source
 from keyedwm.spark.staged_rows import ship_rows
@@ -96,29 +97,9 @@ def aggregate(
         raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
     else:
         shipped, plan, key = ship_rows(df, keys, asked, axis, ids)
-    return _wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
-
-
-def _wired(shipped: DataFrame, plan: WindowPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
-    """From what stage one shipped to the results."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from keyedwm.spark.bucket import Bucket
-    from keyedwm.spark.bucket_move import initial_state, moved
-    from keyedwm.spark.unpack import Unpack, output_schema
-
+    layout = BucketLayout(name or _name(plan), tuple(ids), key)
     by_clock = plan.early is not None and plan.early.every_ms is not None
-    output = output_schema(plan.result_schema)
-    begin = None if savepoint is None else moved(savepoint, plan, layout)
-    state = None
-    if savepoint is not None and begin is not None:
-        state = initial_state(shipped.sparkSession, savepoint, begin, layout)
-    emitted = shipped.groupBy("bucket").transformWithStateInPandas(
-        Bucket(plan, layout, begin), EMITTED, "append", "ProcessingTime" if by_clock else "None", initialState=state
-    )
-    metrics = [F.sum(column).alias(metric) for metric, column in _METRICS.items()]
-    return emitted.observe(layout.name, *metrics).mapInArrow(Unpack(output), from_arrow_schema(output))
+    return wired(shipped, plan, layout, _METRICS, by_clock=by_clock, savepoint=continue_from)
 
 
 def _keys(by: object) -> tuple[str, ...]:

@@ -67,13 +67,15 @@ class Bucket(StatefulProcessor):
         if moved is None:
             raise OutOfTurnError(f"{self._layout.who}: state came without a savepoint")
         held = read_note(self._note)
-        note = moved.first_note(self._layout, int(key[0])) if held is None else BucketNote.from_json(held)
+        bucket = int(key[0])
+        note = moved.first_note(self._layout, bucket) if held is None else BucketNote.from_json(held)
         before = None if held is None else SparkStore(self._blobs, note.blobs).get(NOTE)
         pieces = [piece for piece in initialState.itertuples(index=False) if piece.name is not None]
-        written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: moved.note_with(before, pieces)}
+        told = moved.note_with(before, pieces, self._layout.ids.index(bucket))
+        written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: told}
         note.blobs.update({name: len(blob) for name, blob in written.items()})
-        told = note.as_json() | self._owner() | {_FOLLOWS: dict(moved.follows)}
-        write_state(self._note, self._blobs, StateChanges(written, frozenset()), told)
+        owned = note.as_json() | self._owner() | {_FOLLOWS: dict(moved.follows)}
+        write_state(self._note, self._blobs, StateChanges(written, frozenset()), owned)
 
     def handleInputRows(
         self,
@@ -153,7 +155,7 @@ class Bucket(StatefulProcessor):
             "buckets": len(self._layout.ids),
             "plan": self._plan.digest(),
             "told": self._plan.told(),
-            "axis": self._layout.key if not self._layout.others else list(self._layout.keys),
+            "axis": self._layout.axis,
             "name": self._layout.name,
         }
 

@@ -56,6 +56,11 @@ class BucketLayout:
         return self.key, *self.others
 
     @property
+    def axis(self) -> int | list[int]:
+        """The axis key as the state notes it; of several inputs a list."""
+        return list(self.keys) if self.others else self.key
+
+    @property
     def who(self) -> str:
         """The operator in messages."""
         return f"{self.kind} {self.name}"

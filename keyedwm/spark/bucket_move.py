@@ -1,4 +1,4 @@
-"""How the buckets of a new query begin with the state of a stopped one: `aggregate(..., continue_from=TARGET)`.
+"""How the buckets of a new query begin with the state of a stopped one: `continue_from=TARGET`.
 
 Rule: which blob goes where depends on the savepoint and the plan alone, so a first batch that runs again begins with
 the same state. What the first batch brings must be what comes next after the savepoint; anything else is refused.
@@ -20,6 +20,8 @@ from keyedwm.savepoint import STATE, Files, OperatorState, Savepoint, read_savep
 from keyedwm.spark.bucket_batch import BucketLayout, BucketNote
 from keyedwm.windows.columns import contiguous, ints
 from keyedwm.windows.plan import END, WindowPlan
+from keyedwm.windows.process_move import ProcessMove
+from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import packed
 from keyedwm.windows.state.move import Move
 from keyedwm.windows.state.note import NOTE
@@ -46,7 +48,7 @@ _PIECE = pa.schema(
 class Moved:
     """What every new bucket must know of the old ones. follows: source → the snapshot that must come next of it."""
 
-    move: Move
+    move: Move | ProcessMove
     name: str
     notes: tuple[Mapping[str, Any], ...]
     follows: Mapping[str, int | None]
@@ -60,11 +62,14 @@ class Moved:
         number = layout.ids.index(bucket)
         is_known = number < len(self.notes) and layout.name == self.name
         return BucketNote(
-            inbox=note["inbox"], emitted_ms=note["emitted_ms"] if is_known else None, snapshot=note["snapshot"]
+            inbox=note["inbox"],
+            inboxes=note.get("inboxes", ()),
+            emitted_ms=note["emitted_ms"] if is_known else None,
+            snapshot=note["snapshot"],
         )
 
-    def note_with(self, before: bytes | None, pieces: Iterable[Any]) -> bytes:
-        """Return the window operator's note with these rows of `_PIECE` counted; before: as it was."""
+    def note_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
+        """Return the operator's note in a new bucket with these rows of `_PIECE` counted; before: as it was."""
         told = {} if before is None else json.loads(before)
         rows, first_end = dict(told.get("rows", {})), told.get("young_end")
         for piece in pieces:
@@ -72,14 +77,14 @@ class Moved:
             rows[log] = rows.get(log, 0) + int(piece.rows)
             if log == YOUNG:
                 first_end = int(piece.first_end) if first_end is None else min(first_end, int(piece.first_end))
-        return self.move.note_of(rows, first_end)
+        return self.move.note_of(number, rows, first_end)
 
 
 @dataclass(frozen=True)
 class CutState:
     """Cuts old blobs by new buckets, on executors; a value for `mapInArrow`."""
 
-    move: Move
+    move: Move | ProcessMove
     ids: tuple[int, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -105,44 +110,45 @@ def _pieces(cut: list[tuple[int, str, pa.Table]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_PIECE)
 
 
-def moved(place: str, plan: WindowPlan, layout: BucketLayout) -> Moved:
+def moved(place: str, plan: WindowPlan | ProcessPlan, layout: BucketLayout) -> Moved:
     """Return what the buckets of this plan begin with. Raises OptionError and FormatError for what cannot move."""
-    savepoint = read_savepoint("aggregate: continue_from", place)
-    operator = _operator(savepoint, layout.name)
-    who = f"aggregate {layout.name}: continue_from {place}"
-    if operator.axis != layout.key:
+    savepoint = read_savepoint(f"{layout.kind}: continue_from", place)
+    operator = _operator(savepoint, layout)
+    who = f"{layout.who}: continue_from {place}"
+    if operator.axis != layout.axis:
         raise OptionError(
             f"{who}: the state follows the time axis with key {operator.axis}, this plan the one with key "
-            f"{layout.key}: give that axis, or start from a new checkpoint"
+            f"{layout.axis}: give that axis, or start from a new checkpoint"
         )
-    followers = [
-        other.name
-        for other in savepoint.operators.values()
-        if operator.name in other.notes[0]["inbox"]["sources"].values()
-    ]
+    followers = [other for other in savepoint.operators.values() if operator.name in other.sources]
     if operator.name != layout.name and followers:
-        raise OptionError(f"{who}: aggregate {followers[0]} follows its channels by name: give name={operator.name!r}")
-    move = Move(
-        who=who,
-        plan=plan,
-        digest=operator.digest,
-        told=operator.told,
-        facts=tuple(operator.facts),
-        blobs=tuple(tuple(name for name in note["blobs"] if name != NOTE) for note in operator.notes),
-    )
+        raise OptionError(
+            f"{who}: {followers[0].kind} {followers[0].name} follows its channels by name: give name={operator.name!r}"
+        )
+    blobs = tuple(tuple(name for name in note["blobs"] if name != NOTE) for note in operator.notes)
+    facts = tuple(operator.facts)
+    move: Move | ProcessMove
+    if isinstance(plan, ProcessPlan):
+        move = ProcessMove(who=who, plan=plan, count=len(layout.ids), digest=operator.digest, facts=facts, blobs=blobs)
+    else:
+        move = Move(who=who, plan=plan, digest=operator.digest, told=operator.told, facts=facts, blobs=blobs)
     return Moved(move=move, name=operator.name, notes=tuple(operator.notes), follows=_follows(savepoint, operator))
 
 
-def _operator(savepoint: Savepoint, name: str) -> OperatorState:
-    """The state of that name, or the only one there is."""
-    held = savepoint.operators
-    if name in held:
-        return held[name]
+def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
+    """The state of that kind and name, or the only one there is of the kind."""
+    held = {name: one for name, one in savepoint.operators.items() if one.kind == layout.kind}
+    if layout.name in held:
+        return held[layout.name]
     if len(held) == 1:
         return next(iter(held.values()))
     raise OptionError(
-        f"aggregate {name}: continue_from {savepoint.place} holds the state of "
-        + (f"{', '.join(sorted(held))}, and none of that name: give one of them as name" if held else "no aggregate")
+        f"{layout.who}: continue_from {savepoint.place} holds the state of "
+        + (
+            f"{', '.join(sorted(held))}, and none of that name: give one of them as name"
+            if held
+            else f"no {layout.kind}"
+        )
     )
 
 
@@ -152,7 +158,7 @@ def _follows(savepoint: Savepoint, operator: OperatorState) -> dict[str, int | N
     sources = {offset.source: offset.batch + 1 for offset in offsets}
     others = {other.name: other.snapshot for other in savepoint.operators.values()}
     known = sources | {name: snapshot + 1 for name, snapshot in others.items() if snapshot is not None}
-    followed = set(operator.notes[0]["inbox"]["sources"].values())
+    followed = operator.sources
     if followed <= known.keys():
         return {name: known[name] for name in sorted(followed)}
     return dict(sources)  # state of 0.2.0 names no sources
@@ -186,7 +192,7 @@ def check_follows(who: str, follows: Mapping[str, int | None], rows: Iterable[Co
             found = "another source" if wanted == -1 else f"snapshot {row.snapshot}, not {wanted},"
             raise InputError(
                 f"{who}: it begins with the state of a savepoint, and {found} of its input comes first: give the "
-                f"same savepoint to the source (option continueFrom) and to every aggregate (continue_from)"
+                f"same savepoint to the source (option continueFrom) and to every operator (continue_from)"
             )
         left[row.source] = None
     return left if any(wanted is not None for wanted in left.values()) else {}

@@ -15,7 +15,8 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import whole
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
-from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
+from keyedwm.spark.bucket_batch import BucketLayout
+from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.declared import declared
 from keyedwm.spark.source import Source
@@ -43,6 +44,7 @@ def process(
     axis: str | Sequence[str] = "",
     buckets: int | None = None,
     name: str | None = None,
+    continue_from: str | None = None,
 ) -> DataFrame:
     """Run a processor of your own over the event rows of `inputs`, one instance for each bucket of keys and batch.
 
@@ -52,7 +54,7 @@ def process(
     schema: of what it emits, beside `event_time`, as an Arrow schema or as Spark's text of one. axis: the time axis,
     when several are configured, or a list with one for each input. buckets: how many groups the keys are spread over,
     by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and
-    metrics.
+    metrics. continue_from: a savepoint, of which the state of the processor of that name, or of the only one, goes on.
 
     Returns the schema's columns, `event_time`, `watermark` and `control`, so that results can be sunk, aggregated or
     processed again. Rows without an event time are left out and counted. Raises OptionError and InputError for what is
@@ -67,6 +69,8 @@ def process(
     result = declared(schema, _TAKEN, "process")
     if name is not None and not (isinstance(name, str) and name):
         raise OptionError(f"process: name={name!r}: a text is expected, or leave it out")
+    if continue_from is not None and not isinstance(continue_from, str):
+        raise OptionError(f"process: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
     whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]
     for frame, of_axis, who in zip(frames, axes, whose, strict=True):
         check_rows(frame, of_axis, who)
@@ -82,7 +86,8 @@ def process(
     layout = BucketLayout(name or f"process-{plan.digest()[:6]}", tuple(ids), key, "process", tuple(others))
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
-    return _wired([rows for rows, _ in staged], plan, layout, by_clock=made.uses_clock)
+    shipped = _shipped([rows for rows, _ in staged], plan, layout)
+    return wired(shipped, plan, layout, _METRICS, by_clock=made.uses_clock, savepoint=continue_from)
 
 
 def _staged(frame: DataFrame, axis: str, keys: tuple[str, ...]) -> tuple[DataFrame, ProcessInput]:
@@ -93,24 +98,16 @@ def _staged(frame: DataFrame, axis: str, keys: tuple[str, ...]) -> tuple[DataFra
     return columns_of(timed, [*payload, TIME, CONTROL_TEXT]), given
 
 
-def _wired(staged: Sequence[DataFrame], plan: ProcessPlan, layout: BucketLayout, *, by_clock: bool) -> DataFrame:
+def _shipped(staged: Sequence[DataFrame], plan: ProcessPlan, layout: BucketLayout) -> DataFrame:
+    """Return what stage one of all inputs ships to the buckets."""
     from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
-
-    from keyedwm.spark.bucket import Bucket
-    from keyedwm.spark.unpack import Unpack, output_schema
 
     each = []
     for number, (rows, given) in enumerate(zip(staged, plan.inputs, strict=True)):
         unnamed = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
         each.append(unnamed.mapInArrow(StageOne(given, layout.ids, number), from_arrow_schema(SHIPPED)))
-    mode = "ProcessingTime" if by_clock else "None"
-    shipped = reduce(DataFrame.unionAll, each)
-    emitted = shipped.groupBy("bucket").transformWithStateInPandas(Bucket(plan, layout), EMITTED, "append", mode)
-    metrics = [F.sum(column).alias(metric) for metric, column in _METRICS.items()]
-    output = output_schema(plan.result_schema)
-    return emitted.observe(layout.name, *metrics).mapInArrow(Unpack(output), from_arrow_schema(output))
+    return reduce(DataFrame.unionAll, each)
 
 
 def _frames(inputs: object) -> list[DataFrame]:

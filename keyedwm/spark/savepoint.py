@@ -39,7 +39,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     operators = {operator.name: operator for operator, _ in held}
     if len(operators) < len(held):
         raise OptionError(
-            f"the checkpoint {checkpoint} has two aggregates of one name ({', '.join(sorted(operators))}), whose state "
+            f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "
             f"cannot be told apart: name them differently in a new checkpoint"
         )
     states = [state for _, state in held]
@@ -104,7 +104,7 @@ def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
         variables = {one["stateName"] for one in told.get("stateVariables", ())}
         if not variables >= _VARIABLES:
             raise OptionError(
-                f"operator {row.operatorId} of {files.place} ({row.operatorName}) is not an aggregate of keyedwm, "
+                f"operator {row.operatorId} of {files.place} ({row.operatorName}) is none of keyedwm, "
                 f"so its state cannot move"
             )
         found.append((row.operatorId, row.operatorName))
@@ -126,8 +126,6 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
             "has no state yet" if first is None else f"is a join ({first.get('name')}), of which no state can move yet"
         )
         raise OptionError(f"operator {number} of {files.place} ({kind}) {what}")
-    if "process" in first.get("told", {}):
-        raise OptionError(f"process {first['name']} of {files.place}: the state of a processor cannot move yet")
     if first["version"] not in _READABLE:
         raise FormatError(
             f"aggregate {first['name']}: its state has version {first['version']}, this keyedwm reads "
@@ -156,7 +154,7 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
 
 
 def _note(held: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: held[name] for name in ("inbox", "blobs", "emitted_ms", "snapshot")}
+    return {name: held[name] for name in ("inbox", "inboxes", "blobs", "emitted_ms", "snapshot") if name in held}
 
 
 def _check_whole(
@@ -178,6 +176,6 @@ def _check_whole(
                 f"{who}: bucket {number} has {held[one][0]} blobs of {held[one][1]} bytes, its note tells of "
                 f"{len(told)} of {sum(told.values())}"
             )
-        for part in ("inbox", "snapshot"):
-            if notes[one][part] != first[part]:
+        for part in ("inbox", "inboxes", "snapshot"):
+            if notes[one].get(part) != first.get(part):
                 raise FormatError(f"{who}: buckets 0 and {number} stand at different points ({part})")

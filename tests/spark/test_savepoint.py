@@ -9,7 +9,7 @@ import pytest
 
 from keyedwm.cli.main import main
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.spark import aggregate, count, savepoint, sum, tumbling  # noqa: A004
+from keyedwm.spark import Processor, aggregate, count, process, savepoint, sum, tumbling  # noqa: A004
 from tests.tools import Record, produce
 
 pytestmark = [pytest.mark.usefixtures("bucket_conf"), pytest.mark.starts]
@@ -101,6 +101,36 @@ def test_a_moved_query_gives_what_it_would_have_given(spark, kafka, topic_of, qu
     later = query(topic, "new", buckets=3, name="other")  # the savepoint is not needed any more
     assert results(later, "n", "total") == results(query(topic, "old", buckets=2, name="tens"), "n", "total")
     check_refusals(spark, topic, query, tmp_path)
+
+
+def test_a_moved_processor_holds_what_it_held(spark, kafka, topic_of, tmp_path):
+    class Deduplicate(Processor):  # here, so that Spark's workers get it by value
+        def on_rows(self, input_number, rows):  # noqa: ARG002
+            import pyarrow.compute as pc
+
+            held = self.state.read("seen")
+            if held is not None:
+                rows = rows.filter(pc.invert(pc.is_in(rows["k"], value_set=held["k"])))
+            self.state.append("seen", rows.select(["k"]))
+            yield rows.select(["k", "event_time"])
+
+    def run(checkpoint, place, buckets) -> Counter:
+        begin = {"startingOffsets": "earliest"} if place is None else {"continueFrom": place}
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "idleTimeout": "none", **begin}
+        rows = spark.readStream.format("keyedwm").options(**given).load().selectExpr("*", "cast(key as string) k")
+        made = process(rows, "k", Deduplicate, "k string", buckets=buckets, name="once", continue_from=place)
+        found = {}
+        writer = made.writeStream.foreachBatch(lambda batch, number: found.update({number: batch.collect()}))
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return Counter(row["k"] for of_batch in found.values() for row in of_batch if row["control"] is None)
+
+    topic, target = topic_of(2), str(tmp_path / "target")
+    produce(kafka.bootstrap, topic, [Record(n % 2, BASE_MS + n, b"", b"key %d" % n) for n in range(12)])
+    assert run("old", None, 2).keys() == {f"key {n}" for n in range(12)}
+    assert savepoint(spark, str(tmp_path / "old"), target).operators["once"].kind == "process"
+    produce(kafka.bootstrap, topic, [Record(n % 2, BASE_MS + n, b"", b"key %d" % n) for n in range(4, 16)])
+    assert run("new", target, 3).keys() == {f"key {n}" for n in range(12, 16)}
 
 
 def check_refusals(spark, topic, query, tmp_path):

@@ -83,8 +83,8 @@ def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
         mine = [piece for piece in cut if piece.bucket == one]
         blobs = {piece.name: piece.blob for piece in mine}
         assert len(blobs) == len(mine)
-        half = begin.note_with(begin.note_with(None, mine[::2]), mine[1::2])  # Spark may hand it over in pieces
-        assert json.loads(half) == json.loads(begin.note_with(None, mine))
+        half = begin.note_with(begin.note_with(None, mine[::2], 0), mine[1::2], 0)  # Spark may hand it over in pieces
+        assert json.loads(half) == json.loads(begin.note_with(None, mine, 0))
         blobs[NOTE] = half
         note = begin.first_note(new.layout, one)
         note.blobs = {name: len(blob) for name, blob in blobs.items()}

@@ -35,5 +35,10 @@ def test_of_sessions_the_first_end_is_told(gap_ms):
     assert held.rows > 9
 
 
+def test_of_a_processor_the_rows_of_all_logs_are_told():
+    held = summary({"a": 10, "a+1": 20, "frame-7": 30, "note": 5}, {"own": {}, "rows": {"a": 4, "frame-7": 2}})
+    assert held == Summary(frames=None, rows=6, size_bytes=65, oldest_ms=None)
+
+
 def test_an_empty_bucket_holds_nothing():
     assert summary({}, {}) == Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)

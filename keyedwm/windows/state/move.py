@@ -7,7 +7,7 @@ frames, which the frames hold, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,18 +53,14 @@ class Move:
     def __post_init__(self) -> None:
         self._check_facts()
         object.__setattr__(self, "columns", self._accumulators())
-        numbers: dict[tuple[int, str], int] = {}
-        for bucket, names in enumerate(self.blobs):
-            for name in sorted(names, key=_place):
-                numbers[bucket, name] = len(numbers) + 1  # the first part of a log has no number
-        object.__setattr__(self, "_numbers", numbers)
+        object.__setattr__(self, "_numbers", part_numbers(self.blobs))
 
     def facts_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
         """Return the facts of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
         held = {name: self.facts[0].get(name) for name in ("watermark_ms", "due_ms")}
         return {**held, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
 
-    def note_of(self, rows: Mapping[str, int], young_end: int | None) -> bytes:
+    def note_of(self, number: int, rows: Mapping[str, int], young_end: int | None) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's note of a new bucket."""
         return note(self.plan, self.facts_of(rows, young_end))
 
@@ -177,6 +173,15 @@ _PARTS = {
     "by": "the key columns",
     "read_from": "the fields that are read",
 }
+
+
+def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
+    """Return a part number for each blob of each old bucket, none of which comes twice, in order within a log."""
+    numbers: dict[tuple[int, str], int] = {}
+    for bucket, names in enumerate(blobs):
+        for name in sorted(names, key=_place):
+            numbers[bucket, name] = len(numbers) + 1  # the first part of a log has no number
+    return numbers
 
 
 def _place(name: str) -> tuple[str, int]:

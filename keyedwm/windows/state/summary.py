@@ -16,8 +16,9 @@ _SESSION_LOGS = (YOUNG, DUE, REST, SESSIONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """`frames`: slices of event time that are open, None for sessions. rows: of frames or sessions, before parts are
-    merged. oldest_ms: the start of the oldest frame, or the first end of a session, where that is known.
+    """`frames`: slices of event time that are open, None for sessions and processors. rows: of frames, of sessions,
+    before parts are merged, or of a processor's logs. oldest_ms: the start of the oldest frame, or the first end of a
+    session, where that is known.
     """
 
     frames: int | None
@@ -37,5 +38,7 @@ def summary(blobs: Mapping[str, int], facts: Mapping[str, Any]) -> Summary:
         held = sum(count for name, count in rows.items() if name.startswith(_SESSION_LOGS))
         first = min((end for end in ends if end is not None), default=None)
         return Summary(frames=None, rows=held, size_bytes=size_bytes, oldest_ms=first)
+    if "own" in facts:  # a processor's
+        return Summary(frames=None, rows=sum(rows.values()), size_bytes=size_bytes, oldest_ms=None)
     held = sum(count for name, count in rows.items() if name.startswith(FRAME))
     return Summary(frames=len(starts), rows=held, size_bytes=size_bytes, oldest_ms=min(starts, default=None))

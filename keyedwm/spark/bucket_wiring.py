@@ -1,0 +1,43 @@
+"""From what stage one shipped to the results of the buckets: what `aggregate` and `process` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
+from keyedwm.windows.plan import WindowPlan
+from keyedwm.windows.process_plan import ProcessPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def wired(
+    shipped: DataFrame,
+    plan: WindowPlan | ProcessPlan,
+    layout: BucketLayout,
+    metrics: Mapping[str, str],
+    *,
+    by_clock: bool,
+    savepoint: str | None,
+) -> DataFrame:
+    """Return the results. metrics: what they are called → column of what is emitted; savepoint: whose state goes on."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from keyedwm.spark.bucket import Bucket
+    from keyedwm.spark.bucket_move import initial_state, moved
+    from keyedwm.spark.unpack import Unpack, output_schema
+
+    begin = state = None
+    if savepoint is not None:
+        begin = moved(savepoint, plan, layout)
+        state = initial_state(shipped.sparkSession, savepoint, begin, layout)
+    mode = "ProcessingTime" if by_clock else "None"
+    emitted = shipped.groupBy("bucket").transformWithStateInPandas(
+        Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
+    )
+    observed = [F.sum(column).alias(metric) for metric, column in metrics.items()]
+    output = output_schema(plan.result_schema)
+    return emitted.observe(layout.name, *observed).mapInArrow(Unpack(output), from_arrow_schema(output))
