@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EMITTED = (
     "results binary, control string, watermark_ms long, late_rows long, null_event_time_rows long, frames long, "
-    "state_bytes long"
+    "state_bytes long, bucket int"
 )
 # The column of results that holds their event times on the way to `unpack`.
 EVENT_MS = "__event_ms"
@@ -98,7 +98,8 @@ class BucketBatch:
         self, plan: WindowPlan | ProcessPlan, layout: BucketLayout, bucket: int, note: BucketNote, store: BlobStore
     ) -> None:
         self._layout = layout
-        self._channel = f"{layout.name}#{layout.ids.index(bucket)}"
+        self._number = layout.ids.index(bucket)
+        self._channel = f"{layout.name}#{self._number}"
         self.note = note
         whose = [layout.who]
         if layout.others:
@@ -178,13 +179,14 @@ class BucketBatch:
         return changes
 
     def last_row(self) -> pd.DataFrame:
-        """Return the row of `EMITTED` with the control rows and the metrics."""
+        """Return the row of `EMITTED` with the control rows and the metrics; it alone names the bucket."""
         return self._row(
             control=encode_rows(self._control),
             late_rows=self.late_rows,
             null_event_time_rows=self._null_event_time_rows,
             frames=self._operator.open_entries,
             state_bytes=sum(self.note.blobs.values()),
+            bucket=self._number,
         )
 
     def _results(self, outputs: Iterator[Output]) -> Iterator[pd.DataFrame]:
@@ -199,10 +201,11 @@ class BucketBatch:
 
         nothing = {
             "results": None, "control": "[]", "watermark_ms": self.watermark_ms, "late_rows": 0,
-            "null_event_time_rows": 0, "frames": 0, "state_bytes": 0,
+            "null_event_time_rows": 0, "frames": 0, "state_bytes": 0, "bucket": None,
         }  # fmt: skip
         columns = {name: [value] for name, value in {**nothing, **told}.items()}
-        return pd.DataFrame({**columns, "watermark_ms": pd.array(columns["watermark_ms"], "Int64")})
+        nullable = {"watermark_ms": "Int64", "bucket": "Int32"}
+        return pd.DataFrame({**columns, **{name: pd.array(columns[name], kind) for name, kind in nullable.items()}})
 
     @property
     def _inputs(self) -> range:

@@ -39,5 +39,12 @@ def wired(
         Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
     )
     observed = [F.sum(column).alias(metric) for metric, column in metrics.items()]
+    # A key, or the hash of keys, that one bucket has too much of shows here.
+    size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
+    observed += [
+        F.max_by("bucket", size).alias("largest_bucket"),
+        F.max(size).alias("largest_bucket_bytes"),
+        F.median(size).cast("long").alias("median_bucket_bytes"),
+    ]
     output = output_schema(plan.result_schema)
     return emitted.observe(layout.name, *observed).mapInArrow(Unpack(output), from_arrow_schema(output))

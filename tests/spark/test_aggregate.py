@@ -338,6 +338,8 @@ def test_state_is_reported_and_shrinks_with_the_windows(rows, started):
     query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(11_000, "a")])
     before = query.metrics()
     assert before["frames"] == 3
+    assert before["largest_bucket_bytes"] >= before["median_bucket_bytes"] > 100
+    assert before["largest_bucket"] in range(2)
     query.give(topic, [steer(1_000_000)])
     after = query.metrics()
     assert after["frames"] == 0

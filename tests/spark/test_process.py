@@ -31,6 +31,9 @@ def test_ids_come_once_also_after_a_restart(topic_of, load, started):
     made += query.give(topic, [event(4_000, "a", 7), event(5_000, "b", 8), event(6_000, "b", 3)])
     events = [(row["k"], row["v"]) for row in made if row["control"] is None]
     assert sorted(events) == [("a", 7), ("a", 9), ("b", 3), ("b", 8)]
+    told = query.metrics()
+    assert (told["largest_bucket"], told["largest_bucket_bytes"]) == (0, told["median_bucket_bytes"])
+    assert told["median_bucket_bytes"] > 100
 
 
 @pytest.mark.parametrize(
