@@ -175,3 +175,11 @@ def test_equal_keys_of_both_inputs_meet_in_one_bucket():
                 assert len(held[one]["inboxes"]) == 1
     assert answers[0] == answers[1]
     assert answers[0].total() == 80
+
+
+def test_a_watermark_of_idle_inputs_wakes_nobody():
+    pipeline = Pipeline(1)
+    second = [*other("u-0", 0, 9)[:1], *told("u-0", 0, idle=True)]
+    assert kinds(pipeline.batch(told("t-0", 0, 5, idle=True), second)) == ["watermark", "idle", "barrier"]
+    assert kinds(pipeline.batch(told("t-0", 1, 6, idle=True), [])) == ["watermark", "idle", "barrier"]
+    assert kinds(pipeline.batch(told("t-0", 2, idle=True), [])) == ["barrier"]

@@ -124,6 +124,11 @@ def begun(begin: Moved, new: Pipeline, number: int, mine: list) -> None:
     new.state[one] = note, MemoryStore(blobs)
 
 
+def watermarks(pipeline: Pipeline) -> set[tuple]:
+    notes = [json.loads(store.get(NOTE)) for _, store in pipeline.state.values()]
+    return {(note["watermark_ms"], *note["watermarks_ms"]) for note in notes}
+
+
 @pytest.mark.parametrize("buckets", [(2, 2, 2), (2, 3, 1), (1, 4, 2)])
 def test_results_are_those_of_a_processor_that_was_not_moved(buckets, seed, tmp_path):
     events = two_streams(seed)[:400]
@@ -131,7 +136,9 @@ def test_results_are_those_of_a_processor_that_was_not_moved(buckets, seed, tmp_
     seen = 0
     for number, at in enumerate(range(0, 400, 40)):
         if number in {3, 6}:
+            before = watermarks(moving)
             moving = gone_on(moving, str(tmp_path / str(number)), buckets[number // 3], f"name {number}")
+            assert watermarks(moving) == before
         wanted = still.batch(number, events[at : at + 40])
         assert moving.batch(number, events[at : at + 40]) == wanted
         seen += wanted.total()
