@@ -98,8 +98,7 @@ def aggregate(
     else:
         shipped, plan, key = ship_rows(df, keys, asked, axis, ids)
     layout = BucketLayout(name or _name(plan), tuple(ids), key)
-    by_clock = plan.early is not None and plan.early.every_ms is not None
-    return wired(shipped, plan, layout, _METRICS, by_clock=by_clock, savepoint=continue_from)
+    return wired(shipped, plan, layout, _METRICS, by_clock=plan.by_clock, savepoint=continue_from)
 
 
 def _keys(by: object) -> tuple[str, ...]:

@@ -198,6 +198,11 @@ class WindowPlan:
         """Whether a window can have several panes."""
         return self.early is not None or self.lateness_ms > 0
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether panes go by the wall clock."""
+        return self.early is not None and self.early.every_ms is not None
+
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The input columns that are used, each once."""
