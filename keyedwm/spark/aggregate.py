@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 
 _TAKEN = (EVENT_TIME, WATERMARK)
 # Observed metrics and the columns they add up; `timeless_rows` is the name of `null_event_time_rows` up to 0.1.
-_METRICS = {
-    "late_rows": "late_rows",
-    "null_event_time_rows": "null_event_time_rows",
-    "timeless_rows": "null_event_time_rows",
-    "frames": "frames",
-    "state_bytes": "state_bytes",
-}
 
 
 def aggregate(
@@ -97,8 +90,7 @@ def aggregate(
         raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
     else:
         shipped, plan, key = ship_rows(df, keys, asked, axis, ids)
-    layout = BucketLayout(name or _name(plan), tuple(ids), key)
-    return wired(shipped, plan, layout, _METRICS, by_clock=plan.by_clock, savepoint=continue_from)
+    return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
 
 
 def _keys(by: object) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
@@ -12,17 +11,26 @@ from keyedwm.windows.process_plan import ProcessPlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# By the kind of operator: what a metric is called → the column of what is emitted that is summed.
+_METRICS = {
+    "aggregate": {
+        "late_rows": "late_rows",
+        "null_event_time_rows": "null_event_time_rows",
+        "timeless_rows": "null_event_time_rows",
+        "frames": "frames",
+        "state_bytes": "state_bytes",
+    },
+    "process": {
+        "late_rows": "late_rows",
+        "null_event_time_rows": "null_event_time_rows",
+        "held_rows": "frames",
+        "state_bytes": "state_bytes",
+    },
+}
 
-def wired(
-    shipped: DataFrame,
-    plan: WindowPlan | ProcessPlan,
-    layout: BucketLayout,
-    metrics: Mapping[str, str],
-    *,
-    by_clock: bool,
-    savepoint: str | None,
-) -> DataFrame:
-    """Return the results. metrics: what they are called → column of what is emitted; savepoint: whose state goes on."""
+
+def wired(shipped: DataFrame, plan: WindowPlan | ProcessPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
+    """Return the results; savepoint: whose state goes on."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -34,11 +42,11 @@ def wired(
     if savepoint is not None:
         begin = moved(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
-    mode = "ProcessingTime" if by_clock else "None"
+    mode = "ProcessingTime" if plan.by_clock else "None"
     emitted = shipped.groupBy("bucket").transformWithStateInPandas(
         Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
     )
-    observed = [F.sum(column).alias(metric) for metric, column in metrics.items()]
+    observed = [F.sum(column).alias(metric) for metric, column in _METRICS[layout.kind].items()]
     # A key, or the hash of keys, that one bucket has too much of shows here.
     size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
     observed += [

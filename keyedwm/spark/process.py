@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Input = Union["DataFrame", Source]
 _TAKEN = (EVENT_TIME, WATERMARK, CONTROL)
-_METRICS = {"late_rows": "late_rows", "null_event_time_rows": "null_event_time_rows", "held_rows": "frames"}
 
 
 def process(
@@ -87,7 +86,7 @@ def process(
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
     shipped = _shipped([rows for rows, _ in staged], plan, layout)
-    return wired(shipped, plan, layout, _METRICS, by_clock=made.uses_clock, savepoint=continue_from)
+    return wired(shipped, plan, layout, continue_from)
 
 
 def _staged(frame: DataFrame, axis: str, keys: tuple[str, ...]) -> tuple[DataFrame, ProcessInput]:

@@ -75,6 +75,11 @@ class ProcessPlan:
         """Of what the operator emits."""
         return self.result
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether the processor is told the wall clock."""
+        return self.make().uses_clock
+
     @cached_property
     def _lines(self) -> list[str]:
         first, *others = self.inputs
