@@ -45,9 +45,11 @@ class Record:
     """One published batch.
 
     query, batch: None for a batch write. run, attempt: which run and which commit call published it. snapshot: the
-    highest id that this batch closed, None without barriers. channels: every channel that is there; of those whose
-    barriers name no source, every one seen so far. sources: the last snapshot of each source, None where no barrier has
-    named one. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown. ignored: watermark
+    highest id that this batch closed, but above that of the record before if the batch holds anything (of united
+    sources each counts on its own), None before the first barrier. channels: every channel that is there; of those
+    whose barriers name no source, every one seen so far. sources: the last snapshot of each source, None where no
+    barrier has named one. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown.
+    ignored: watermark
     regressions ignored (at-least-once) in this batch. tops: a digest of the highest offset of each channel's rows in
     this batch, None where the rows have no offsets or the batch was published by an earlier version. content: as in
     BatchReport.

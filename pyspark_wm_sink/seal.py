@@ -209,6 +209,18 @@ def _channels(
     return channels
 
 
+def _snapshot(last: Record | None, report: BatchReport) -> int | None:
+    """The number of the newest snapshot, None before the first barrier: each batch that tells something has its own.
+
+    Of united sources each counts its own snapshots, so the highest number in a batch can be lower than the one before.
+    """
+    closed = max((row.snapshot for row in report.barriers if row.snapshot is not None), default=None)
+    if last is None or last.snapshot is None:
+        return closed
+    tells = bool(report.rows or report.control)
+    return max(closed or 0, last.snapshot + tells)
+
+
 def _record(
     last: Record | None,
     report: BatchReport,
@@ -225,13 +237,12 @@ def _record(
             and row.watermark_ms is not None
         ):
             coalesced[row.key] = max(row.watermark_ms, coalesced.get(row.key, row.watermark_ms))
-    closed = [row.snapshot for row in report.barriers if row.snapshot is not None]
     return Record(
         query=report.query,
         run=report.run,
         batch=report.batch,
         attempt=report.attempt,
-        snapshot=max(closed, default=None),
+        snapshot=_snapshot(last, report),
         rows=report.rows,
         ignored=ignored,
         channels=channels,

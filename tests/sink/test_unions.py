@@ -106,6 +106,18 @@ def test_sources_with_other_snapshot_numbers_go_up_each_on_its_own():
     assert snapshots(sealed(record, a.rows(), b.rows()))["b-1"] == 1
 
 
+def test_the_snapshots_that_readers_of_a_union_are_told_go_up_whichever_source_has_a_batch():
+    a, b = Source("a", 1, batch=30), Source("b", 1)
+    record, _ = unite(a, b)
+    told = [record.snapshot]
+    for rows in ([b.rows()], [a.rows()], [b.rows(), a.rows()], [b.rows()]):
+        record = sealed(record, *rows)
+        told.append(record.snapshot)
+    assert told == [31, 32, 33, 34, 35]
+    empty = BatchReport(query="q", run="r", batch=0, attempt="a", rows=0, control=(), event_tops={})
+    assert seal(record, empty, SnapshotMode.BARRIER, ONCE).snapshot == 35
+
+
 def test_sources_with_other_numbers_of_partitions_are_each_whole_or_refused():
     a, b = Source("a", 3), Source("b", 1)
     record, box = unite(a, b)
