@@ -53,10 +53,15 @@ def topics_of(kafka):
         cluster.close()
 
 
+def beside_progress(complaint):
+    """What the command said on stderr; on a slow machine also that it looks up jars, which does not count."""
+    return [line for line in complaint.splitlines() if not line.startswith("fetching ")]
+
+
 def test_two_days_of_flights_keep_the_promise(kafka, tmp_path):
     with start(kafka, tmp_path, "--days", "2", "--steps", "4") as running:
         said, complaint = running.communicate(timeout=LIMIT_S)
-    assert (running.returncode, complaint) == (0, "")
+    assert (running.returncode, beside_progress(complaint)) == (0, [])
     assert "step 4 of 4: " in said
     assert "the event table equals the input: 1,776 records" in said
     figures = json.loads((tmp_path / "build" / "demo.json").read_text())
@@ -75,7 +80,7 @@ def test_ctrl_c_leaves_nothing_behind(kafka, tmp_path):
             assert running.poll() is None
         os.killpg(running.pid, signal.SIGINT)
         _, complaint = running.communicate(timeout=LIMIT_S)
-    assert (running.returncode, complaint) == (130, "")
+    assert (running.returncode, beside_progress(complaint)) == (130, [])
     wait_until(lambda: not processes_of(running.pid), "the processes are gone")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("keyedwm-demo")] == []
     assert topics_of(kafka) == []

@@ -55,7 +55,8 @@ def test_only_the_damaged_batch_is_skipped_when_the_user_accepts_loss(
     stream = stream_of(damaged, failOnDataLoss="false")
     assert [e["offset"] for table in stream.drain() for e in events(table)] == [0, 1, 2, 3, 6, 7]
     assert stream.watermark_ms() == 3_001
-    noted = [r.message for r in caplog.records if "wrong checksum" in r.message]
+    # A commit that a slow broker refuses brings a recovery read, with a sentence of its own.
+    noted = [r.message for r in caplog.records if "wrong checksum" in r.message and "recovery" not in r.message]
     assert noted
     assert all("is skipped (failOnDataLoss=false)" in message for message in noted)
 
