@@ -14,8 +14,9 @@ from keyedwm.spark.reason import reason, show_reason_last
 from keyedwm.spark.savepoint import savepoint
 from keyedwm.spark.source import source
 from keyedwm.spark.start import start_in_turn
+from keyedwm.spark.store import Store, window_function
 from keyedwm.spark.watermark import with_watermark
-from keyedwm.spark.window_specs import early, session, sliding, tumbling
+from keyedwm.spark.window_specs import early, hopping, session, sliding, tumbling
 from keyedwm.windows.aggregates.functions import (
     Aggregate,
     approx_count_distinct,
@@ -41,6 +42,7 @@ from keyedwm.windows.process import Processor
 __all__ = [
     "Aggregate",
     "Processor",
+    "Store",
     "aggregate",
     "approx_count_distinct",
     "async_map",
@@ -51,6 +53,7 @@ __all__ = [
     "early",
     "events",
     "first",
+    "hopping",
     "join",
     "join_latest",
     "last",
@@ -76,6 +79,7 @@ __all__ = [
     "top_n",
     "tumbling",
     "variance",
+    "window_function",
     "with_watermark",
 ]
 

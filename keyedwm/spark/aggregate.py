@@ -8,7 +8,7 @@ big rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
@@ -19,23 +19,26 @@ from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.source import Source, ship_source
 from keyedwm.spark.staged_rows import ship_rows
-from keyedwm.windows.aggregates.functions import AggregateSpec, check_aggregate
+from keyedwm.spark.store import Store, check_store, ship_messages
+from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.windows.shuffle import TIME
+from keyedwm.windows.store.functions import WindowFunction
+from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TAKEN = (EVENT_TIME, WATERMARK)
-# Observed metrics and the columns they add up; `timeless_rows` is the name of `null_event_time_rows` up to 0.1.
 
 
 def aggregate(
     df: DataFrame | Source,
     by: str | Sequence[str] | Mapping[str, str],
-    window: SlidingWindow | SessionWindow,
-    aggs: Mapping[str, AggregateSpec],
+    window: SlidingWindow | SessionWindow | HoppingWindow,
+    aggs: Mapping[str, AggregateSpec | WindowFunction],
     *,
     early: Early | None = None,
     late: str = "drop",
@@ -47,6 +50,7 @@ def aggregate(
     name: str | None = None,
     max_rows_per_batch: int | None = None,
     continue_from: str | None = None,
+    store: Store | None = None,
 ) -> DataFrame:
     """Aggregate the event rows of `df` by key and window; a window leaves in the batch that carried its watermark.
 
@@ -61,6 +65,7 @@ def aggregate(
     max_rows_per_batch: about so many windows of all keys close in one batch at most, the others in the next ones; the
     result's watermark follows what has left. By default all that a watermark closes leaves in its batch.
     continue_from: a savepoint, whose windows are open at the start of a new checkpoint (docs/windows.md).
+    store: keep the messages of windows, and compute each result anew over all of them (docs/window-store.md).
 
     Returns the `by` columns, `window`, one column per aggregate, `pane`, and `event_time` (the window's last
     millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.
@@ -70,7 +75,7 @@ def aggregate(
     _check_kinds(df, window, aggs, early)
     _check_settings(accumulating, axis, name, max_rows_per_batch, continue_from)
     _check_names((*keys, *aggs))
-    asked = {
+    asked: dict[str, Any] = {
         "window": window,
         "aggregates": tuple(aggs.items()),
         "time": TIME,
@@ -79,18 +84,34 @@ def aggregate(
         "lateness_ms": 0 if lateness is None else duration_ms("lateness", lateness),
         "early": early,
         "accumulating": accumulating,
+        "most_rows": max_rows_per_batch,
     }
+    check_store(df, store, asked, continue_from)
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")
     ids = bucket_ids(_bucket_count(spark, keys, buckets))
     asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
-    if isinstance(df, Source):
-        shipped, plan, key = ship_source(df, by if isinstance(by, Mapping) else keys, asked, axis, len(ids))
-    elif isinstance(by, Mapping):
-        raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
-    else:
-        shipped, plan, key = ship_rows(df, keys, asked, axis, ids)
+    shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
     return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
+
+
+def _shipped(
+    df: DataFrame | Source,
+    by: Mapping[str, str] | tuple[str, ...],
+    asked: Mapping[str, Any],
+    axis: str,
+    ids: Sequence[int],
+    *,
+    store: Store | None,
+) -> tuple[DataFrame, WindowPlan | StagedStore, int]:
+    """What is shipped to the buckets, the plan, and the watermark key of the axis."""
+    if isinstance(df, Source):
+        return ship_source(df, by, asked, axis, len(ids))
+    if isinstance(by, Mapping):
+        raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
+    if store is not None:
+        return ship_messages(df, {**asked, "by": by, "store": store}, axis, ids)
+    return ship_rows(df, by, asked, axis, ids)
 
 
 def _keys(by: object) -> tuple[str, ...]:
@@ -112,10 +133,8 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
         )
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
-    if not isinstance(window, (SlidingWindow, SessionWindow)):
+    if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow)):
         raise OptionError(f"aggregate: window={window!r}: keyedwm.spark's tumbling, sliding or session is expected")
-    for name, spec in aggs.items():
-        check_aggregate(name, spec)
     if early is not None and not isinstance(early, Early):
         raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is expected")
 
@@ -154,6 +173,8 @@ def _bucket_count(spark: SparkSession, keys: Sequence[str], buckets: int | None)
     return whole("buckets", str(buckets if buckets is not None else spark.conf.get(PARTITIONS)))
 
 
-def _name(plan: WindowPlan) -> str:
+def _name(plan: WindowPlan | StagedStore) -> str:
+    if isinstance(plan, StagedStore):
+        return f"store-{plan.digest()[:6]}"
     kind = "session" if isinstance(plan.window, SessionWindow) else "window"
     return f"{kind}-{plan.digest()[:6]}"

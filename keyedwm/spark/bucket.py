@@ -24,6 +24,7 @@ from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import StateChanges
+from keyedwm.windows.store.staged import StagedStore
 from keyedwm.worker import freeze_gc
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 NOTE_VERSION = 2
 _log = logging.getLogger("keyedwm.aggregate")
 _NO_CLOCK = -1
-# What may differ between two plans: of windows, and of a processor.
-_MEANS = ("windows, aggregates, keys or panes", "columns, keys, or the processor's name or version")
+# What may differ between two plans: of windows, of a processor, and of windows with a store.
+_MEANS = (
+    "windows, aggregates, keys or panes", "columns, keys, or the processor's name or version",
+    "windows, aggregates, keys, panes, or the messages' columns",
+)  # fmt: skip
 # Of a bucket that was moved: which snapshot of each source must come next; see `check_follows`.
 _FOLLOWS = "follows"
 
@@ -41,7 +45,9 @@ _FOLLOWS = "follows"
 class Bucket(StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
-    def __init__(self, plan: WindowPlan | ProcessPlan, layout: BucketLayout, moved: Moved | None = None) -> None:
+    def __init__(
+        self, plan: WindowPlan | ProcessPlan | StagedStore, layout: BucketLayout, moved: Moved | None = None
+    ) -> None:
         self._plan = plan
         self._layout = layout
         self._moved = moved
@@ -120,7 +126,7 @@ class Bucket(StatefulProcessor):
         held = read_note(self._note)
         self._follows = {} if held is None else held.get(_FOLLOWS, {})
         if held is not None:
-            means = _MEANS[isinstance(self._plan, ProcessPlan)]
+            means = _MEANS[0 if isinstance(self._plan, WindowPlan) else 1 if isinstance(self._plan, ProcessPlan) else 2]
             require_owner(self._layout.kind, held, self._owner(), means)
         note = BucketNote() if held is None else BucketNote.from_json(held)
         return BucketBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))

@@ -22,6 +22,7 @@ from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.blobs import packed
 from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +96,12 @@ class BucketBatch:
     """The batch of one bucket: draw `on_input` or `on_timer` to its end, then `drain`, then take the `last_row`."""
 
     def __init__(
-        self, plan: WindowPlan | ProcessPlan, layout: BucketLayout, bucket: int, note: BucketNote, store: BlobStore
+        self,
+        plan: WindowPlan | ProcessPlan | StagedStore,
+        layout: BucketLayout,
+        bucket: int,
+        note: BucketNote,
+        store: BlobStore,
     ) -> None:
         self._layout = layout
         self._number = layout.ids.index(bucket)

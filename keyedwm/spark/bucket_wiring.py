@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessPlan
+from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +30,9 @@ _METRICS = {
 }
 
 
-def wired(shipped: DataFrame, plan: WindowPlan | ProcessPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
+def wired(
+    shipped: DataFrame, plan: WindowPlan | ProcessPlan | StagedStore, layout: BucketLayout, savepoint: str | None
+) -> DataFrame:
     """Return the results; savepoint: whose state goes on."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -39,7 +42,7 @@ def wired(shipped: DataFrame, plan: WindowPlan | ProcessPlan, layout: BucketLayo
     from keyedwm.spark.unpack import Unpack, output_schema
 
     begin = state = None
-    if savepoint is not None:
+    if savepoint is not None and not isinstance(plan, StagedStore):  # no store moves
         begin = moved(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
     mode = "ProcessingTime" if plan.by_clock else "None"

@@ -37,6 +37,9 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     _check_free(write)
     held = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in held}
+    for operator in operators.values():
+        if "store" in (operator.told or {}):
+            raise OptionError(f"aggregate {operator.name} of {checkpoint} has a store, whose state cannot move yet")
     if len(operators) < len(held):
         raise OptionError(
             f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "

@@ -16,6 +16,7 @@ from keyedwm.core.control_row import ControlRow, decode_rows, joined
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessInput
 from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
+from keyedwm.windows.store.staged import StagedStore
 from keyedwm.worker import freeze_gc, task_number
 
 # What is staged beside the columns of the plan: the control row as its text, null for an event row.
@@ -29,7 +30,7 @@ class StageOne:
     ids: of the buckets. input_number: of the operator, if it has several.
     """
 
-    plan: WindowPlan | ProcessInput
+    plan: WindowPlan | ProcessInput | StagedStore
     ids: Sequence[int]
     input_number: int = 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.touching import Touching
 from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.windows.store.plan import HoppingWindow
 
 
 def tumbling(size: str, offset: str = "0 seconds") -> SlidingWindow:
@@ -21,6 +22,14 @@ def sliding(size: str, slide: str, offset: str = "0 seconds") -> SlidingWindow:
     Raises OptionError unless the slide divides the size and 0 <= offset < slide.
     """
     return SlidingWindow(duration_ms("size", size), duration_ms("slide", slide), duration_ms("offset", offset))
+
+
+def hopping(size: str, step: str, offset: str = "0 seconds") -> HoppingWindow:
+    """Windows of `size`, one every `step` of any ratio, also one larger than the size; they need a store.
+
+    Raises OptionError unless size and step are above 0 and 0 <= offset < step.
+    """
+    return HoppingWindow(duration_ms("size", size), duration_ms("step", step), duration_ms("offset", offset))
 
 
 def session(gap: str, touching: str = "merge") -> SessionWindow:

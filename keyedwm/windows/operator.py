@@ -19,6 +19,7 @@ from keyedwm.windows.results import Output
 from keyedwm.windows.session_operator import SessionOperator
 from keyedwm.windows.sliding_operator import SlidingOperator
 from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.staged import StagedStore, StagedStoreOperator
 
 
 class Operator(Protocol):
@@ -36,8 +37,11 @@ class Operator(Protocol):
     def next_timer_ms(self) -> int | None:
         """The wall-clock time at which `on_timer` must be called, None if it need not be."""
 
-    def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark that outputs keep when the inputs have come to this one: none is behind it."""
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that outputs keep when the inputs have come to this one: none is behind it.
+
+        None if there is none to be promised yet.
+        """
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take rows or partials of an input; now_ms: wall-clock time, None where nothing depends on it."""
@@ -61,10 +65,12 @@ class Operator(Protocol):
         """Return what changed in the state since the last call."""
 
 
-def operator_of(plan: WindowPlan | ProcessPlan, store: BlobStore) -> Operator:
+def operator_of(plan: WindowPlan | ProcessPlan | StagedStore, store: BlobStore) -> Operator:
     """Return the plan's operator as its state says; raise FormatError if the state is another plan's."""
     if isinstance(plan, ProcessPlan):
         return ProcessOperator(plan, store)
+    if isinstance(plan, StagedStore):
+        return StagedStoreOperator(plan, store)
     if isinstance(plan.window, SessionWindow):
         kind = PanedSessionOperator if plan.has_panes else SessionOperator
         return kind(plan, plan.window, store)

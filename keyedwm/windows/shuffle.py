@@ -17,6 +17,7 @@ from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessInput
 from keyedwm.windows.state.blobs import packed
+from keyedwm.windows.store.staged import StagedStore
 
 # Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
 TIME = "__time"
@@ -37,7 +38,7 @@ GROUP_BYTES = 1 << 27
 
 
 def shipped(
-    plan: WindowPlan | ProcessInput,
+    plan: WindowPlan | ProcessInput | StagedStore,
     ids: Sequence[int],
     task: int,
     events: Iterable[pa.Table],
@@ -53,7 +54,7 @@ def shipped(
     part, null_event_times = task << 32, 0
     for rows in events:
         null_event_times += rows.column(plan.time).null_count
-        partials = plan.staged(rows) if isinstance(plan, ProcessInput) else combine_rows(plan, rows)
+        partials = combine_rows(plan, rows) if isinstance(plan, WindowPlan) else plan.staged(rows)
         if partials.num_rows:
             yield _pieces(partials, plan, ids, part, input_number)
             part += 1
@@ -62,7 +63,11 @@ def shipped(
 
 
 def _pieces(
-    partials: pa.Table, plan: WindowPlan | ProcessInput, ids: Sequence[int], part: int, input_number: int
+    partials: pa.Table,
+    plan: WindowPlan | ProcessInput | StagedStore,
+    ids: Sequence[int],
+    part: int,
+    input_number: int,
 ) -> pa.RecordBatch:
     """One row per bucket that has partials."""
     number = bucket_of([partials.column(name) for name in plan.by], partials.num_rows, len(ids))

@@ -41,6 +41,7 @@ class StoreOperator:
         self._axis_facts: dict[str, Any] = told.get("axes", {})
         self.axes: dict[int, StoredWindows] = {}
         self._counts = Counter(told.get("counts", {}))
+        self._late_rows = 0
         self._rejected: list[pa.Table] = []
         for place in self._axis_facts:
             self._axis(int(place))
@@ -52,8 +53,8 @@ class StoreOperator:
 
     @property
     def late_rows(self) -> int:
-        """How many messages were given back."""
-        return self._counts["rejected"]
+        """How many messages came outside the retention since this instance was built."""
+        return self._late_rows
 
     @property
     def open_entries(self) -> int:
@@ -234,6 +235,7 @@ class StoreOperator:
 
     def _reject(self, rows: pa.Table, reason: Reason) -> None:
         self._counts["rejected"] += rows.num_rows
+        self._late_rows += rows.num_rows if reason is Reason.RETENTION else 0
         told = pa.repeat(reason.value, rows.num_rows)
         self._rejected.append(
             pa.Table.from_arrays([*rows.columns, told], schema=self._plan.rejected_schema).combine_chunks()

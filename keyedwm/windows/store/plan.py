@@ -178,18 +178,26 @@ class StorePlan:
         """Of the messages that are given back: as they came, with `reason`."""
         return pa.schema([*self.schema, pa.field(REASON, pa.string())])
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether some panes are due by wall-clock time."""
+        return self.late_every_ms is not None or (self.early is not None and self.early.every_ms is not None)
+
+    def told(self) -> list[str]:
+        """Return what decides how state is laid out, line by line."""
+        return [
+            str(self.grid()), str(self.is_rows), str(self.full), f"{self.early} {self.late_every_ms is None}",
+            " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
+            *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
+        ]  # fmt: skip
+
     @cached_property
     def digest(self) -> str:
         """A short text that differs when the state of one plan cannot be used by the other.
 
         Limits and intervals may change: they decide what happens next, not what the state means.
         """
-        told = [
-            str(self.grid()), str(self.is_rows), str(self.full), f"{self.early} {self.late_every_ms is None}",
-            " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
-            *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
-        ]  # fmt: skip
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]
 
     def _check_record(self) -> None:
         for name in self.record[1:]:

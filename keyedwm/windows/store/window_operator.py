@@ -35,7 +35,7 @@ class WindowOperator:
 
         now_ms: wall-clock time, needed for panes by the clock. Raises InputError for a missing column.
         """
-        if now_ms is None and self._by_clock:
+        if now_ms is None and self.plan.by_clock:
             raise OptionError("the plan has panes by the clock: give add_message the wall-clock time as now_ms")
         self._keep(self._operator.on_rows(0, messages, now_ms))
 
@@ -122,11 +122,6 @@ class WindowOperator:
         channels, axes = self._operator.channels, self._operator.axes
         made = [looking.messages(self.plan, channels, axis, (start, end), equal) for _, axis in sorted(axes.items())]
         return pa.concat_tables([self.plan.schema.empty_table(), *made])
-
-    @property
-    def _by_clock(self) -> bool:
-        early = self.plan.early is not None and self.plan.early.every_ms is not None
-        return early or self.plan.late_every_ms is not None
 
     def _keep(self, made: Iterator[Output]) -> None:
         self._results += [output.rows for output in made]

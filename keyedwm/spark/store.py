@@ -1,0 +1,180 @@
+"""`aggregate(..., store=Store(...))`: windows that keep their messages (docs/window-store.md).
+
+Rule: what a store cannot do together with the other arguments is refused here, before a row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from keyedwm.arrow.schema import axis_column
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.late import LateRule
+from keyedwm.core.options import choice, duration_ms, whole
+from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.spark.source import Source
+from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_columns, check_rows, columns_of, timed_rows
+from keyedwm.windows.aggregates.functions import check_aggregate
+from keyedwm.windows.plan import SessionWindow
+from keyedwm.windows.shuffle import ORDER, SHIPPED
+from keyedwm.windows.store import functions
+from keyedwm.windows.store.functions import Quantile, WindowFunction
+from keyedwm.windows.store.plan import Full, HoppingWindow, StorePlan
+from keyedwm.windows.store.retention import Retention
+from keyedwm.windows.store.staged import StagedStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# By their classes: a column of Spark has an attribute of every name.
+_OVER_MESSAGES = (WindowFunction, Quantile)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Store:
+    """How long the messages of windows are kept; at least one limit is given, and the first that is reached counts.
+
+    retention: so long after its end, in event time, a window takes late messages. max_windows: so many windows that
+    hold a message. max_messages, max_bytes: of all messages of the query, bytes as Arrow holds them; each bucket has an
+    equal share. full: what completes a window, the `watermark` or the first `message` past its end. late_every: late
+    messages are shown together, so long (wall clock) after the first of them; at once without it.
+    """
+
+    retention: str | None = None
+    max_windows: int | None = None
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    full: str = Full.WATERMARK.value
+    late_every: str | None = None
+
+    def __post_init__(self) -> None:
+        self.limits(1)
+        choice("full", self.full, Full)
+        self.late_every_ms()
+
+    def limits(self, buckets: int) -> Retention:
+        """Return the limits of one of so many buckets."""
+        given = {name: getattr(self, name) for name in ("max_windows", "max_messages", "max_bytes")}
+        told = {name: None if limit is None else whole(name, str(limit)) for name, limit in given.items()}
+        shared = {name: -(-limit // buckets) for name, limit in told.items() if limit and name != "max_windows"}
+        kept_for = None if self.retention is None else duration_ms("retention", self.retention)
+        return Retention(time_ms=kept_for, **{**told, **shared})
+
+    def late_every_ms(self) -> int | None:
+        """Return the interval of late panes."""
+        return None if self.late_every is None else duration_ms("late_every", self.late_every)
+
+
+def window_function(function: Callable[[pa.Table], Any], result: pa.DataType | str) -> WindowFunction:
+    """An aggregate of one's own over a store: `function` is given the Arrow table of each key and window.
+
+    The messages come in order of event time, topic, partition and offset; it returns one value. result: its type, in
+    Arrow or as Spark's text of one (`double`).
+    """
+    return functions.window_function(function, _type(result))
+
+
+def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
+    """Refuse windows and aggregates that are computed over kept messages."""
+    for name, spec in aggs.items():
+        if isinstance(spec, _OVER_MESSAGES):
+            raise OptionError(
+                f"aggregate: {name!r} is computed over all messages of a window, which a store keeps: give "
+                "store=Store(retention=...)"
+            )
+        check_aggregate(name, spec)
+    if isinstance(window, HoppingWindow):
+        raise OptionError(
+            f"aggregate: {window!r} need not be a whole number of frames, so its messages must be kept: give "
+            "store=Store(retention=...), or take sliding(size, slide)"
+        )
+
+
+def check_store(df: DataFrame | Source, store: object, asked: Mapping[str, Any], continue_from: str | None) -> None:
+    """Refuse what a store cannot do, or what there is none for; asked: as for a plan."""
+    window, aggs = asked["window"], dict(asked["aggregates"])
+    if store is None:
+        _check_needs_none(window, aggs)
+        return
+    if not isinstance(store, Store):
+        raise OptionError(f"aggregate: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
+    if isinstance(window, SessionWindow):
+        more = ", and full='message' has no meaning for them" if store.full == Full.MESSAGE.value else ""
+        raise OptionError(f"aggregate: sessions keep no messages{more}: leave store out, or take other windows")
+    if isinstance(df, Source):
+        raise OptionError("aggregate: a store keeps whole rows, so the source must be loaded: give source(...).load()")
+    for name, (instead, is_default) in _INSTEAD.items():
+        if not is_default({**asked, "continue_from": continue_from}):
+            raise OptionError(f"aggregate: {name} has no effect on a store: {instead}")
+    for name, spec in aggs.items():
+        if not isinstance(spec, _OVER_MESSAGES):
+            check_aggregate(name, spec)
+
+
+_INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "lateness": ("its retention says how long windows take late messages", lambda asked: not asked["lateness_ms"]),
+    "late_rule": (
+        "a message is late when every window that holds it is gone",
+        lambda asked: asked["late_rule"] is LateRule.WINDOW,
+    ),
+    "accumulating": ("each pane holds the whole window", lambda asked: asked["accumulating"]),
+    "max_rows_per_batch": ("leave it out", lambda asked: asked["most_rows"] is None),
+    "continue_from": (
+        "its state cannot move yet, start from a new checkpoint",
+        lambda asked: asked["continue_from"] is None,
+    ),
+}
+
+
+def ship_messages(
+    df: DataFrame, asked: Mapping[str, Any], axis: str, ids: Sequence[int]
+) -> tuple[DataFrame, StagedStore, int]:
+    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: as for a plan."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    store: Store = asked["store"]
+    keys = tuple(asked["by"])
+    check_rows(df, axis)
+    check_columns(df, keys)
+    missing = [name for name in ORDER if name not in df.columns]
+    if missing:
+        raise InputError(
+            f"aggregate: the frame has no column {missing[0]!r}: a store knows a message by its topic, partition and "
+            "offset, as the source's rows have them; keep them when columns are chosen"
+        )
+    timed = timed_rows(df, axis)
+    kept = [column for column in df.columns if column != CONTROL and not column.startswith(WATERMARK)]
+    time = axis_column(EVENT_TIME, axis)
+    plan = StorePlan(
+        schema=arrow_schema(columns_of(df, kept)), by=keys, window=asked["window"], aggregates=asked["aggregates"],
+        retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
+        late_every_ms=store.late_every_ms(),
+    )  # fmt: skip
+    staged = StagedStore(plan=plan, late=asked["late"])
+    rows = columns_of(timed, [*staged.columns, CONTROL_TEXT])
+    rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
+    shipped = rows.mapInArrow(StageOne(staged, tuple(ids)), from_arrow_schema(SHIPPED))
+    return shipped, staged, axis_key(df, axis)
+
+
+def _type(told: object) -> pa.DataType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StructType
+
+    if isinstance(told, pa.DataType):
+        return told
+    try:
+        (told_type,) = getattr(StructType.fromDDL(f"value {told}"), "fields", [None])
+        return to_arrow_type(told_type.dataType, timezone="UTC")
+    except (PySparkException, ValueError) as error:
+        why = error.getCondition() if isinstance(error, PySparkException) else "several values"
+        raise OptionError(
+            f"window_function: result={told!r} ({why}): the type of one value is expected, in Arrow, or where there is "
+            "a session as text such as 'double'"
+        ) from error

@@ -1,0 +1,166 @@
+"""A window store in the two stages of an aggregation: whole messages are shipped, a bucket runs the store.
+
+Rule: rows of the result are panes; with `late="emit"` also the messages that no window took, in a column of their own,
+so that both leave in the same snapshot. A row of the one kind has nulls in the columns of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
+from keyedwm.windows.results import Output
+from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.operator import StoreOperator
+from keyedwm.windows.store.plan import StorePlan
+
+REJECTED = "rejected"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedStore:
+    """A plan as stage one and the buckets need it. late: what becomes of messages that no window takes."""
+
+    plan: StorePlan
+    late: LatePolicy = LatePolicy.DROP
+
+    def __post_init__(self) -> None:
+        if self.late is LatePolicy.EMIT and REJECTED in self.plan.result_schema.names:
+            raise OptionError(
+                f"a result column cannot be called {REJECTED!r}: with late='emit' that is the column of the messages "
+                "that no window takes"
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the messages."""
+        return self.plan.schema
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The key columns, by which messages are spread over buckets."""
+        return self.plan.by
+
+    @property
+    def time(self) -> str:
+        """The column with the event time."""
+        return self.plan.time
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are shipped: all of a message's."""
+        return tuple(self.plan.schema.names)
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether some panes are due by wall-clock time."""
+        return self.plan.by_clock
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits."""
+        if self.late is not LatePolicy.EMIT:
+            return self.plan.result_schema
+        return pa.schema([*self.plan.result_schema, pa.field(REJECTED, pa.struct(list(self.plan.rejected_schema)))])
+
+    def staged(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are shipped: all, since one without an event time is given back with the reason."""
+        return rows
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
+        grid, plan = self.plan.grid(), self.plan
+        layout = {"grid": [grid.size, grid.step, grid.origin], "by": list(plan.by), "record": list(plan.record)}
+        return {"store": plan.told(), "time": plan.time, **layout}
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return self.plan.digest
+
+
+class StagedStoreOperator:
+    """A store behind the operator protocol; see `operator.Operator`."""
+
+    def __init__(self, staged: StagedStore, store: BlobStore) -> None:
+        self._staged = staged
+        self._operator = StoreOperator(staged.plan, store)
+
+    @property
+    def late_rows(self) -> int:
+        """How many messages came too late for every window since this instance was built."""
+        return self._operator.late_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many messages are held."""
+        return self._operator.open_entries
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When panes by the clock are due."""
+        return self._operator.next_timer_ms
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that panes keep, None as long as any window may still come."""
+        passed_on_ms = self._operator.output_watermark_ms(watermark_ms)
+        return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take messages; all of a batch in one call, since their offsets are in no order."""
+        yield from self._panes(self._operator.on_rows(input_number, rows, now_ms))
+        rejected = self._operator.rejected()
+        if self.late_rows and self._staged.late is LatePolicy.FAIL:
+            raise InputError(
+                f"{self.late_rows} messages came when all windows that hold them were gone: allow a longer retention "
+                "or a longer watermark lag, or choose late='drop' or late='emit'"
+            )
+        if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
+            yield self._given_back(rejected)
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Complete windows."""
+        return self._panes(self._operator.on_watermark(input_number, key, time_ms))
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:
+        """All channels are idle: nothing changes."""
+        return self._panes(self._operator.on_idle(input_number))
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:
+        """Apply the limits of size."""
+        return self._panes(self._operator.on_barrier(snapshot))
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Show what is due."""
+        return self._panes(self._operator.on_timer(now_ms))
+
+    def on_end(self) -> Iterator[Output]:
+        """Complete all windows."""
+        return self._panes(self._operator.on_end())
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        return self._operator.drain()
+
+    def _panes(self, made: Iterator[Output]) -> Iterator[Output]:
+        if self._staged.late is not LatePolicy.EMIT:
+            yield from made
+            return
+        wanted = self._staged.result_schema
+        for output in made:
+            nothing = pa.nulls(output.rows.num_rows, wanted.field(REJECTED).type)
+            yield Output(output.rows.append_column(wanted.field(REJECTED), nothing), output.event_ms)
+
+    def _given_back(self, rejected: pa.Table) -> Output:
+        """Return messages as rows of the result; they have no event time, so that no watermark is behind them."""
+        wanted, count = self._staged.result_schema, rejected.num_rows
+        whole = rejected.to_struct_array().combine_chunks() if count else pa.array([], wanted.field(REJECTED).type)
+        columns = [pa.nulls(count, one.type) for one in self._staged.plan.result_schema]
+        rows = pa.Table.from_arrays([*columns, whole.cast(wanted.field(REJECTED).type)], schema=wanted)
+        return Output(rows, np.ma.MaskedArray(np.zeros(count, np.int64), mask=True))

@@ -1,0 +1,110 @@
+"""Windows that keep their messages through real Kafka and Spark, restarted on the way; wrong calls are refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.spark import Store, aggregate, count, early, hopping, median, session, source, tumbling, window_function
+from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
+
+pytestmark = pytest.mark.usefixtures("bucket_conf")
+TEN = tumbling("10 seconds")
+DAY = Store(retention="1 day")
+N = {"n": count()}
+
+
+def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_later_one_comes_back(
+    topic_of, load, started
+):
+    def spread(rows):  # here, so that Spark's workers get it by value
+        values = rows["v"].to_pylist()
+        return float(values[-1] - values[0])
+
+    topic = topic_of(2)
+    frame = aggregate(
+        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")),
+        "k",
+        TEN,
+        {"n": median("v"), "spread": window_function(spread, "double"), "rows": count()},
+        store=Store(retention="20 seconds"),
+        late="emit",
+        buckets=1,
+        name="medians",
+    )
+    query = started(frame)
+    first = [event(1_000, "a", 5), event(2_000, "a", 1), event(3_000, "a", 9), event(4_000, "b", 7)]
+    made = query.give(topic, [AHEAD, steer(0), *first])
+    made += query.give(topic, [steer(10_000)])
+    query.restart()
+    made += query.give(topic, [event(4_000, "a", 2)])  # late, and inside the retention
+    made += query.give(topic, [steer(30_000)])
+    made += query.give(topic, [event(5_000, "a", 3)])  # outside
+    rows = [row for row in made if row["control"] is None]
+    told = [
+        ((round(row["window"]["start"].timestamp() * 1_000) - BASE_MS) // 1_000, row["k"], row["n"], row["spread"],
+         row["pane"]["timing"])
+        for row in rows if row["rejected"] is None
+    ]  # fmt: skip
+    assert told == [
+        (0, "a", 5.0, 4.0, "on_time"), (0, "b", 7.0, 0.0, "on_time"), (0, "a", 3.5, -3.0, "late"),
+    ]  # fmt: skip
+    (back,) = [row["rejected"] for row in rows if row["rejected"] is not None]
+    assert (back["k"], back["v"], back["reason"]) == ("a", 3, "outside the retention")
+    assert (back["topic"], back["partition"], back["offset"]) == (topic, 0, 6)
+
+
+CALLS = {
+    "the retention of 5 seconds is shorter than the window of 10 seconds": lambda df: call(
+        df, store=Store(retention="5 seconds")
+    ),
+    "'n' is computed over all messages of a window, which a store keeps: give": lambda df: call(
+        df, aggs={"n": window_function(len, "long")}, store=None
+    ),
+    "need not be a whole number of frames": lambda df: call(df, window=hopping("10 seconds", "3 seconds"), store=None),
+    "a store without a limit would keep every message for ever": lambda _: Store(),
+    "option max_messages: '0' is wrong": lambda _: Store(max_messages=0),
+    "option full: 'massage' is wrong": lambda _: Store(retention="1 day", full="massage"),
+    "sessions keep no messages, and full='message' has no meaning": lambda df: call(
+        df, window=session("5 seconds"), store=Store(retention="1 day", full="message")
+    ),
+    "sessions keep no messages: leave store out": lambda df: call(df, window=session("5 seconds")),
+    "lateness has no effect on a store: its retention": lambda df: call(df, lateness="5 seconds"),
+    "late_rule has no effect on a store": lambda df: call(df, late_rule="frame"),
+    "accumulating has no effect on a store": lambda df: call(df, accumulating=False),
+    "continue_from has no effect on a store": lambda df: call(df, continue_from="/there"),
+    "store='1 day': keyedwm.spark.Store": lambda df: call(df, store="1 day"),
+    "result='doubel' (": lambda _: window_function(len, "doubel"),
+    "result='long, b int' (several values)": lambda _: window_function(len, "long, b int"),
+    "median(key) needs": lambda df: call(df, aggs={"n": median("key")}),
+    "the frame has no column 'kk'; did you mean 'k'": lambda df: call(df, by="kk"),
+    "cannot be called 'rejected'": lambda df: call(df, aggs={"rejected": count()}, late="emit"),
+}
+
+
+def call(frame, **change):
+    return aggregate(frame, **({"by": "k", "window": TEN, "aggs": N, "store": DAY} | change))
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_wrong_call_is_one_sentence(words, topic_of, load):
+    frame = keyed(load(topic_of(1)))
+    with pytest.raises(KeyedwmError) as refused:
+        CALLS[words](frame)
+    assert words in str(refused.value)
+
+
+def test_a_store_needs_rows_with_their_offsets_from_a_source_that_is_loaded(spark, topic_of, load):
+    frame = keyed(load(topic_of(1)))
+    with pytest.raises(KeyedwmError, match="the frame has no column 'offset': a store knows a message by its topic"):
+        aggregate(frame.drop("offset"), "k", TEN, N, store=DAY)
+    with pytest.raises(KeyedwmError, match="'reason': messages that are given back have it"):
+        aggregate(frame.withColumn("reason", F.lit("none")), "k", TEN, N, store=DAY)
+    with pytest.raises(KeyedwmError, match="so the source must be loaded"):
+        aggregate(source(spark), {"k": "key::string"}, TEN, N, store=DAY)
+    made = aggregate(frame, "k", hopping("4 seconds", "10 seconds"), N, store=DAY, early=early(rows=3), late="emit")
+    assert made.columns == ["k", "window", "n", "pane", "rejected", "event_time", "watermark", "control"]
+    assert {"k", "v", "topic", "offset", "value", "reason"} <= set(made.schema["rejected"].dataType.names)
+    assert window_function(len, pa.int64()) == window_function(len, "long")
