@@ -26,6 +26,29 @@ def model_of(window, full, retention, rows=None) -> Model:
     return Model(window.size_ms, window.step_ms, window.offset_ms, full, retention, rows)
 
 
+def differential(seed: int, window, full: Full, count: int) -> int:
+    """Play random messages to the store and to the model; return how many panes there were."""
+    retention, rows = RETENTIONS[seed % 4], 2 if seed % 2 else None
+    early = None if rows is None else Early(rows=rows)
+    model = model_of(window, full, retention, rows)
+    played = Restarted(plan_of(window, full=full, retention=retention, early=early), always=seed % 4 != 3)
+    messages = random_messages(seed, count)
+    for name, given in cut(seed, messages, watermarks=True):
+        getattr(model, "take" if name == "add_message" else "watermark")(given)
+        played.step(name, table(given) if name == "add_message" else given)
+        model.limit()
+    assert played.made == model.made
+    assert sorted(played.rejected, key=str) == sorted(model.rejected, key=str)
+    counts = played.operator.counts
+    assert counts.given == len(messages) == counts.taken + counts.rejected + counts.replayed
+    assert counts.rejected == len(model.rejected)
+    assert counts.dropped_messages == model.dropped
+    assert counts.taken - counts.expired - counts.dropped_messages == len(model.held)
+    held = played.operator.get_messages(-(10**6), 10**6).to_pylist()
+    assert [tuple(row.values()) for row in held] == sorted(model.held, key=lambda one: (one.time, *one[3:]))
+    return len(model.made)
+
+
 @pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_panes_rejected_messages_and_counts_are_those_of_the_model_with_a_restart_after_each_step(
@@ -33,22 +56,4 @@ def test_panes_rejected_messages_and_counts_are_those_of_the_model_with_a_restar
 ):
     monkeypatch.setattr(logs, "FAN_OUT", 3)  # compaction at every third part
     for seed in range(4):
-        retention, rows = RETENTIONS[seed % 4], 2 if seed % 2 else None
-        early = None if rows is None else Early(rows=rows)
-        model = model_of(window, full, retention, rows)
-        played = Restarted(plan_of(window, full=full, retention=retention, early=early), always=seed != 3)
-        messages = random_messages(seed, 50)
-        for name, given in cut(seed, messages, watermarks=True):
-            getattr(model, "take" if name == "add_message" else "watermark")(given)
-            played.step(name, table(given) if name == "add_message" else given)
-            model.limit()
-        assert played.made == model.made
-        assert sorted(played.rejected, key=str) == sorted(model.rejected, key=str)
-        counts = played.operator.counts
-        assert counts.given == len(messages) == counts.taken + counts.rejected + counts.replayed
-        assert counts.rejected == len(model.rejected)
-        assert counts.dropped_messages == model.dropped
-        assert counts.taken - counts.expired - counts.dropped_messages == len(model.held)
-        held = played.operator.get_messages(-(10**6), 10**6).to_pylist()
-        assert [tuple(row.values()) for row in held] == sorted(model.held, key=lambda one: (one.time, *one[3:]))
-        assert len(model.made) > 5
+        assert differential(seed, window, full, 50) > 5
