@@ -13,7 +13,6 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,22 +116,12 @@ def _must_be_marked(request: pytest.FixtureRequest) -> None:
 def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """One running Kafka for the whole session; topics are not created by themselves."""
     _must_be_marked(request)
+    from tests.tools import make_internal_topics
+
     with broker() as running:
         request.config.stash[USED].append(running.describe())
-        _make_internal_topics(running.bootstrap)
+        make_internal_topics(running.bootstrap)
         yield running
-
-
-def _make_internal_topics(bootstrap: str) -> None:
-    """A broker makes them when they are first asked for; on a busy machine longer than a task waits for a commit."""
-    from keyedwm.kafka import transactions
-    from keyedwm.kafka.cluster import Cluster
-    from keyedwm.kafka.config import ClientConfig
-
-    patient = {"bootstrap.servers": bootstrap, "default.api.timeout.ms": "300000"}
-    with closing(Cluster.connect(ClientConfig.from_options(patient), timeout_ms=300_000)) as cluster:
-        cluster.fetch_offsets("first", [("none", 0)])
-        transactions.begin(cluster, "first", 60_000)
 
 
 @pytest.fixture(scope="module", autouse=True)

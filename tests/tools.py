@@ -7,6 +7,7 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.connection import Retry
 from keyedwm.kafka.errors import Code
+from keyedwm.kafka.transactions import begin
 from keyedwm.kafka.values import Codec, Isolation, TopicPartition
 from keyedwm.testing.admin import create_topic, delete_topic
 
@@ -55,6 +57,14 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) ->
     settings = {key.replace("_", "."): value for key, value in config.items()}
     create_topic(cluster_at(bootstrap), name, partitions, settings)
     return name
+
+
+def make_internal_topics(bootstrap: str) -> None:
+    """A broker makes them when they are first asked for; on a busy machine longer than a task waits for a commit."""
+    patient = {"bootstrap.servers": bootstrap, "default.api.timeout.ms": "300000"}
+    with closing(Cluster.connect(ClientConfig.from_options(patient), timeout_ms=300_000)) as cluster:
+        cluster.fetch_offsets("first", [("none", 0)])
+        begin(cluster, "first", 60_000)
 
 
 def remake(bootstrap: str, topic: str, partitions: int) -> None:

@@ -14,12 +14,19 @@ import pytest
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.testing.broker import VARIABLE
+from keyedwm.testing.connector import spark_kafka_connector_jars
 from tests.tools import wait_until
 
 pytestmark = pytest.mark.starts
 
 KEYEDWM = Path(sys.executable).with_name("keyedwm")
 LIMIT_S = 600
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fetched():
+    """Otherwise the demo fetches the jars, and says so where the registry is slow."""
+    spark_kafka_connector_jars()
 
 
 def start(kafka, tmp_path, *words):
