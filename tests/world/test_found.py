@@ -15,7 +15,9 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from keyedwm.core.control_row import channel_row
 from keyedwm.core.errors import UnavailableError
+from keyedwm.core.rows import ControlKind
 from keyedwm.kafka import cluster as cluster_module
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
@@ -23,7 +25,10 @@ from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.transactions import Fate, end
 from keyedwm.kafka.values import Isolation
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
+from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
+from tests.sink.kafka_sink import Sink
+from tests.tools import Stream, at, controls, events
 from tests.world.brokers import Brokers
 from tests.world.clock import START_MS, Clock, virtual
 from tests.world.simulate import quiet
@@ -122,3 +127,45 @@ def test_a_played_world_leaves_the_warnings_of_the_product_as_they_were() -> Non
     with quiet():
         assert not log.isEnabledFor(logging.WARNING)
     assert log.isEnabledFor(logging.WARNING) == before
+
+
+def test_readers_of_a_union_of_two_propagated_sources_go_on_when_the_one_with_fewer_snapshots_has_a_batch(
+    world, tmp_path
+) -> None:
+    brokers, _, _ = world
+
+    def sink(topic: str) -> Sink:
+        brokers.create(topic, 1)
+        return Sink("world:1", topic, tmp_path / topic, topic, inline=True, mode=SnapshotMode.BARRIER)
+
+    def stream(topic: str) -> Stream:
+        return Stream(**{
+            "kafka.bootstrap.servers": "world:1", "subscribe": topic, "startingOffsets": "earliest",
+            "propagate": "true",
+        })  # fmt: skip
+
+    firsts, union = [sink("first-0"), sink("first-1")], sink("union")
+    streams = [stream(first.topic) for first in firsts]
+
+    def upstream(which: int, batch: int, ms: int) -> None:
+        """A batch of one of the first jobs; the snapshots of the second have higher numbers."""
+        told = (
+            channel_row(ControlKind.WATERMARK, ("in", which), batch, "s", key=0, watermark_ms=ms),
+            channel_row(ControlKind.BARRIER, ("in", which), batch, "s", snapshot=batch + 40 * which, channels=1),
+        )
+        firsts[which].publish(batch, firsts[which].written(batch, f"{which}:{batch}", control=told))
+
+    upstream(0, 0, 1_000)
+    upstream(1, 0, 2_500)
+    union.publish(0, *(union.staged(0, one.batch(), part) for part, one in enumerate(streams)))
+    batches = 1
+    for which, batch, ms in ((0, 1, 2_000), (0, 2, 3_000), (1, 1, 4_500), (0, 3, 4_000), (1, 2, 5_000)):
+        upstream(which, batch, ms)
+        for table in streams[which].drain():
+            union.publish(batches, union.staged(batches, table))
+            batches += 1
+    read = stream("union").drain()
+    values = sorted(event["value"] for table in read for event in events(table))
+    assert values == [b"0:0", b"0:1", b"0:2", b"0:3", b"1:0", b"1:1", b"1:2"]
+    told = [row["watermark"] for table in read for row in controls(table) if row["kind"] == "watermark"]
+    assert max(told) == at(4_000)
