@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile broker lock wheel clean
+.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test broker lock wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,12 @@ bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark and s
 
 profile: java  ## where the time of a micro-batch goes: a table, and a flame graph of each part in build/profile
 	@$(BIN)/python -W ignore -m benchmarks.profiles
+
+cluster: java  ## keep three Kafka brokers and a Spark cluster of three workers running, and say how to use them
+	@$(BIN)/python -m keyedwm.testing
+
+cluster-test: install  ## the tests that start a Spark cluster, which make test leaves out
+	@$(BIN)/pytest -q -m cluster tests/cluster
 
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker

@@ -5,6 +5,7 @@ topics · `open_stream`: the source in this process · `spark`: a real Spark · 
 
 With `--quick` only tests run that need no broker, no Spark and no process of their own: `make check`. With `-n` every
 worker process has a broker, a Spark and ports of its own, and the files that take longest come first: `make test`.
+Tests marked `cluster` run by `-m cluster` only: `make cluster-test`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cluster: needs a Spark cluster of processes; run by -m cluster alone")
     config.addinivalue_line("markers", "starts: starts processes of its own or takes long, so --quick leaves it out")
     # kafka-python 3.0 reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
@@ -79,6 +81,10 @@ def ports_of(worker: int) -> range:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if WORKER:
         long_ones_first(items, recorded())
+    if "cluster" not in config.option.markexpr:
+        left_out = [one for one in items if one.get_closest_marker("cluster")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [one for one in items if one not in set(left_out)]
     if not config.getoption("--quick"):
         return
     slow = [one for one in items if STARTED_FIXTURES & set(one.fixturenames) or one.get_closest_marker("starts")]
