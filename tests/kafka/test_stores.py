@@ -86,7 +86,7 @@ def test_a_trust_store_goes_with_a_pem_key(connect: Callable[..., None]) -> None
 
 
 def test_without_a_key_the_broker_lets_nobody_in(connect: Callable[..., None]) -> None:
-    with pytest.raises(UnavailableError, match=r"(?i)certificate|closed"):
+    with pytest.raises(UnavailableError, match=r"(?i)certificate|closed|handshake"):  # the last try may be cut short
         connect(within_ms=6_000, **TRUST)
 
 
