@@ -14,14 +14,18 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from kafka.protocol.admin import ListTransactionsRequest
 
 from keyedwm.core.inline import HEADER
+from keyedwm.kafka.connection import call_with_retries
 from keyedwm.kafka.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.records import Wanted
+from keyedwm.kafka.transactions import brokers as nodes_of
 from keyedwm.kafka.values import Isolation
 from tests.e2e.brokers import Brokers
 from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally
 from tests.e2e.pipeline import QUERIES
+from tests.tools import wait_until
 
 
 class Target(ABC):
@@ -194,8 +198,18 @@ class KafkaTarget(Target):
 
     def visible(self) -> object:
         """Not the ends: an aborted transaction moves those too."""
+        wait_until(self._commits_are_over, "the markers of what was committed")
         self.read()
         return self.tally.taken()
+
+    def _commits_are_over(self) -> bool:
+        """Whether all that was committed can be seen: a commit is answered before its markers are written."""
+        cluster = self.brokers.cluster()
+        request = ListTransactionsRequest(state_filters=["PrepareCommit"], producer_id_filters=[], max_version=1)
+        answers = [
+            call_with_retries(cluster.connection, node, request, "listing transactions") for node in nodes_of(cluster)
+        ]
+        return not any(answer.error_code or answer.transaction_states for answer in answers)
 
     def staged(self) -> object:
         return _changed(self.disk / "ledger")
