@@ -5,12 +5,14 @@ from keyedwm.spark.aggregate import aggregate
 from keyedwm.spark.async_map import async_map
 from keyedwm.spark.conf import recommended_conf, session_conf
 from keyedwm.spark.events import events
+from keyedwm.spark.held import held_messages, held_windows
 from keyedwm.spark.interpreter import use_this_python
 from keyedwm.spark.join import join
 from keyedwm.spark.join_latest import join_latest
 from keyedwm.spark.process import process
 from keyedwm.spark.progress import log_progress, source_progress
 from keyedwm.spark.reason import reason, show_reason_last
+from keyedwm.spark.rejected import rejected
 from keyedwm.spark.savepoint import savepoint
 from keyedwm.spark.source import source
 from keyedwm.spark.start import start_in_turn
@@ -53,6 +55,8 @@ __all__ = [
     "early",
     "events",
     "first",
+    "held_messages",
+    "held_windows",
     "hopping",
     "join",
     "join_latest",
@@ -67,6 +71,7 @@ __all__ = [
     "quantile",
     "reason",
     "recommended_conf",
+    "rejected",
     "savepoint",
     "session",
     "session_conf",

@@ -7,7 +7,21 @@ import pytest
 from pyspark.sql import functions as F
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.spark import Store, aggregate, count, early, hopping, median, session, source, tumbling, window_function
+from keyedwm.spark import (
+    Store,
+    aggregate,
+    count,
+    early,
+    held_messages,
+    held_windows,
+    hopping,
+    median,
+    rejected,
+    session,
+    source,
+    tumbling,
+    window_function,
+)
 from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
@@ -17,7 +31,7 @@ N = {"n": count()}
 
 
 def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_later_one_comes_back(
-    topic_of, load, started
+    spark, topic_of, load, started
 ):
     def spread(rows):  # here, so that Spark's workers get it by value
         values = rows["v"].to_pylist()
@@ -41,7 +55,22 @@ def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_l
     query.restart()
     made += query.give(topic, [event(4_000, "a", 2)])  # late, and inside the retention
     made += query.give(topic, [steer(30_000)])
-    made += query.give(topic, [event(5_000, "a", 3)])  # outside
+    made += query.give(topic, [event(5_000, "a", 3), event(31_000, "c", 8)])  # outside; held
+    (window,) = held_windows(spark, query._checkpoint, "medians").collect()
+    assert (window["messages"], window["first_offset"], window["last_offset"], window["is_complete"]) == (
+        1,
+        7,
+        7,
+        False,
+    )
+    (kept,) = held_messages(spark, query._checkpoint).collect()
+    assert (kept["k"], kept["v"], kept["offset"]) == ("c", 8, 7)
+    with pytest.raises(KeyedwmError, match="the aggregates with a store are called medians: give one"):
+        held_windows(spark, query._checkpoint, "median")
+    everything = spark.createDataFrame(made, frame.schema)
+    assert [row["reason"] for row in rejected(everything).collect()] == ["outside the retention"]
+    with pytest.raises(KeyedwmError, match="rejected: the frame has no column 'rejected'"):
+        rejected(everything.drop("rejected"))
     rows = [row for row in made if row["control"] is None]
     told = [
         ((round(row["window"]["start"].timestamp() * 1_000) - BASE_MS) // 1_000, row["k"], row["n"], row["spread"],

@@ -1,0 +1,86 @@
+"""`held_windows` and `held_messages`: what the windows of a query with a store hold, read from its checkpoint.
+
+Rule: Spark's own state reader reads; the query may be stopped or run, the answer is that of its last committed batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.savepoint import Files, OperatorState
+from keyedwm.windows.store import held
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WINDOWS = (
+    "window struct<start timestamp, end timestamp>, topic string, partition int, first_offset bigint, "
+    "last_offset bigint, messages bigint, bytes bigint, is_complete boolean"
+)
+
+
+def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:
+    """Return the windows that an aggregate with a store keeps: one row for each window, topic and partition.
+
+    checkpoint: of the query. name: of the aggregate, needed if the query has several with a store. Raises InputError,
+    OptionError and FormatError in one sentence.
+    """
+    from pyspark.sql import functions as F
+
+    operator, blobs = _store(spark, checkpoint, name)
+    found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
+    for row in blobs.where(F.col("name").startswith(held.INDEX)).collect():
+        found[row.bucket][row.name] = bytes(row.blob)
+    listed = held.windows(operator.told or {}, zip(operator.facts, found.values(), strict=True))
+    rows = [astuple(one) for one in listed]
+    made = spark.createDataFrame(
+        [(start, end, *rest) for start, end, *rest in rows],
+        "start bigint, end bigint, " + _WINDOWS.partition(">, ")[2],
+    )
+    window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
+    return made.withColumn("window", window).select("window", *made.columns[2:])
+
+
+def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:
+    """Return the messages that an aggregate with a store keeps, with all their columns, in no order.
+
+    checkpoint, name: as for `held_windows`.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    blobs = _store(spark, checkpoint, name)[1]
+    mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("blob")
+    first = mine.first()
+    if first is None:
+        return spark.createDataFrame([], "topic string, partition int, offset bigint")
+    return mine.mapInArrow(_unpack, from_arrow_schema(held.messages(bytes(first.blob)).schema))
+
+
+def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for blob in batch.column(0).to_pylist():
+            yield from held.messages(blob).to_batches()
+
+
+def _store(spark: SparkSession, checkpoint: str, name: str | None) -> tuple[OperatorState, DataFrame]:
+    """The aggregate with a store that is meant, and its blobs."""
+    from keyedwm.spark.savepoint import read_operators
+
+    found = {
+        operator.name: (operator, blobs)
+        for operator, blobs in read_operators(spark, Files(checkpoint))
+        if "store" in (operator.told or {})
+    }
+    if not found:
+        raise OptionError(f"{checkpoint}: the query has no aggregate with a store: give aggregate(..., store=...) one")
+    if (name is None and len(found) > 1) or (name is not None and name not in found):
+        raise OptionError(
+            f"{checkpoint}: name={name!r}: the aggregates with a store are called {', '.join(sorted(found))}: give one"
+        )
+    return found[name or next(iter(found))]

@@ -1,0 +1,83 @@
+"""What the state of a store holds, read from its blobs by somebody who has not got the plan: windows and messages.
+
+Rule: it is the state as a batch left it; nothing is computed and nothing changes. See `looking` for a store that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.store import PART
+from keyedwm.windows.store.axis import LOWEST
+from keyedwm.windows.store.grid import Grid
+
+INDEX, MESSAGES = "slices-", "messages-"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWindow:
+    """A window of one topic and partition; start and end in ms of event time, the end is behind the window."""
+
+    start: int
+    end: int
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    messages: int
+    bytes: int
+    is_complete: bool
+
+    def joined(self, other: HeldWindow) -> HeldWindow:
+        """Return what two buckets hold of it."""
+        return replace(
+            self,
+            first_offset=min(self.first_offset, other.first_offset),
+            last_offset=max(self.last_offset, other.last_offset),
+            messages=self.messages + other.messages,
+            bytes=self.bytes + other.bytes,
+            is_complete=self.is_complete and other.is_complete,
+        )
+
+
+def windows(
+    told: Mapping[str, Any], buckets: Iterable[tuple[Mapping[str, Any], Mapping[str, bytes]]]
+) -> list[HeldWindow]:
+    """Return the windows that are held, in order of end, topic and partition.
+
+    told: of the plan. buckets: the store's note of each, and its blobs that tell of slices.
+    """
+    grid = Grid(*told["grid"])
+    found: dict[tuple[int, str, int], HeldWindow] = {}
+    for facts, blobs in buckets:
+        for one in _of_bucket(grid, facts, blobs):
+            place = one.end, one.topic, one.partition
+            found[place] = found[place].joined(one) if place in found else one
+    return [found[place] for place in sorted(found)]
+
+
+def _of_bucket(grid: Grid, facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:
+    """One row for each slice, channel and window."""
+    for name, blob in blobs.items():
+        marks = facts["axes"][name.partition(PART)[0].removeprefix(INDEX)]
+        horizon, floor = (LOWEST if marks[one] is None else marks[one] for one in ("horizon", "floor"))
+        columns = (column.to_pylist() for column in unpacked(blob).columns)
+        for start, number, first, last, rows, size in zip(*columns, strict=True):
+            topic, partition = facts["channels"][number][:2]
+            if start < floor - grid.size + grid.step:
+                continue  # the slice is gone, its row leaves when the log is written anew
+            for end in grid.ends_of(start):
+                if end > floor:
+                    yield HeldWindow(
+                        end - grid.size, end, topic, partition, first, last, rows, size, is_complete=end <= horizon
+                    )
+
+
+def messages(blob: bytes) -> pa.Table:
+    """Return the messages of a blob."""
+    return unpacked(blob)

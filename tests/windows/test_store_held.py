@@ -1,0 +1,53 @@
+"""What a store holds, read from its blobs without the plan, is what the running store says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from keyedwm.windows import WindowOperator
+from keyedwm.windows.state.note import NOTE
+from keyedwm.windows.state.store import MemoryStore
+from keyedwm.windows.store import held
+from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.retention import Retention
+from keyedwm.windows.store.staged import StagedStore
+from tests.windows.stored import cut, plan_of, random_messages, table
+
+WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1))
+
+
+def played(plan, steps, mine) -> tuple[WindowOperator, MemoryStore]:
+    store = MemoryStore()
+    operator = WindowOperator(plan, store)
+    for name, given in steps:
+        taken = table([one for one in given if mine(one)]) if name == "add_message" else given
+        getattr(operator, name)(taken)
+        operator.flush()
+    return operator, store
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_windows_of_two_buckets_are_those_of_one_store_that_holds_all(window, seed):
+    plan = plan_of(window, retention=Retention(time_ms=60))
+    steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
+    halves = [played(plan, steps, lambda one, key=key: (one.k == "x") is key)[1] for key in (True, False)]
+    told = json.loads(json.dumps(StagedStore(plan=plan).told()))
+    notes = [json.loads(store.get(NOTE)) for store in halves]
+    blobs = [{name: blob for name, blob in store.blobs.items() if name.startswith(held.INDEX)} for store in halves]
+    found = [
+        (one.start, one.end, one.topic, one.partition, one.first_offset, one.last_offset, one.messages, one.bytes,
+         one.is_complete)
+        for one in held.windows(told, zip(notes, blobs, strict=True))
+    ]  # fmt: skip
+    operator, store = played(plan, steps, lambda _: True)
+    wanted = [tuple(row.values()) for row in operator.get_windows(-(10**6), 10**6).to_pylist()]
+    assert sorted(found) == sorted(wanted)
+    assert found == sorted(found, key=lambda one: one[1:4])
+    assert len(found) > 2
+    kept = [blob for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
+    read = [tuple(row.values()) for blob in kept for row in held.messages(blob).to_pylist()]
+    assert sorted(read, key=str) == sorted(
+        (tuple(row.values()) for row in operator.get_messages(-(10**6), 10**6).to_pylist()), key=str
+    )
