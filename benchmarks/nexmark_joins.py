@@ -136,8 +136,9 @@ def _won(rows: DataFrame) -> DataFrame:
 def _native_won(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    auctions, bids = (native_events(rows, *one) for one in ((_AUCTION_FIELDS, "auction"), (BID_FIELDS, "bid")))
-    opened, bids = _sides(auctions, bids)
+    # Spark pushes its "is not null" of the join below the watermark, where the closing record has to pass.
+    auctions = native_events(rows, _AUCTION_FIELDS, "auction").fillna(-1)
+    opened, bids = _sides(auctions, native_events(rows, BID_FIELDS, "bid").fillna(-2))
     opened, bids = _apart(opened, "auction"), _apart(bids.withColumnRenamed("auction", "wanted"), "bid")
     meet = (opened["auction"] == bids["wanted"]) & F.expr("bid_time <= expires")
     offers = opened.join(bids, meet & _between("auction_at", "bid_at", "0 seconds", OPEN))
