@@ -55,9 +55,9 @@ def overlap_plot(results: Mapping[str, Any]) -> str | None:
     up = Axis(low, high, HEIGHT - BOTTOM, TOP, log=True)
     drawing = Drawing(WIDTH, HEIGHT, "Windows: thousand rows/s against the windows that a row is part of")
     ticks = [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
-    _frame(drawing, {across.at(one): f"{one}" for one in OVERLAPS}, {up.at(one): f"{one:,g}" for one in ticks})
+    frame(drawing, {across.at(one): f"{one}" for one in OVERLAPS}, {up.at(one): f"{one:,g}" for one in ticks})
     drawing.text(LEFT, HEIGHT - 12, "size / slide")
-    _lines(drawing, lines, across, up, dots=True)
+    side_lines(drawing, lines, across, up, dots=True)
     return drawing.svg()
 
 
@@ -73,10 +73,10 @@ def latency_plot(result: Mapping[str, Any]) -> str:
     )
     every = step * max(1, round(high / step / 5))
     marks = {across.at(one): f"{one:,g}" for one in np.arange(0, high + 1, every)}
-    _frame(drawing, marks, {up.at(one): f"{one:.0%}" for one in (0, 0.25, 0.5, 0.75, 1)})
+    frame(drawing, marks, {up.at(one): f"{one:.0%}" for one in (0, 0.25, 0.5, 0.75, 1)})
     drawing.text(LEFT, HEIGHT - 12, "ms")
     lines = {side: _stairs(values) for side, values in samples.items()}
-    _lines(drawing, lines, across, up, dots=False)
+    side_lines(drawing, lines, across, up, dots=False)
     return drawing.svg()
 
 
@@ -93,8 +93,8 @@ def state_plot(result: Mapping[str, Any]) -> str:
     drawing = Drawing(WIDTH, HEIGHT, "A bucket's batch: CPU milliseconds against what there is of")
     ticks = [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
     marks = {across.at(10**power): f"{10**power:,}" for power in range(2, 8)}
-    _frame(drawing, marks, {up.at(one): f"{one:,g}" for one in ticks})
-    _lines(drawing, lines, across, up, dots=True)
+    frame(drawing, marks, {up.at(one): f"{one:,g}" for one in ticks})
+    side_lines(drawing, lines, across, up, dots=True)
     return drawing.svg()
 
 
@@ -112,9 +112,9 @@ def day_plot(result: Mapping[str, Any]) -> str:
     drawing = Drawing(WIDTH, HEIGHT, "A day in virtual time: kB, hour by hour")
     ticks = [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
     hours = range(1, len(runs) + 1, max(1, len(runs) // 8))
-    _frame(drawing, {across.at(one): f"{one}" for one in hours}, {up.at(one): f"{one:,.0f}" for one in ticks})
+    frame(drawing, {across.at(one): f"{one}" for one in hours}, {up.at(one): f"{one:,.0f}" for one in ticks})
     drawing.text(LEFT, HEIGHT - 12, "hour")
-    _lines(drawing, lines, across, up, dots=True)
+    side_lines(drawing, lines, across, up, dots=True)
     return drawing.svg()
 
 
@@ -137,7 +137,7 @@ def _stairs(values: Sequence[float]) -> list[tuple[float, float]]:
     return corners
 
 
-def _frame(drawing: Drawing, across: Mapping[float, str], up: Mapping[float, str]) -> None:
+def frame(drawing: Drawing, across: Mapping[float, str], up: Mapping[float, str]) -> None:
     """A grid with its numbers."""
     for y, text in up.items():
         drawing.line(LEFT, y, WIDTH - LEGEND, y, colour="#e0e0e0")
@@ -148,7 +148,7 @@ def _frame(drawing: Drawing, across: Mapping[float, str], up: Mapping[float, str
     drawing.line(LEFT, HEIGHT - BOTTOM, WIDTH - LEGEND, HEIGHT - BOTTOM)
 
 
-def _lines(drawing: Drawing, lines: Mapping[str, Points], across: Axis, up: Axis, *, dots: bool) -> None:
+def side_lines(drawing: Drawing, lines: Mapping[str, Points], across: Axis, up: Axis, *, dots: bool) -> None:
     """One line a side, and its name beside the plot."""
     ours_first = sorted(lines, key=lambda side: not side.startswith("keyedwm"))
     colours = {True: iter(COLOURS[:2]), False: iter(COLOURS[2:])}
