@@ -73,6 +73,11 @@ class Started:
         self.batches = {number for number, rows in fresh.items() if any(row["control"] is None for row in rows)}
         return [row for rows in fresh.values() for row in rows]
 
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that came out of `give`."""
+        return self._seen
+
     def metrics(self) -> dict[str, int]:
         """The aggregate's observed metrics, late and timeless rows added up over batches, the rest as of the last."""
         found: dict[str, int] = {}

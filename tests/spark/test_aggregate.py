@@ -58,7 +58,7 @@ def test_a_window_leaves_in_the_batch_that_carried_its_watermark(rows, started):
     topic, frame = rows
     query = started(aggregate(frame, "k", TEN, {"n": count()}))
     query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(3_000, "a")])
-    before = max(query.rows)
+    before = query.last_batch
     made = query.give(topic, [steer(10_000)])
     assert sorted(panes(made)) == [(0, 10_000, "a", 2), (0, 10_000, "b", 1)]
     assert query.batches == {before + 1}
@@ -69,7 +69,7 @@ def test_native_windows_need_one_batch_more(rows, started):
     native = with_watermark(frame).groupBy(F.window("event_time", "10 seconds"), "k").agg(F.count("*").alias("n"))
     query = started(native.withColumn("control", F.lit(None)))
     query.give(topic, [AHEAD, event(1_000, "a")])
-    before = max(query.rows)
+    before = query.last_batch
     made = query.give(topic, [steer(10_001)])
     assert panes(made) == [(0, 10_000, "a", 1)]
     assert before + 1 not in query.batches

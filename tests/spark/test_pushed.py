@@ -53,7 +53,7 @@ def test_a_window_leaves_in_the_batch_that_carried_its_watermark(topic_of, descr
     topic = topic_of(2)
     query = started(aggregate(described(topic), KEY, TEN, {"n": count()}))
     query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(3_000, "a")])
-    before = max(query.rows)
+    before = query.last_batch
     made = query.give(topic, [steer(10_000)])
     assert sorted(panes(made)) == [(0, 10_000, "a", 2), (0, 10_000, "b", 1)]
     assert query.batches == {before + 1}
