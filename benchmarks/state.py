@@ -1,7 +1,7 @@
 """State that costs what changes: batches over much open state beside the same over none, and beside 0.1.
 
 Run: python -m benchmarks.state [--case NAME] [--pairs 5] [--seconds 20] [--scale 1.0]
-Cases: entries, sessions, small, restart, spark, curves.
+Cases: entries, sessions, small, small-sessions, restart, spark, curves.
 The processor that Spark calls runs in this process over a store that counts bytes (`bucket_drive.py`); only it is
 timed, in CPU seconds. Both sides of a case take the very same batches, so many that the quicker one runs for the asked
 seconds over all pairs. The engine of 0.1 runs in a checkout of its own. `--scale`: of the state, for a trial.
@@ -112,14 +112,23 @@ def sessions(asked: Asked) -> None:
 
 def small(asked: Asked) -> None:
     """Batches of 1,000 rows over a million keys, and the engine of 0.1 in turn."""
+    beside_first_engine("tumbling", asked)
+
+
+def small_sessions(asked: Asked) -> None:
+    """The same over sessions of half an hour."""
+    beside_first_engine("session", asked)
+
+
+def beside_first_engine(kind: str, asked: Asked) -> None:
+    """The small batches of one kind of window, by the engine of 0.1 in a checkout of its own and by this one."""
     keys = max(1_000, int(1_000_000 * asked.scale))
     with tempfile.TemporaryDirectory() as place:
         root = Path(__file__).parents[1]
         subprocess.run(["git", "-C", str(root), "worktree", "add", "--detach", place, FIRST_ENGINE], check=True)
         try:
-            for kind in ("tumbling", "session"):
-                sides = {"0.1": partial(played, Path(place), kind, keys), "keyedwm": partial(played, root, kind, keys)}
-                in_turn(Sheet(f"state-small-{kind}", "0.1", {"keys": keys, "batch": 1_000}), sides, asked.pairs)
+            sides = {"0.1": partial(played, Path(place), kind, keys), "keyedwm": partial(played, root, kind, keys)}
+            in_turn(Sheet(f"state-small-{kind}", "0.1", {"keys": keys, "batch": 1_000}), sides, asked.pairs)
         finally:
             subprocess.run(["git", "-C", str(root), "worktree", "remove", "--force", place], check=True)
 
@@ -165,7 +174,8 @@ def module(name: str, *arguments: str) -> None:
 
 
 CASES: Mapping[str, Callable[[Asked], None]] = {
-    "entries": entries, "sessions": sessions, "small": small, "restart": restart, "spark": spark, "curves": curves,
+    "entries": entries, "sessions": sessions, "small": small, "small-sessions": small_sessions, "restart": restart,
+    "spark": spark, "curves": curves,
 }  # fmt: skip
 
 
