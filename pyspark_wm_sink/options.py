@@ -24,7 +24,7 @@ _ADDRESS_ONLY = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _UNSAFE_STORES = ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "mount_allow_unsafe_rename")
 _SPARK = ("checkpointLocation", "queryName")
 _DELTA = ("path", "partitionBy", "mergeSchema")
-_OURS = (*_DELTA, "snapshot", "guarantee", "controlRows", "replayCheck")
+_OURS = (*_DELTA, "errorsTo", "snapshot", "guarantee", "controlRows", "replayCheck")
 
 
 class SnapshotMode(Enum):
@@ -52,13 +52,15 @@ class ReplayCheck(Enum):
 class DeltaTarget:
     """A Delta table, and how to reach its store.
 
-    partition_by: None keeps the table's own partitioning. merge_schema: new columns are added to the table.
+    partition_by: None keeps the table's own partitioning. merge_schema: new columns are added to the table. errors_to:
+    the table of rejected messages, in the same store.
     """
 
     path: str
     storage: Mapping[str, str] = field(repr=False)
     partition_by: tuple[str, ...] | None = None
     merge_schema: bool = False
+    errors_to: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,8 +117,13 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
                     f"option {STORAGE}{name} switches off the atomic rename of the table's log: two writers could then "
                     f"commit the same version and lose rows; leave it out, and use a store with conditional put"
                 )
+        path = _location("path", given.get("path", ""))
+        errors_to = _location("errorsTo", given["errorsto"]) if "errorsto" in given else None
+        if errors_to is not None and errors_to.rstrip("/") == path.rstrip("/"):
+            raise wrong("errorsTo", errors_to, "that is the table of the results, another one is expected")
         return DeltaTarget(
-            path=_location(given.get("path", "")),
+            path=path,
+            errors_to=errors_to,
             storage=storage,
             partition_by=_columns(given["partitionby"]) if "partitionby" in given else None,
             merge_schema=boolean("mergeSchema", given.get("mergeschema", "false")),
@@ -137,22 +144,20 @@ def _columns(value: str) -> tuple[str, ...]:
     return names
 
 
-def _location(path: str) -> str:
+def _location(name: str, path: str) -> str:
     """Return an address as it stands, and a local directory as an absolute path."""
     path = path.strip()
     if not path:
         raise OptionError(
-            "option path is missing: the directory or address of the Delta table is expected "
+            f"option {name} is missing: the directory or address of the Delta table is expected "
             "(or kafka.bootstrap.servers and topic, to write to Kafka)"
         )
-    refuse_login_in("option path", path)
+    refuse_login_in(f"option {name}", path)
     local = local_directory(path)
     if local is None and "://" not in path:
-        raise wrong("path", path, "a directory of this machine is expected, or an address such as s3://bucket/table")
+        raise wrong(name, path, "a directory of this machine is expected, or an address such as s3://bucket/table")
     if local is not None and _ADDRESS_ONLY.search(str(local)):
-        raise wrong(
-            "path", path, "deltalake takes #, ? and %20 for parts of an address: a directory without is expected"
-        )
+        raise wrong(name, path, "deltalake takes #, ? and %20 for parts of an address: a directory without is expected")
     if local is not None and (file := file_in_the_way(local)) is not None:
-        raise wrong("path", path, f"{file} is a file, a directory is expected")
+        raise wrong(name, path, f"{file} is a file, a directory is expected")
     return path if local is None else str(local)

@@ -42,6 +42,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     chosen = SinkOptions.parse(options)
     if chosen.snapshot is SnapshotMode.BARRIER:
         raise OptionError("option snapshot: 'barrier' is for streams; a batch write is one snapshot: leave it out")
+    if chosen.target.errors_to is not None:
+        raise OptionError("option errorsTo is for streams; of a batch write take rejected(df), and write it by itself")
     if chosen.replay_check is not None:
         raise OptionError("option replayCheck is for streams; a batch write never comes again: leave it out")
     if isinstance(chosen.target, KafkaTarget):

@@ -35,6 +35,8 @@ KEY, VALUE, HEADERS = "key", "value", "headers"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"
 CONTROL = "control"
+# A message that no window took, in a row of its own among results, and why, a field of it.
+REJECTED, REASON = "rejected", "reason"
 # In the metadata of an axis's watermark column: the axis's watermark key (absent: 0).
 AXIS_KEY = "keyedwm.key"
 CONTROL_FIELDS = ("kind", "key", "watermark", "channel", "snapshot", "channels", "source")

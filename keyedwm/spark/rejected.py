@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError
-from keyedwm.windows.store.staged import REJECTED
+from keyedwm.core.rows import REJECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

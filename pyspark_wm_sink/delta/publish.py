@@ -3,14 +3,16 @@
 Rule: check, then publish. A batch is published at most once, because its Delta commit carries (query, batch) as an
 application transaction. A batch that is refused leaves nothing visible, and no staged file if no append of it was
 attempted; once one was, its files stay, because deleting one that a commit names would lose its rows (unless the log
-shows that another attempt published the batch).
+shows that another attempt published the batch). Of two tables (`errorsTo`) the one of rejected messages comes first,
+once the results were checked: what was published when the driver died is found by its batch at the next start.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable, Schema
@@ -34,13 +36,14 @@ _log = logging.getLogger("keyedwm.sink")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaPublication:
-    """How the batches of one query are published to a Delta table."""
+    """How the batches of one query are published to a Delta table; errors: to another one, of rejected messages."""
 
     stage: DeltaStagePlan
     mode: SnapshotMode
     guarantee: Guarantee
     overwrite: bool
     merge_schema: bool = False
+    errors: DeltaPublication | None = None
 
 
 def publish(how: DeltaPublication, messages: Sequence[StagedFiles], *, batch: int | None) -> None:
@@ -50,7 +53,26 @@ def publish(how: DeltaPublication, messages: Sequence[StagedFiles], *, batch: in
     unless an append of them was attempted. Raises UnavailableError: the table did not answer, the same batch can be
     committed again.
     """
-    _Commit(how, messages, batch).publish()
+    results = _Commit(how, messages, batch)
+    if how.errors is not None:
+        errors = _Commit(how.errors, [message.errors for message in messages if message.errors is not None], batch)
+        with _nothing_left(results, errors):
+            results.check()
+            errors.publish()
+    results.publish()
+
+
+@contextmanager
+def _nothing_left(*commits: _Commit) -> Iterator[None]:
+    """Where one refuses its batch, delete what all of them staged."""
+    try:
+        yield
+    except UnavailableError:
+        raise
+    except KeyedwmError:
+        for commit in commits:
+            commit.discard()
+        raise
 
 
 class _Commit:
@@ -75,24 +97,33 @@ class _Commit:
         except UnavailableError:
             raise
         except KeyedwmError:
-            if not self._is_append_attempted:
-                self._discard()
+            self.discard()
             raise
         raise UnavailableError(
             f"{self._name} could not be published to the table {self._how.stage.path} in {_ATTEMPTS} attempts: "
             f"another writer changed the table each time"
         )
 
+    def check(self) -> None:
+        """Refuse the batch if the table as it is now does not take it; publishes nothing."""
+        table = delta.open_table(self._how.stage.path, self._how.stage.storage)
+        if table is None or not self._is_published(table):
+            self._sealed(table)
+
+    def _sealed(self, table: DeltaTable | None) -> Record:
+        how, schema = self._how, delta.delta_schema(self._how.stage.schema)
+        if table is not None:
+            delta.check_table(table, schema, how.stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite)
+        return seal(self._last(table), self._report, how.mode, how.guarantee)
+
     def _try_once(self) -> bool:
         """Check against the table as it is now, then publish; False when another writer committed meanwhile."""
-        how, report = self._how, self._report
+        how = self._how
         schema = delta.delta_schema(how.stage.schema)
         table = delta.open_table(how.stage.path, how.stage.storage)
         if table is not None and self._is_published(table):
             return True
-        if table is not None:
-            delta.check_table(table, schema, how.stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite)
-        record = seal(self._last(table), report, how.mode, how.guarantee)
+        record = self._sealed(table)
         table = table if table is not None else self._created(schema)
         if table is None:
             return False
@@ -191,6 +222,11 @@ class _Commit:
     @property
     def _name(self) -> str:
         return "the batch write" if self._report.batch is None else f"batch {self._report.batch}"
+
+    def discard(self) -> None:
+        """Delete the staged files, unless a commit can name them."""
+        if not self._is_append_attempted:
+            self._discard()
 
     def _discard(self) -> None:
         discard(self._how.stage.path, self._how.stage.storage, [file.name for file in self._files])

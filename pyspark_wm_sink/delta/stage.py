@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from keyedwm.arrow.row_hash import MODULUS, content_sum
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.core.rows import CONTROL
+from keyedwm.core.rows import CONTROL, REJECTED
 from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
 from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
 from pyspark_wm_sink.delta.stats import stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
+from pyspark_wm_sink.errors_to import split_rejected
 from pyspark_wm_sink.reports import TaskReport
 from pyspark_wm_sink.task import Task, TaskInput
 
@@ -76,39 +78,55 @@ class StagedFiles(TaskReport):
     """What one task staged; no file if it had no row to write."""
 
     files: tuple[StagedFile, ...]
+    errors: StagedFiles | None = None
 
 
-def stage(plan: DeltaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -> StagedFiles:
-    """Write the rows of one task; raises UnavailableError, or OptionError for a place that cannot be written."""
+def stage(
+    plan: DeltaStagePlan, task: Task, batches: Iterable[pa.RecordBatch], errors: DeltaStagePlan | None = None
+) -> StagedFiles:
+    """Write the rows of one task; raises UnavailableError, or OptionError for a place that cannot be written.
+
+    errors: of the table that rejected messages go to, None where they are rows like all others.
+    """
+    files = _TaskFiles(plan, task)
+    rejected = None if errors is None else _TaskErrors(errors, task)
+    content = [name for name in plan.schema.names if name != CONTROL] + ([] if rejected is None else [REJECTED])
     task_input = TaskInput(
         has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES,
-        content=[name for name in plan.schema.names if name != CONTROL] if plan.compares_content else None,
+        content=content if plan.compares_content else None,
     )  # fmt: skip
-    files = _TaskFiles(plan, task)
     try:
         for rows, events in task_input.groups(batches):
-            files.write(rows if plan.inline else events)
-        staged = files.close()
-    except OSError as error:
+            written = rows if plan.inline else events
+            files.write(written if rejected is None else rejected.take(written))
+        staged, of_errors = files.close(), None if rejected is None else rejected.close()
+    except BaseException as error:
         files.remove()
-        if error.errno in _UNWRITABLE:
-            raise OptionError(
-                f"option path: {plan.path} cannot be written ({error}); it must be a place that this user may write to"
-            ) from error
-        raise UnavailableError(
-            f"the rows of table {plan.path} could not be staged: {one_line(error)}"
-        ) from shown_cause(error)
-    except BaseException:
-        files.remove()
+        if rejected is not None:
+            rejected.remove()
+        if isinstance(error, OSError):
+            raise _explained(error, plan, errors) from shown_cause(error)
         raise
     return StagedFiles(
         task=task,
-        event_rows=task_input.event_rows,
+        event_rows=task_input.event_rows - (0 if of_errors is None else of_errors.event_rows),
         control=tuple(task_input.control),
         event_tops=task_input.event_tops,
         content=task_input.content,
         files=staged,
+        errors=of_errors,
     )
+
+
+def _explained(error: OSError, plan: DeltaStagePlan, errors: DeltaStagePlan | None) -> OptionError | UnavailableError:
+    """Return what an error of the file system means; a table of errors lies in the same store."""
+    where = plan.path if errors is None else f"{plan.path} or {errors.path}"
+    if error.errno in _UNWRITABLE:
+        name = "path" if errors is None else "path or errorsTo"
+        return OptionError(
+            f"option {name}: {where} cannot be written ({error}); it must be a place that this user may write to"
+        )
+    return UnavailableError(f"the rows of table {where} could not be staged: {one_line(error)}")
 
 
 class _TaskFiles:
@@ -147,6 +165,38 @@ class _TaskFiles:
         for values in which:
             self._closed.append(self._open[values].close())
             del self._open[values]
+
+
+class _TaskErrors:
+    """The rejected messages of one task: rows of a table of their own."""
+
+    def __init__(self, plan: DeltaStagePlan, task: Task) -> None:
+        self._plan, self._task = plan, task
+        self._files = _TaskFiles(plan, task)
+        self._rows = self._content = 0
+
+    def take(self, rows: pa.Table) -> pa.Table:
+        """Write the messages among the rows; returns the other rows."""
+        results, rejected = split_rejected(rows)
+        if rejected.num_rows:
+            messages = pa.Table.from_struct_array(rejected.column(REJECTED))
+            self._rows += messages.num_rows
+            if self._plan.compares_content:
+                self._content = (self._content + content_sum(messages.select(self._plan.schema.names))) % MODULUS
+            self._files.write(messages)
+        return results
+
+    def close(self) -> StagedFiles:
+        """Finish the files; returns the report for the table of errors, which has no control rows."""
+        content = self._content if self._plan.compares_content else None
+        return StagedFiles(
+            task=self._task, event_rows=self._rows, control=(), event_tops={}, content=content,
+            files=self._files.close(),
+        )  # fmt: skip
+
+    def remove(self) -> None:
+        """Delete the files."""
+        self._files.remove()
 
 
 class _ParquetFile:

@@ -7,11 +7,14 @@ new one in a fresh process for each `commit` or `abort`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.rows import REJECTED
 from keyedwm.worker import Travelling, freeze_gc
 from pyspark_wm_sink.delta.columns import table_columns
 from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
@@ -20,6 +23,7 @@ from pyspark_wm_sink.delta.publish import DeltaPublication, publish
 from pyspark_wm_sink.delta.stage import DeltaStagePlan, StagedFiles, stage
 from pyspark_wm_sink.delta.storage import check_may_write, discard
 from pyspark_wm_sink.delta.table import check_table, delta_schema, open_table
+from pyspark_wm_sink.errors_to import check_rejected
 from pyspark_wm_sink.options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
 from pyspark_wm_sink.reports import require_all
 from pyspark_wm_sink.source_columns import check_inline, has_control, has_offsets
@@ -34,7 +38,8 @@ class _DeltaWriter(Travelling):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
         """Stage one task's rows (executor)."""
-        staged = stage(self._how.stage, Task.current(), iterator)
+        errors = self._how.errors
+        staged = stage(self._how.stage, Task.current(), iterator, None if errors is None else errors.stage)
         freeze_gc()
         return staged
 
@@ -48,10 +53,14 @@ class _DeltaWriter(Travelling):
         staged = [message for message in messages if message is not None]
         if len(staged) == len(messages):
             return
-        how = self._how.stage
-        discard(
-            how.path, how.storage, [file.name for message in require_all(staged, StagedFiles) for file in message.files]
-        )
+        reports = require_all(staged, StagedFiles)
+        _discard(self._how, reports)
+        if self._how.errors is not None:
+            _discard(self._how.errors, [report.errors for report in reports if report.errors is not None])
+
+
+def _discard(how: DeltaPublication, reports: Sequence[StagedFiles]) -> None:
+    discard(how.stage.path, how.stage.storage, [file.name for report in reports for file in report.files])
 
 
 class DeltaStreamWriter(_DeltaWriter, DataSourceStreamArrowWriter):
@@ -85,18 +94,12 @@ def delta_publication(
     inline = chosen.control_rows is ControlRows.INLINE
     if inline:
         check_inline(schema)
+    errors = None
+    if target.errors_to is not None:
+        errors = _errors_publication(chosen, target, mode, schema, overwrite=overwrite)
+        schema = StructType([field for field in schema.fields if field.name != REJECTED])
     columns = table_columns(schema, drop_control=has_control(schema) and not inline)
-    table = open_table(target.path, target.storage)
-    wanted = delta_schema(columns)
-    by = target.partition_by
-    if by is None:
-        by = () if table is None else tuple(table.metadata().partition_columns)
-    partition_by = check_columns(by, columns) if by else ()
-    if table is None:
-        check_may_write(target.path)
-        check_no_foreign_files(target.path, target.storage)
-    else:
-        check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
+    partition_by = _checked_partitions(target, columns, overwrite=overwrite)
     return DeltaPublication(
         stage=DeltaStagePlan(
             path=target.path,
@@ -112,4 +115,49 @@ def delta_publication(
         guarantee=chosen.guarantee,
         overwrite=overwrite,
         merge_schema=target.merge_schema,
+        errors=errors,
     )
+
+
+def _errors_publication(
+    chosen: SinkOptions, target: DeltaTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool
+) -> DeltaPublication:
+    """The second table: rejected messages, batch by batch as the results."""
+    check_rejected(schema)
+    kind = schema[REJECTED].dataType
+    if not isinstance(kind, StructType):
+        raise InputError(
+            f"option errorsTo: column {REJECTED} has type {kind.simpleString()}, the rows of a table are made of the "
+            f"struct that aggregate(..., late='emit') gives: leave it as it is"
+        )
+    if overwrite:
+        raise OptionError("option errorsTo: output mode complete replaces the table's rows in each batch; use append")
+    errors = replace(target, path=target.errors_to or "", partition_by=None)
+    columns = table_columns(kind, drop_control=False)
+    return DeltaPublication(
+        stage=DeltaStagePlan(
+            path=errors.path, storage=errors.storage, schema=columns, has_control=False, inline=False,
+            has_offsets=False, partition_by=_checked_partitions(errors, columns, overwrite=False),
+            compares_content=chosen.compares_content(mode),
+        ),
+        mode=SnapshotMode.BATCH,
+        guarantee=chosen.guarantee,
+        overwrite=False,
+        merge_schema=target.merge_schema,
+    )  # fmt: skip
+
+
+def _checked_partitions(target: DeltaTarget, columns: pa.Schema, *, overwrite: bool) -> tuple[str, ...]:
+    """Refuse a table that these columns do not fit; returns those that partition it."""
+    table = open_table(target.path, target.storage)
+    wanted = delta_schema(columns)
+    by = target.partition_by
+    if by is None:
+        by = () if table is None else tuple(table.metadata().partition_columns)
+    partition_by = check_columns(by, columns) if by else ()
+    if table is None:
+        check_may_write(target.path)
+        check_no_foreign_files(target.path, target.storage)
+    else:
+        check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
+    return partition_by

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType, TimestampType
 
-from keyedwm.core.rows import HEADERS
 from keyedwm.core.written_time import header_of, is_event_time
-from keyedwm.headers import HEADERS_TYPE
+from pyspark_wm_sink.kafka.header_lists import with_headers
 
 _US_PER_MS = 1_000
 
@@ -28,33 +27,7 @@ def with_event_times(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Return the rows with a header for each of the columns, behind those that they have."""
     if not columns or not rows.num_rows:
         return rows
-    count, more = rows.num_rows, len(columns)
-    # Row by row: the first column's header, the second one's, and so on.
-    texts = pa.concat_arrays([_text(rows.column(name)) for name in columns])
-    values = texts.take(pa.array(np.arange(count * more).reshape(more, count).T.ravel()))
-    names = pa.array([header_of(name) for name in columns]).take(pa.array(np.tile(np.arange(more), count)))
-    added = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
-    if HEADERS not in rows.column_names:
-        return rows.append_column(HEADERS, _lists(np.full(count, more), added))
-    at = rows.column_names.index(HEADERS)
-    return rows.set_column(at, HEADERS, _behind(rows.column(at).cast(HEADERS_TYPE).combine_chunks(), added, more))
-
-
-def _behind(headers: pa.Array, added: pa.Array, more: int) -> pa.Array:
-    """Return each row's headers with `more` of the added ones behind them."""
-    own = np.asarray(headers.value_lengths().fill_null(0)).astype(np.int64)
-    flat = headers.flatten()
-    of_row = np.repeat(np.arange(len(own)), own)
-    # A stable sort by row puts each row's own headers before those that are added.
-    rows = np.concatenate([of_row, np.repeat(np.arange(len(own)), more)])
-    order = np.argsort(rows, kind="stable")
-    return _lists(own + more, pa.concat_arrays([flat, added]).take(pa.array(order)))
-
-
-def _lists(lengths: np.ndarray, pairs: pa.Array) -> pa.Array:
-    ends = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=ends[1:])
-    return pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS_TYPE)
+    return with_headers(rows, [header_of(name) for name in columns], [_text(rows.column(name)) for name in columns])
 
 
 def _text(column: pa.ChunkedArray) -> pa.Array:

@@ -38,7 +38,7 @@ class KafkaTarget:
 
     topic: None if each row names it. ledger: a local path, an address, or None if neither given nor derivable from the
     checkpoint location. secret: what control records are signed with, None if they are not. checkpoint: that location
-    if the ledger's local path is derived from it.
+    if the ledger's local path is derived from it. errors_to: the topic of rejected messages.
     """
 
     client: ClientConfig = field(repr=False)
@@ -48,6 +48,7 @@ class KafkaTarget:
     timeout_ms: int
     secret: bytes | None = field(default=None, repr=False)
     checkpoint: Path | None = None
+    errors_to: str | None = None
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> KafkaTarget:
@@ -62,9 +63,9 @@ class KafkaTarget:
             raise wrong(
                 "kafka.enable.idempotence", "false", "a batch that is sent again must not be written twice: true"
             )
-        topic = given.get("topic", "").strip()
-        if "topic" in given and not topic:
-            raise wrong("topic", given["topic"], "the name of a topic is expected")
+        topic, errors_to = (_topic(name, given) for name in ("topic", "errorsTo"))
+        if topic is not None and topic == errors_to:
+            raise wrong("errorsTo", errors_to, "that is the topic of the results, another one is expected")
         prefix = given.get("transactionalidprefix", "").strip()
         if "transactionalidprefix" in given and not prefix:
             raise wrong("transactionalIdPrefix", given["transactionalidprefix"], "a name is expected")
@@ -72,13 +73,21 @@ class KafkaTarget:
             client=ClientConfig.from_options(
                 {name[len(_PREFIX) :]: value for name, value in given.items() if name.startswith(_PREFIX)}
             ),
-            topic=topic or None,
+            topic=topic,
+            errors_to=errors_to,
             ledger=_ledger(given),
             checkpoint=_local_checkpoint(given),
             id_prefix=prefix or None,
             timeout_ms=_timeout_ms(given.get("transactiontimeout", _DEFAULT_TIMEOUT)),
             secret=secret_of("controlSecret", given["controlsecret"]) if "controlsecret" in given else None,
         )
+
+
+def _topic(name: str, given: Mapping[str, str]) -> str | None:
+    topic = given.get(name.lower())
+    if topic is not None and not topic.strip():
+        raise wrong(name, topic, "the name of a topic is expected")
+    return None if topic is None else topic.strip()
 
 
 def is_kafka(name: str) -> bool:

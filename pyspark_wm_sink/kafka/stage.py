@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from keyedwm.core.errors import FencedError, InputError, KeyedwmError, UnavailableError
 from keyedwm.core.inline import HEADER
-from keyedwm.core.rows import HEADERS
+from keyedwm.core.rows import HEADERS, REJECTED
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import UnknownTopicError
@@ -28,6 +28,8 @@ from keyedwm.kafka.produce import Sender, new_producer, to_rows
 from keyedwm.kafka.record_columns import Layout, lay_out
 from keyedwm.kafka.transactions import Fate, Transaction, add_partitions, begin, end, fate
 from keyedwm.kafka.values import TopicPartition
+from pyspark_wm_sink.errors_to import split_rejected
+from pyspark_wm_sink.kafka.error_records import error_records
 from pyspark_wm_sink.kafka.event_times import with_event_times
 from pyspark_wm_sink.reports import TaskReport
 from pyspark_wm_sink.task import Task, TaskInput
@@ -44,7 +46,7 @@ class KafkaStagePlan:
     topic: None if the rows name it. stem: what transactional ids begin with, before the query's id; a batch write has
     a stem of its own. columns: the frame's columns that are written. has_control, has_offsets: as in TaskInput.
     compares_content: the content of what is written is summed up. event_times: columns of event times that are written
-    as headers.
+    as headers. errors_to: the topic of rejected messages, None where they are rows like all others.
     """
 
     client: ClientConfig = field(repr=False)
@@ -57,6 +59,14 @@ class KafkaStagePlan:
     has_offsets: bool
     compares_content: bool = False
     event_times: tuple[str, ...] = ()
+    errors_to: str | None = None
+
+    @property
+    def content(self) -> list[str] | None:
+        """The columns whose content is summed up."""
+        if not self.compares_content:
+            return None
+        return [*self.columns, *([REJECTED] if self.errors_to is not None else [])]
 
     def stem_of(self, query: str | None) -> str:
         """Return what the ids of this query's transactions begin with, and no other query's."""
@@ -78,12 +88,15 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
     """Write the rows of one task; raises InputError for rows that Kafka cannot hold, and UnavailableError."""
     task_input = TaskInput(
         has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES,
-        content=plan.columns if plan.compares_content else None,
+        content=plan.content,
     )  # fmt: skip
     output = _TaskProducer(plan, task)
     try:
         for _, events in task_input.groups(batches):
-            output.write(with_event_times(events, plan.event_times))
+            results, rejected = (events, None) if plan.errors_to is None else split_rejected(events)
+            if rejected is not None:
+                output.write(error_records(rejected), plan.errors_to)
+            output.write(_written(plan, with_event_times(results, plan.event_times)))
     except BaseException:
         output.abort()
         raise
@@ -96,6 +109,12 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
         transaction=output.transaction,
         topics=output.topics,
     )
+
+
+def _written(plan: KafkaStagePlan, events: pa.Table) -> pa.Table:
+    """Return the columns that are written, or say where to."""
+    wanted = (*plan.columns, HEADERS) if plan.event_times else plan.columns
+    return events.select([name for name in events.column_names if name in wanted])
 
 
 def explain_fenced(
@@ -125,21 +144,24 @@ class _TaskProducer:
         self._keyless_rows = _first_sticky_position(plan, task)
         self.transaction: Transaction | None = None
 
-    def write(self, rows: pa.Table) -> None:
-        """Send rows and wait for their acknowledgements; the first rows begin the transaction."""
+    def write(self, rows: pa.Table, topic: str | None = None) -> None:
+        """Send rows and wait for their acknowledgements; the first rows begin the transaction.
+
+        topic: for all of them, None where the option or the rows name it.
+        """
         if not rows.num_rows:
             return
         _check_headers(rows)
         try:
-            self._send(rows)
+            self._send(rows, topic or self._plan.topic)
         except FencedError as error:
             if self._cluster is None or self.transaction is None:
                 raise
             raise explain_fenced(self._cluster, self.transaction, self._plan.timeout_ms, error) from error
 
-    def _send(self, rows: pa.Table) -> None:
+    def _send(self, rows: pa.Table, told: str | None) -> None:
         cluster, sender = self._started()
-        for topic, of_topic in self._by_topic(rows):
+        for topic, of_topic in _by_topic(rows, told):
             laid = self._by_partition(cluster, topic, of_topic)
             targets = {TopicPartition(topic, partition) for partition in laid}
             if self.transaction is not None and targets - self._added:
@@ -172,23 +194,9 @@ class _TaskProducer:
                 self._sender = Sender(self._cluster, new_producer(self._cluster))
         return self._cluster, self._sender
 
-    def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """Take the option's topic for all rows, or each row's own."""
-        if self._plan.topic is not None:
-            yield self._plan.topic, rows
-            return
-        names = rows.column("topic")
-        if names.null_count:
-            raise InputError(
-                f"column topic is null in {names.null_count} rows: name a topic in each row, or set option topic"
-            )
-        for name in sorted(pc.unique(names).to_pylist()):
-            yield name, rows.filter(pc.equal(names, name))
-
     def _by_partition(self, cluster: Cluster, topic: str, rows: pa.Table) -> dict[int, Layout]:
         """Rows of each partition, in the order in which they came."""
-        wanted = (*self._plan.columns, HEADERS) if self._plan.event_times else self._plan.columns
-        rows = rows.select([name for name in _COLUMNS if name in wanted]).combine_chunks()
+        rows = rows.select([name for name in _COLUMNS if name in rows.column_names]).combine_chunks()
         laid = lay_out(to_rows(rows.select([name for name in rows.column_names if name in RECORD_COLUMNS])))
         chosen = self._partition_of_rows(topic, self._count(cluster, topic), rows)
         if (chosen == chosen[0]).all():
@@ -200,8 +208,8 @@ class _TaskProducer:
 
     def _partition_of_rows(self, topic: str, count: int, rows: pa.Table) -> NDArray[np.int32]:
         """Each row's partition: the column's where it says one, else the partitioner's."""
-        keys = rows.column("key").combine_chunks() if "key" in self._plan.columns else None
-        given = rows.column("partition").combine_chunks() if "partition" in self._plan.columns else None
+        keys = rows.column("key").combine_chunks() if "key" in rows.column_names else None
+        given = rows.column("partition").combine_chunks() if "partition" in rows.column_names else None
         if given is not None and not given.null_count:
             return _checked(topic, count, given.to_numpy())
         chosen = partition_of(keys, rows.num_rows, count, self._keyless_rows)
@@ -216,6 +224,20 @@ class _TaskProducer:
         if topic not in self._partitions:
             self._partitions[topic] = partition_count(cluster, topic)
         return self._partitions[topic]
+
+
+def _by_topic(rows: pa.Table, told: str | None) -> Iterator[tuple[str, pa.Table]]:
+    """Take the topic that was told for all rows, or each row's own."""
+    if told is not None:
+        yield told, rows
+        return
+    names = rows.column("topic")
+    if names.null_count:
+        raise InputError(
+            f"column topic is null in {names.null_count} rows: name a topic in each row, or set option topic"
+        )
+    for name in sorted(pc.unique(names).to_pylist()):
+        yield name, rows.filter(pc.equal(names, name))
 
 
 def _check_headers(rows: pa.Table) -> None:

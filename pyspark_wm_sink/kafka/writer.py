@@ -14,10 +14,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.rows import REJECTED
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.cluster import shared
 from keyedwm.kafka.transactions import longest_timeout_ms
 from keyedwm.worker import Travelling, freeze_gc
+from pyspark_wm_sink.errors_to import check_rejected
+from pyspark_wm_sink.kafka.error_records import check_error_column
 from pyspark_wm_sink.kafka.event_times import event_time_columns
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.options import KafkaTarget
@@ -102,6 +105,9 @@ def kafka_publication(
     elif target.secret is not None:
         raise OptionError("option controlSecret has no effect without controlRows=inline: leave it out, or add that")
     _check_columns(target, schema)
+    if target.errors_to is not None:
+        check_rejected(schema)
+        check_error_column(schema[REJECTED].dataType)
     exactly_once = chosen.guarantee is Guarantee.EXACTLY_ONCE
     keeps_ledger = stream and (exactly_once or inline)
     if keeps_ledger and target.ledger is None:
@@ -111,8 +117,9 @@ def kafka_publication(
             f"this write, to a local path or an address of {', '.join(SCHEMES)}"
         )
     cluster = shared(target.client)
-    if target.topic is not None:
-        partition_count(cluster, target.topic)
+    for topic in (target.topic, target.errors_to):
+        if topic is not None:
+            partition_count(cluster, topic)
     if exactly_once:
         _check_timeout(target.timeout_ms, longest_timeout_ms(cluster))
     if keeps_ledger:
@@ -132,6 +139,7 @@ def kafka_publication(
             has_offsets=has_offsets(schema),
             compares_content=stream and chosen.compares_content(mode),
             event_times=event_time_columns(schema) if inline else (),
+            errors_to=target.errors_to,
         ),
         ledger=target.ledger if keeps_ledger else None,
         mode=mode,

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import span_text
+from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.plan import (
@@ -33,7 +34,6 @@ from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.retention import Retention
 
-REASON = "reason"
 ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
 
 

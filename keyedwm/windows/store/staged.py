@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.rows import REJECTED
 from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import BlobStore, StateChanges
 from keyedwm.windows.store.operator import StoreOperator
 from keyedwm.windows.store.plan import StorePlan
-
-REJECTED = "rejected"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,56 @@
+"""Rejected messages as records of the topic that `errorsTo` names.
+
+Rule: a message with a value goes as it came, key, value and headers, with headers that say why and whence; a text that
+the query has made of it (`to_json(rejected)`) is the value as it stands.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+
+from keyedwm.core.errors import InputError
+from keyedwm.core.rows import HEADERS, KEY, REASON, REJECTED, VALUE
+from pyspark_wm_sink.kafka.header_lists import with_headers
+
+REASON_HEADER, CHANNEL_HEADER, OFFSET_HEADER = "keyedwm.reason", "keyedwm.channel", "keyedwm.offset"
+_NEEDED = (VALUE, REASON, "topic", "partition", "offset")
+
+
+def check_error_column(kind: DataType) -> None:
+    """Refuse a column of messages that no record can be made of; kind: of the column `rejected`."""
+    if isinstance(kind, (StringType, BinaryType)):
+        return
+    names = kind.fieldNames() if isinstance(kind, StructType) else []
+    missing = next((name for name in _NEEDED if name not in names), None)
+    if missing is not None or not isinstance(kind, StructType):
+        raise InputError(
+            f"option errorsTo: the messages in column {REJECTED} have no {missing}: keep the columns key, value, "
+            f"topic, partition and offset before the aggregate, or make a text of the message with to_json({REJECTED}) "
+            f"AS {REJECTED}"
+        )
+    for name in (KEY, VALUE):
+        if name in names and not isinstance(kind[name].dataType, (StringType, BinaryType)):
+            found = kind[name].dataType.simpleString()
+            raise InputError(
+                f"option errorsTo: {name} of the messages in column {REJECTED} has type {found}, a record has string "
+                f"or binary: leave it as the source has it, or make a text of the message with to_json({REJECTED}) AS "
+                f"{REJECTED}"
+            )
+
+
+def error_records(rows: pa.Table) -> pa.Table:
+    """Return key, value and headers of the records for rows with rejected messages."""
+    messages = rows.column(REJECTED).combine_chunks()
+    if not pa.types.is_struct(messages.type):
+        kept = [name for name in (KEY, HEADERS) if name in rows.column_names]
+        return rows.select(kept).append_column(VALUE, messages)
+    whole = pa.Table.from_struct_array(messages).combine_chunks()
+    records = whole.select([name for name in (KEY, VALUE, HEADERS) if name in whole.column_names])
+    if not whole.num_rows:
+        return records
+    channel = pc.binary_join_element_wise(whole["topic"], whole["partition"].cast(pa.string()), "-")
+    told = (whole[REASON], channel, whole["offset"])
+    values = [one.combine_chunks().cast(pa.string()).cast(pa.binary()) for one in told]
+    return with_headers(records, (REASON_HEADER, CHANNEL_HEADER, OFFSET_HEADER), values)

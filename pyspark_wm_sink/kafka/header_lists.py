@@ -1,0 +1,44 @@
+"""Headers that the sink adds to records, behind the rows' own ones.
+
+Rule: whole columns. The last header of a name counts, so ours hold whatever a row brought along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.core.rows import HEADERS
+from keyedwm.headers import HEADERS_TYPE
+
+
+def with_headers(rows: pa.Table, names: Sequence[str], values: Sequence[pa.Array]) -> pa.Table:
+    """Return the rows with a header of each name behind those that they have; values: binary, one column a name."""
+    count, more = rows.num_rows, len(names)
+    # Row by row: the first name's header, the second one's, and so on.
+    order = pa.array(np.arange(count * more).reshape(more, count).T.ravel())
+    pairs = [pa.array(names).take(pa.array(np.tile(np.arange(more), count))), pa.concat_arrays(values).take(order)]
+    added = pa.StructArray.from_arrays(pairs, fields=list(HEADERS_TYPE.value_type))
+    if HEADERS not in rows.column_names:
+        return rows.append_column(HEADERS, _lists(np.full(count, more), added))
+    at = rows.column_names.index(HEADERS)
+    return rows.set_column(at, HEADERS, _behind(rows.column(at).cast(HEADERS_TYPE).combine_chunks(), added, more))
+
+
+def _behind(headers: pa.Array, added: pa.Array, more: int) -> pa.Array:
+    """Return each row's headers with `more` of the added ones behind them."""
+    own = np.asarray(headers.value_lengths().fill_null(0)).astype(np.int64)
+    flat = headers.flatten()
+    of_row = np.repeat(np.arange(len(own)), own)
+    # A stable sort by row puts each row's own headers before those that are added.
+    rows = np.concatenate([of_row, np.repeat(np.arange(len(own)), more)])
+    order = np.argsort(rows, kind="stable")
+    return _lists(own + more, pa.concat_arrays([flat, added]).take(pa.array(order)))
+
+
+def _lists(lengths: np.ndarray, pairs: pa.Array) -> pa.Array:
+    ends = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    return pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS_TYPE)
