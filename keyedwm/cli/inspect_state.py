@@ -5,6 +5,9 @@ Rule: it only reads; the query may be stopped or run, the answer is that of its 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
@@ -13,6 +16,7 @@ from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.core.errors import InputError
 from keyedwm.savepoint import Files, OperatorState
 from keyedwm.windows.state.summary import summary
+from keyedwm.windows.store.held import summary as of_store
 
 
 def print_state(out: Console, checkpoint: str) -> None:
@@ -29,15 +33,23 @@ def print_state(out: Console, checkpoint: str) -> None:
 
 def _table(operator: OperatorState) -> Table:
     title = f"{operator.kind.capitalize()} {operator.name}, plan {operator.digest}"
-    table = Table("bucket", "watermark", "frames", "rows", "bytes", "oldest", title=title)
+    told = operator.told or {}
+    counted = ("windows", "messages") if "store" in told else ("frames", "rows")
+    table = Table("bucket", "watermark", *counted, "bytes", "oldest", title=title)
     for number, (note, facts) in enumerate(zip(operator.notes, operator.facts, strict=True)):
-        held = summary(note["blobs"], facts)
+        held = of_store(told, note["blobs"], facts) if "store" in told else summary(note["blobs"], facts)
         frames = "-" if operator.kind == "process" else "sessions" if held.frames is None else str(held.frames)
         table.add_row(
-            str(number), _time(facts.get("watermark_ms")), frames,
+            str(number), _time(_watermark_ms(facts)), frames,
             str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
         )  # fmt: skip
     return table
+
+
+def _watermark_ms(facts: Mapping[str, Any]) -> int | None:
+    """Where event time stands; a store notes it with its windows."""
+    of_store: int | None = facts.get("axes", {}).get("0", {}).get("horizon")
+    return facts.get("watermark_ms", of_store)
 
 
 def _time(time_ms: int | None) -> str:

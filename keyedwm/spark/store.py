@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import LateRule
-from keyedwm.core.options import choice, duration_ms, whole
+from keyedwm.core.options import choice, duration_ms, span_text, whole
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
@@ -89,9 +89,10 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
             )
         check_aggregate(name, spec)
     if isinstance(window, HoppingWindow):
+        size, step = span_text(window.size_ms), span_text(window.step_ms)
         raise OptionError(
-            f"aggregate: {window!r} need not be a whole number of frames, so its messages must be kept: give "
-            "store=Store(retention=...), or take sliding(size, slide)"
+            f"aggregate: hopping({size!r}, {step!r}) need not be a whole number of frames, so its messages must be "
+            "kept: give store=Store(retention=...), or take sliding(size, slide)"
         )
 
 

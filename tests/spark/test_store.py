@@ -92,7 +92,9 @@ CALLS = {
     "'n' is computed over all messages of a window, which a store keeps: give": lambda df: call(
         df, aggs={"n": window_function(len, "long")}, store=None
     ),
-    "need not be a whole number of frames": lambda df: call(df, window=hopping("10 seconds", "3 seconds"), store=None),
+    "hopping('10 seconds', '3 seconds') need not be a whole number of frames": lambda df: call(
+        df, window=hopping("10 seconds", "3 seconds"), store=None
+    ),
     "a store without a limit would keep every message for ever": lambda _: Store(),
     "option max_messages: '0' is wrong": lambda _: Store(max_messages=0),
     "option full: 'massage' is wrong": lambda _: Store(retention="1 day", full="massage"),

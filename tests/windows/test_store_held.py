@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
+from keyedwm.cli.inspect_state import _table
+from keyedwm.savepoint import OperatorState
 from keyedwm.windows import WindowOperator
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
@@ -51,3 +55,30 @@ def test_the_windows_of_two_buckets_are_those_of_one_store_that_holds_all(window
     assert sorted(read, key=str) == sorted(
         (tuple(row.values()) for row in operator.get_messages(-(10**6), 10**6).to_pylist()), key=str
     )
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(window, seed):
+    plan = plan_of(window, retention=Retention(time_ms=60))
+    steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
+    operator, store = played(plan, steps, lambda _: True)
+    told, facts = StagedStore(plan=plan).told(), json.loads(store.get(NOTE))
+    found = held.summary(told, store.sizes, facts)
+    windows = operator.get_windows(-(10**6), 10**6)
+    assert found.frames == len(set(windows["end"].to_pylist())) > 0
+    assert found.rows == operator.get_messages(-(10**6), 10**6).num_rows
+    assert found.oldest_ms == min(windows["start"].to_pylist())
+    assert found.size_bytes == sum(store.sizes.values())
+    shown = Console(file=StringIO(), width=200)
+    state = OperatorState(
+        name="medians", axis=0, digest="d", told=told, notes=[{"blobs": store.sizes}], facts=[facts]
+    )  # fmt: skip
+    shown.print(_table(state))
+    text = " ".join(shown.file.getvalue().replace("┃", " ").replace("│", " ").split())
+    assert "bucket watermark windows messages bytes oldest" in text
+    assert f" {found.frames} {found.rows} {found.size_bytes} " in text
+
+
+def test_a_store_without_messages_holds_nothing():
+    told = StagedStore(plan=plan_of(WINDOWS[0], retention=Retention(time_ms=60))).told()
+    assert held.summary(told, {}, {}) == held.Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)

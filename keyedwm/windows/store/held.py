@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.store import PART
+from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.grid import Grid
 
@@ -76,6 +77,25 @@ def _of_bucket(grid: Grid, facts: Mapping[str, Any], blobs: Mapping[str, bytes])
                     yield HeldWindow(
                         end - grid.size, end, topic, partition, first, last, rows, size, is_complete=end <= horizon
                     )
+
+
+def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[str, Any]) -> Summary:
+    """Return what a bucket holds, from its notes alone; told: of the plan, blobs: name → bytes.
+
+    `frames` are the windows that hold a message, and `rows` the messages.
+    """
+    grid, mark = Grid(*told["grid"]), facts.get("axes", {}).get("0", {}).get("floor")
+    logs = {name.partition(PART)[0] for name in blobs if name.startswith(MESSAGES)}
+    slices = [int(name.removeprefix(MESSAGES).partition("-")[2]) for name in logs]
+    floor = LOWEST if mark is None else mark
+    ends = {end for start in slices for end in grid.ends_of(start) if end > floor}
+    rows = facts.get("rows", {})
+    return Summary(
+        frames=len(ends),
+        rows=sum(rows.get(log, 0) for log in logs),
+        size_bytes=sum(blobs.values()),
+        oldest_ms=min(ends) - grid.size if ends else None,
+    )
 
 
 def messages(blob: bytes) -> pa.Table:
