@@ -42,7 +42,8 @@ class Store:
     retention: so long after its end, in event time, a window takes late messages. max_windows: so many windows that
     hold a message. max_messages, max_bytes: of all messages of the query, bytes as Arrow holds them; each bucket has an
     equal share. full: what completes a window, the `watermark` or the first `message` past its end. late_every: late
-    messages are shown together, so long (wall clock) after the first of them; at once without it.
+    messages are shown together, so long (wall clock) after the first of them; late_rows: after so many of a key and
+    window, what is left then when the window goes. At once without either.
     """
 
     retention: str | None = None
@@ -51,11 +52,13 @@ class Store:
     max_bytes: int | None = None
     full: str = Full.WATERMARK.value
     late_every: str | None = None
+    late_rows: int | None = None
 
     def __post_init__(self) -> None:
         self.limits(1)
         choice("full", self.full, Full)
         self.late_every_ms()
+        self.late_count()
 
     def limits(self, buckets: int) -> Retention:
         """Return the limits of one of so many buckets."""
@@ -68,6 +71,10 @@ class Store:
     def late_every_ms(self) -> int | None:
         """Return the interval of late panes."""
         return None if self.late_every is None else duration_ms("late_every", self.late_every)
+
+    def late_count(self) -> int | None:
+        """Return after how many late messages there is a pane."""
+        return None if self.late_rows is None else whole("late_rows", str(self.late_rows))
 
 
 def window_function(function: Callable[[pa.Table], Any], result: pa.DataType | str) -> WindowFunction:
@@ -154,7 +161,7 @@ def ship_messages(
     plan = StorePlan(
         schema=arrow_schema(columns_of(df, kept)), by=keys, window=asked["window"], aggregates=asked["aggregates"],
         retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
-        late_every_ms=store.late_every_ms(),
+        late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
     )  # fmt: skip
     staged = StagedStore(plan=plan, late=asked["late"])
     rows = columns_of(timed, [*staged.columns, CONTROL_TEXT])

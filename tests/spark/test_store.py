@@ -97,6 +97,10 @@ CALLS = {
     ),
     "a store without a limit would keep every message for ever": lambda _: Store(),
     "option max_messages: '0' is wrong": lambda _: Store(max_messages=0),
+    "option late_rows: '0' is wrong": lambda _: Store(retention="1 day", late_rows=0),
+    "late panes after 2 messages and every so often": lambda df: call(
+        df, store=Store(retention="1 day", late_rows=2, late_every="1 second")
+    ),
     "option full: 'massage' is wrong": lambda _: Store(retention="1 day", full="massage"),
     "sessions keep no messages, and full='message' has no meaning": lambda df: call(
         df, window=session("5 seconds"), store=Store(retention="1 day", full="message")

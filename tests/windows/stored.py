@@ -85,6 +85,7 @@ class Model:
     full: Full = Full.WATERMARK
     retention: Retention = KEEP_ALL
     rows: int | None = None
+    late_rows: int | None = None
     held: list[Message] = field(default_factory=list)
     seen: set = field(default_factory=set)
     horizon: int = -(10**9)
@@ -135,10 +136,11 @@ class Model:
             if self.full is Full.MESSAGE:
                 horizon = max(horizon, one.time)
         changed = {(end, one.k) for one in fresh for end in self.ends(one.time)}
-        self.show([pair for pair in changed if self.floor < pair[0] <= before], "late")
+        late = [pair for pair in changed if self.floor < pair[0] <= before]
+        self.show([pair for pair in late if self.news(*pair) >= (self.late_rows or 0)], "late")
         if self.rows is not None:
             due = [(end, k) for end, k in changed if end > max(before, self.floor)]
-            self.show([p for p in due if len(self.inside(*p)) - self.shown.get(p, (0, 0))[1] >= self.rows], "early")
+            self.show([pair for pair in due if self.news(*pair) >= self.rows], "early")
         if self.full is Full.MESSAGE:
             self.advance(horizon)
 
@@ -163,6 +165,9 @@ class Model:
 
     def expire(self, last: int) -> int:
         before = len(self.held)
+        if self.late_rows is not None:  # what was not enough
+            pairs = {(end, one.k) for one in self.held for end in self.ends(one.time) if self.floor < end <= last}
+            self.show([pair for pair in pairs if pair[0] <= self.horizon and self.news(*pair)], "late")
         self.floor = max(self.floor, last)
         self.held = [one for one in self.held if self.ends(one.time)[-1] > self.floor]
         return before - len(self.held)
@@ -179,6 +184,9 @@ class Model:
             if ends[0] > self.horizon:
                 self.show({(ends[0], one.k) for one in self.held if ends[0] in self.ends(one.time)}, "early", last=True)
             self.dropped += self.expire(ends[0])
+
+    def news(self, end: int, k: str | None) -> int:
+        return len(self.inside(end, k)) - self.shown.get((end, k), (0, 0))[1]
 
     def inside(self, end: int, k: str | None) -> list[Message]:
         mine = [one for one in self.held if one.k == k and end in self.ends(one.time)]

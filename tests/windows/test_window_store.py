@@ -20,18 +20,19 @@ WINDOWS = (
 RETENTIONS = (KEEP_ALL, Retention(time_ms=15), Retention(max_windows=3), Retention(max_messages=12, time_ms=30))
 
 
-def model_of(window, full, retention, rows=None) -> Model:
-    if isinstance(window, SlidingWindow):
-        return Model(window.size_ms, window.slide_ms, window.offset_ms, full, retention, rows)
-    return Model(window.size_ms, window.step_ms, window.offset_ms, full, retention, rows)
+def model_of(window, full, retention, rows=None, late_rows=None) -> Model:
+    step_ms = window.slide_ms if isinstance(window, SlidingWindow) else window.step_ms
+    return Model(window.size_ms, step_ms, window.offset_ms, full, retention, rows, late_rows)
 
 
 def differential(seed: int, window, full: Full, count: int) -> int:
     """Play random messages to the store and to the model; return how many panes there were."""
     retention, rows = RETENTIONS[seed % 4], 2 if seed % 2 else None
     early = None if rows is None else Early(rows=rows)
-    model = model_of(window, full, retention, rows)
-    played = Restarted(plan_of(window, full=full, retention=retention, early=early), always=seed % 4 != 3)
+    late_rows = 2 if seed % 3 == 1 else None
+    model = model_of(window, full, retention, rows, late_rows)
+    plan = plan_of(window, full=full, retention=retention, early=early, late_rows=late_rows)
+    played = Restarted(plan, always=seed % 4 != 3)
     messages = random_messages(seed, count)
     for name, given in cut(seed, messages, watermarks=True):
         getattr(model, "take" if name == "add_message" else "watermark")(given)

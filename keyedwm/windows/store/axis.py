@@ -61,7 +61,7 @@ class StoredWindows:
                 plan, f"{name}{place}", logs, ms, keeps_beat=name == _EARLY, facts=facts.get(name, (None, None))
             )
             for name, ms in every_ms.items()
-            if ms is not None
+            if ms is not None or (name == _LATE and plan.late_rows is not None)
         }
 
     def facts(self) -> dict[str, Any]:
@@ -98,7 +98,10 @@ class StoredWindows:
         numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
         self.store.add(rows, at, channels, slices)
         late, open_ = self._changed(numbers, slices)
-        if _LATE in self._pending and now_ms is not None:
+        if self._plan.late_rows is not None:
+            self._pending[_LATE].add(keys, late, 0)
+            yield from self._show(keys, late, Timing.LATE, enough=self._plan.late_rows)
+        elif _LATE in self._pending and now_ms is not None:
             self._pending[_LATE].add(keys, late, now_ms)
         else:
             yield from self._show(keys, late, Timing.LATE)
@@ -125,7 +128,8 @@ class StoredWindows:
             return
         keys = KeyDictionary(self._plan.key_fields)
         if _LATE in self._pending:
-            yield from self._show(keys, self._pending[_LATE].leaving(keys, last), Timing.LATE)
+            leaving = self._pending[_LATE].leaving(keys, last)
+            yield from self._show(keys, leaving, Timing.LATE, enough=int(self._plan.late_rows is not None))
         self.floor = last
         self._panes.forget((last - self._ends.offset_ms) // self._ends.slide_ms)
 

@@ -1,7 +1,8 @@
-"""What panes by the clock must show: the (key, window) pairs that have news, and when they are due.
+"""What panes by the clock, or late ones by count, must show: (key, window) pairs that have news, and when it is due.
 
 Rule: what was shown has no news, and without news nothing is due: an idle query does not spin. Early panes keep to the
-beat that the first news began; late panes wait an interval from the first news that is pending.
+beat that the first news began; late panes wait an interval from the first news that is pending. Those by count have no
+interval: what was not enough waits until its window goes, which tells by its messages whether it was shown since.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Pending:
         plan: StorePlan,
         log: str,
         logs: TableLogs,
-        every_ms: int,
+        every_ms: int | None,
         *,
         keeps_beat: bool,
         facts: Sequence[int | None] = (None, None),
@@ -45,7 +46,7 @@ class Pending:
         """Note that these keys of windows (by end) have news."""
         for end, numbers in changed.items():
             self._logs.append(self._log, self._pairs.table(keys, numbers, np.full(len(numbers), end, np.int64)))
-        if changed and self.due_ms is None:
+        if changed and self.due_ms is None and self._every_ms is not None:
             if self._began_ms is None or not self._keeps_beat:
                 self._began_ms = now_ms
             self.due_ms = now_ms + self._every_ms - (now_ms - self._began_ms) % self._every_ms
@@ -58,12 +59,12 @@ class Pending:
 
     def leaving(self, keys: KeyDictionary, last: int) -> dict[int, Ints]:
         """Return the keys of windows that end by `last`, which are to be shown before they go."""
-        if self.due_ms is None:
+        if self.due_ms is None and self._every_ms is not None:
             return {}
         due_ms, pending = self.due_ms, self._all(keys)
         kept = {end: numbers for end, numbers in pending.items() if end > last}
         if kept:
-            self.add(keys, kept, due_ms)
+            self.add(keys, kept, due_ms or 0)
             self.due_ms = due_ms
         return {end: numbers for end, numbers in pending.items() if end <= last}
 

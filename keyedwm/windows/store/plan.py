@@ -108,7 +108,8 @@ class StorePlan:
 
     `topic`, `partition` and `offset` name the columns that tell messages apart, and order those of equal event time.
     `full` says what completes a window. Late messages inside the retention update its result at once, or with
-    `late_every_ms` together, so long (wall clock) after the first of them. Every pane holds the whole result.
+    `late_every_ms` together, so long (wall clock) after the first of them, or with `late_rows` after so many of a key
+    and window; what is left then is shown when the window goes. Every pane holds the whole result.
     """
 
     schema: pa.Schema
@@ -123,6 +124,7 @@ class StorePlan:
     full: Full = Full.WATERMARK
     early: Early | None = None
     late_every_ms: int | None = None
+    late_rows: int | None = None
     functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +138,11 @@ class StorePlan:
         self._check_retention()
         if self.late_every_ms is not None and self.late_every_ms < 1:
             raise OptionError(f"late panes every {self.late_every_ms} ms: the interval must be 1 ms or more")
+        if self.late_rows is not None and (self.late_rows < 1 or self.late_every_ms is not None):
+            also = " and every so often" if self.late_every_ms is not None else ""
+            raise OptionError(
+                f"late panes after {self.late_rows} messages{also}: 1 or more is expected, or an interval in its place"
+            )
 
     @property
     def record(self) -> tuple[str, str, str]:
@@ -189,6 +196,7 @@ class StorePlan:
             str(self.grid()), str(self.is_rows), str(self.full), f"{self.early} {self.late_every_ms is None}",
             " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
             *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
+            *([] if self.late_rows is None else ["late by rows"]),
         ]  # fmt: skip
 
     @cached_property
