@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorState:
-    """An aggregate or processor of the old query. `told`: its plan, None where keyedwm 0.2.0 wrote the state.
+    """An aggregate, processor or join of the old query. `told`: its plan, None where keyedwm 0.2.0 wrote the state.
 
-    notes: of each old bucket the note without its owner; facts: of each the note of its window operator. snapshot: the
-    last barrier that it told.
+    axis: that it follows; of a join, which has several, the plan tells them. notes: of each old bucket the note without
+    its owner; facts: of each the note of its operator. snapshot: the last barrier that it told.
     """
 
     name: str
@@ -50,13 +51,15 @@ class OperatorState:
     @property
     def kind(self) -> str:
         """What users call it."""
-        return "process" if "process" in (self.told or {}) else "aggregate"
+        told = self.told or {}
+        return told.get("join", "process" if "process" in told else "aggregate")
 
     @property
     def sources(self) -> set[str]:
         """Whose channels it follows: sources and other operators, where they are named."""
         note = self.notes[0]
-        return {source for inbox in (note["inbox"], *note.get("inboxes", ())) for source in inbox["sources"].values()}
+        inboxes = (note["inbox"], *note.get("inboxes", ())) if "inbox" in note else chain(*note["inboxes"])
+        return {source for inbox in inboxes for source in inbox["sources"].values()}
 
 
 @dataclass(frozen=True, kw_only=True)

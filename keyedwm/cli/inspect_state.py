@@ -1,4 +1,4 @@
-"""What the aggregates and processors of a checkpoint hold, bucket by bucket, read with Spark's own state reader.
+"""What the aggregates, processors and joins of a checkpoint hold, bucket by bucket, read with Spark's own state reader.
 
 Rule: it only reads; the query may be stopped or run, the answer is that of its last committed batch.
 """
@@ -20,7 +20,7 @@ from keyedwm.windows.store.held import summary as of_store
 
 
 def print_state(out: Console, checkpoint: str) -> None:
-    """Print a table for each aggregate and processor. Raises InputError if the checkpoint has none."""
+    """Print a table for each aggregate, processor and join. Raises InputError if the checkpoint has none."""
     from keyedwm.spark.savepoint import read_operators
 
     files = Files(checkpoint)
@@ -38,7 +38,8 @@ def _table(operator: OperatorState) -> Table:
     table = Table("bucket", "watermark", *counted, "bytes", "oldest", title=title)
     for number, (note, facts) in enumerate(zip(operator.notes, operator.facts, strict=True)):
         held = of_store(told, note["blobs"], facts) if "store" in told else summary(note["blobs"], facts)
-        frames = "-" if operator.kind == "process" else "sessions" if held.frames is None else str(held.frames)
+        of_frames = "sessions" if held.frames is None else str(held.frames)
+        frames = of_frames if operator.kind == "aggregate" else "-"
         table.add_row(
             str(number), _time(_watermark_ms(facts)), frames,
             str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
@@ -47,7 +48,9 @@ def _table(operator: OperatorState) -> Table:
 
 
 def _watermark_ms(facts: Mapping[str, Any]) -> int | None:
-    """Where event time stands; a store notes it with its windows."""
+    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows."""
+    if "received" in facts:
+        return min(facts["received"].values(), default=None)
     of_store: int | None = facts.get("axes", {}).get("0", {}).get("horizon")
     return facts.get("watermark_ms", of_store)
 

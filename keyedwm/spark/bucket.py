@@ -17,8 +17,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.bucket_move import Moved, check_follows
+from keyedwm.spark.bucket_move import Moved
 from keyedwm.spark.bucket_state import SparkStore, named_state, read_note, require_owner, write_state
+from keyedwm.spark.continued import FOLLOWS, check_follows
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
@@ -38,8 +39,6 @@ _MEANS = (
     "windows, aggregates, keys or panes", "columns, keys, or the processor's name or version",
     "windows, aggregates, keys, panes, or the messages' columns",
 )  # fmt: skip
-# Of a bucket that was moved: which snapshot of each source must come next; see `check_follows`.
-_FOLLOWS = "follows"
 
 
 class Bucket(StatefulProcessor):
@@ -80,7 +79,7 @@ class Bucket(StatefulProcessor):
         told = moved.note_with(before, pieces, self._layout.ids.index(bucket))
         written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: told}
         note.blobs.update({name: len(blob) for name, blob in written.items()})
-        owned = note.as_json() | self._owner() | {_FOLLOWS: dict(moved.follows)}
+        owned = note.as_json() | self._owner() | {FOLLOWS: dict(moved.follows)}
         write_state(self._note, self._blobs, StateChanges(written, frozenset()), owned)
 
     def handleInputRows(
@@ -124,7 +123,7 @@ class Bucket(StatefulProcessor):
     def _open(self, key: Any) -> BucketBatch:
         """Open the state as the batch before left it; nothing but the note is read yet."""
         held = read_note(self._note)
-        self._follows = {} if held is None else held.get(_FOLLOWS, {})
+        self._follows = {} if held is None else held.get(FOLLOWS, {})
         if held is not None:
             means = _MEANS[0 if isinstance(self._plan, WindowPlan) else 1 if isinstance(self._plan, ProcessPlan) else 2]
             require_owner(self._layout.kind, held, self._owner(), means)
@@ -135,7 +134,7 @@ class Bucket(StatefulProcessor):
         """Write what changed in the state; return the batch's last row."""
         changes = batch.drain()
         self._set_timer(batch)
-        told = batch.note.as_json() | self._owner() | ({_FOLLOWS: self._follows} if self._follows else {})
+        told = batch.note.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
         write_state(self._note, self._blobs, changes, told)
         if batch.late_rows:
             late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}

@@ -1,7 +1,7 @@
 """How the buckets of a new query begin with the state of a stopped one: `continue_from=TARGET`.
 
 Rule: which blob goes where depends on the savepoint and the plan alone, so a first batch that runs again begins with
-the same state. What the first batch brings must be what comes next after the savepoint; anything else is refused.
+the same state.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.core.control_row import ControlRow
-from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.rows import ControlKind
-from keyedwm.savepoint import STATE, Files, OperatorState, Savepoint, read_savepoint
+from keyedwm.core.errors import OptionError
+from keyedwm.savepoint import STATE, Files
 from keyedwm.spark.bucket_batch import BucketLayout, BucketNote
+from keyedwm.spark.continued import follows_of, operator_of
 from keyedwm.windows.columns import contiguous, ints
 from keyedwm.windows.plan import END, WindowPlan
 from keyedwm.windows.process_move import ProcessMove
@@ -27,7 +26,6 @@ from keyedwm.windows.state.move import Move
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.session_log import YOUNG
 from keyedwm.windows.state.store import PART
-from pyspark_wm_source.offsets import QueryOffset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession
@@ -112,18 +110,12 @@ def _pieces(cut: list[tuple[int, str, pa.Table]]) -> pa.RecordBatch:
 
 def moved(place: str, plan: WindowPlan | ProcessPlan, layout: BucketLayout) -> Moved:
     """Return what the buckets of this plan begin with. Raises OptionError and FormatError for what cannot move."""
-    savepoint = read_savepoint(f"{layout.kind}: continue_from", place)
-    operator = _operator(savepoint, layout)
+    savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
     if operator.axis != layout.axis:
         raise OptionError(
             f"{who}: the state follows the time axis with key {operator.axis}, this plan the one with key "
             f"{layout.axis}: give that axis, or start from a new checkpoint"
-        )
-    followers = [other for other in savepoint.operators.values() if operator.name in other.sources]
-    if operator.name != layout.name and followers:
-        raise OptionError(
-            f"{who}: {followers[0].kind} {followers[0].name} follows its channels by name: give name={operator.name!r}"
         )
     blobs = tuple(tuple(name for name in note["blobs"] if name != NOTE) for note in operator.notes)
     facts = tuple(operator.facts)
@@ -132,36 +124,7 @@ def moved(place: str, plan: WindowPlan | ProcessPlan, layout: BucketLayout) -> M
         move = ProcessMove(who=who, plan=plan, count=len(layout.ids), digest=operator.digest, facts=facts, blobs=blobs)
     else:
         move = Move(who=who, plan=plan, digest=operator.digest, told=operator.told, facts=facts, blobs=blobs)
-    return Moved(move=move, name=operator.name, notes=tuple(operator.notes), follows=_follows(savepoint, operator))
-
-
-def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
-    """The state of that kind and name, or the only one there is of the kind."""
-    held = {name: one for name, one in savepoint.operators.items() if one.kind == layout.kind}
-    if layout.name in held:
-        return held[layout.name]
-    if len(held) == 1:
-        return next(iter(held.values()))
-    raise OptionError(
-        f"{layout.who}: continue_from {savepoint.place} holds the state of "
-        + (
-            f"{', '.join(sorted(held))}, and none of that name: give one of them as name"
-            if held
-            else f"no {layout.kind}"
-        )
-    )
-
-
-def _follows(savepoint: Savepoint, operator: OperatorState) -> dict[str, int | None]:
-    """Of each source and aggregate that the operator follows, the snapshot that comes next."""
-    offsets = [QueryOffset.from_json(source) for source in savepoint.sources]
-    sources = {offset.source: offset.batch + 1 for offset in offsets}
-    others = {other.name: other.snapshot for other in savepoint.operators.values()}
-    known = sources | {name: snapshot + 1 for name, snapshot in others.items() if snapshot is not None}
-    followed = operator.sources
-    if followed <= known.keys():
-        return {name: known[name] for name in sorted(followed)}
-    return dict(sources)  # state of 0.2.0 names no sources
+    return Moved(move=move, name=operator.name, notes=tuple(operator.notes), follows=follows_of(savepoint, operator))
 
 
 def initial_state(spark: SparkSession, place: str, moved: Moved, layout: BucketLayout) -> GroupedData:
@@ -175,24 +138,3 @@ def initial_state(spark: SparkSession, place: str, moved: Moved, layout: BucketL
     pieces: DataFrame = mine.mapInArrow(CutState(moved.move, layout.ids), schema)
     each = spark.createDataFrame([(one, None, None, 0, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")
-
-
-def check_follows(who: str, follows: Mapping[str, int | None], rows: Iterable[ControlRow]) -> dict[str, int | None]:
-    """Refuse a first batch that does not come next after the savepoint.
-
-    follows: source → the snapshot that must come next of it, None once it has come. Returns the same after these rows,
-    nothing when all have come.
-    """
-    left = dict(follows)
-    for row in rows:
-        if row.kind is not ControlKind.BARRIER or row.source is None:
-            continue
-        wanted = follows.get(row.source, -1)
-        if wanted not in {None, row.snapshot}:
-            found = "another source" if wanted == -1 else f"snapshot {row.snapshot}, not {wanted},"
-            raise InputError(
-                f"{who}: it begins with the state of a savepoint, and {found} of its input comes first: give the "
-                f"same savepoint to the source (option continueFrom) and to every operator (continue_from)"
-            )
-        left[row.source] = None
-    return left if any(wanted is not None for wanted in left.values()) else {}

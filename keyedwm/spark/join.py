@@ -38,6 +38,7 @@ def join(
     names: tuple[str, str] = ("left", "right"),
     buckets: int | None = None,
     name: str | None = None,
+    continue_from: str | None = None,
 ) -> DataFrame:
     """Join the event rows of two streams that have equal keys and event times close to each other.
 
@@ -49,13 +50,14 @@ def join(
     `left_semi` or `left_anti`. condition: the text of a further comparison of columns. late: what becomes of rows below
     their own side's watermark (`drop`, `emit`, `fail`). names: of the sides, for a time axis without a name and for
     columns of equal names. buckets: how many groups the keys are spread over, by default spark.sql.shuffle.partitions;
-    fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
+    fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics. continue_from: a savepoint, of
+    which the state of the join of that name, or of the only one, goes on.
 
     Returns the key columns, the other columns of both sides, `event_time_AXIS` of every axis, `watermark_AXIS` of every
     axis that some bound points at, and `control`, so that results can be joined, aggregated or sunk. With `late="emit"`
     also `late`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
-    check_names(names, name, "join")
+    check_names(names, name, continue_from, "join")
     kind = choice("how", how, How)
     policy = choice("late", late, LatePolicy)
     frames = [frame_of(one, called, "join") for one, called in zip((left, right), names, strict=True)]
@@ -73,7 +75,7 @@ def join(
         condition=condition,
         late=policy,
     )
-    return wired(sides, plan, buckets, name)
+    return wired(sides, plan, buckets, name, continue_from)
 
 
 def _wanted(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:

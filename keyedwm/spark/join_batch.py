@@ -35,10 +35,16 @@ _GROUP_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class JoinLayout:
-    """What every bucket of a join knows: the join's name, and the ids of all buckets."""
+    """What every bucket of a join knows: the join's name, the ids of all buckets, and what users call it."""
 
     name: str
     ids: tuple[int, ...]
+    kind: str = "join"
+
+    @property
+    def who(self) -> str:
+        """What messages call it."""
+        return f"{self.kind} {self.name}"
 
 
 @dataclass(slots=True)

@@ -8,15 +8,21 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from keyedwm.core.control_row import ControlRow, decode_rows
+from keyedwm.core.errors import OutOfTurnError
 from keyedwm.spark.bucket_state import SparkStore, named_state, read_note, require_owner, write_state
+from keyedwm.spark.continued import FOLLOWS, check_follows
 from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
+from keyedwm.spark.join_move import MovedJoin
 from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.note import NOTE
+from keyedwm.windows.state.store import StateChanges
 from keyedwm.worker import freeze_gc
 
 if TYPE_CHECKING:
@@ -29,9 +35,11 @@ _log = logging.getLogger("keyedwm.join")
 class JoinBucket(StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
-    def __init__(self, plan: JoinPlan, layout: JoinLayout) -> None:
+    def __init__(self, plan: JoinPlan, layout: JoinLayout, moved: MovedJoin | None = None) -> None:
         self._plan = plan
         self._layout = layout
+        self._moved = moved
+        self._follows: dict[str, int | None] = {}
 
     def init(self, handle: Any) -> None:
         """Name the state."""
@@ -40,6 +48,25 @@ class JoinBucket(StatefulProcessor):
     def close(self) -> None:
         """The task ends."""
         freeze_gc()
+
+    def handleInitialState(
+        self,
+        key: Any,
+        initialState: pd.DataFrame,  # noqa: N803  Spark's names
+        timerValues: Any,  # noqa: N803, ARG002
+    ) -> None:
+        """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
+        moved = self._moved
+        if moved is None:
+            raise OutOfTurnError(f"{self._layout.who}: state came without a savepoint")
+        held = read_note(self._note)
+        note = moved.first_note(self._layout, int(key[0])) if held is None else JoinNote.from_json(held)
+        before = None if held is None else SparkStore(self._blobs, note.blobs).get(NOTE)
+        pieces = [piece for piece in initialState.itertuples(index=False) if piece.name is not None]
+        written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: moved.note_with(before, pieces)}
+        note.blobs.update({name: len(blob) for name, blob in written.items()})
+        owned = note.as_json() | self._owner() | {FOLLOWS: dict(moved.follows)}
+        write_state(self._note, self._blobs, StateChanges(written, frozenset()), owned)
 
     def handleInputRows(
         self,
@@ -59,12 +86,15 @@ class JoinBucket(StatefulProcessor):
             for side in (LEFT, RIGHT)
         ]
         batch = self._open(key)
+        if self._follows:
+            self._follows = check_follows(self._layout.who, self._follows, chain(*control))
         yield from batch.on_input(control, tables)
         yield self._close(batch)
 
     def _open(self, key: Any) -> JoinBatch:
         """Open the state as the batch before left it; nothing but the note is read yet."""
         held = read_note(self._note)
+        self._follows = {} if held is None else held.get(FOLLOWS, {})
         if held is not None:
             require_owner("join", held, self._owner(), "on, how, time bounds, condition, columns or late")
         note = JoinNote() if held is None else JoinNote.from_json(held)
@@ -72,7 +102,9 @@ class JoinBucket(StatefulProcessor):
 
     def _close(self, batch: JoinBatch) -> pd.DataFrame:
         """Write what changed in the state; return the batch's last row."""
-        write_state(self._note, self._blobs, batch.drain(), batch.note.as_json() | self._owner())
+        changes = batch.drain()
+        told = batch.note.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
+        write_state(self._note, self._blobs, changes, told)
         if batch.late_rows:
             _log.warning("rows were late: %s", json.dumps({"join": self._layout.name, "late_rows": batch.late_rows}))
         return batch.last_row()

@@ -33,19 +33,20 @@ def join_latest(
     names: tuple[str, str] = ("stream", "changes"),
     buckets: int | None = None,
     name: str | None = None,
+    continue_from: str | None = None,
 ) -> DataFrame:
     """Join each event row of a stream with the latest change of its key at or before the row's event time.
 
-    stream, changes, on, late, names, buckets, name: as for `join`. how: `left` keeps rows that have no change, `inner`
-    does not. axis, changes_axis: the time axis of each side, when it has several; other axes of the stream are ordinary
-    columns of the result. A row leaves when the changes' watermark is above its event time; of changes of one key and
-    event time the one that came last counts.
+    stream, changes, on, late, names, buckets, name, continue_from: as for `join`. how: `left` keeps rows that have no
+    change, `inner` does not. axis, changes_axis: the time axis of each side, when it has several; other axes of the
+    stream are ordinary columns of the result. A row leaves when the changes' watermark is above its event time; of
+    changes of one key and event time the one that came last counts.
 
     Returns the key columns, the other columns of both sides, `event_time_AXIS` of both, `watermark_AXIS` of the stream,
     and `control`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     asked_by = "join_latest"
-    check_names(names, name, asked_by)
+    check_names(names, name, continue_from, asked_by)
     kind = choice("how", how, How)
     if kind not in _HOW:
         raise OptionError(f"join_latest: how={how!r}: left or inner is expected")
@@ -67,4 +68,4 @@ def join_latest(
         late=choice("late", late, LatePolicy),
         latest=True,
     )
-    return wired(sides, plan, buckets, name)
+    return wired(sides, plan, buckets, name, continue_from)

@@ -21,23 +21,31 @@ if TYPE_CHECKING:
 _METRICS = ("late_rows", "null_event_time_rows", "held_rows", "state_bytes")
 
 
-def wired(sides: Sequence[Side], plan: JoinPlan, buckets: int | None, name: str | None) -> DataFrame:
-    """Return the results of a plan over the rows of both sides; buckets, name: as they were given."""
+def wired(
+    sides: Sequence[Side], plan: JoinPlan, buckets: int | None, name: str | None, savepoint: str | None
+) -> DataFrame:
+    """Return the results of a plan over the rows of both sides; buckets, name, savepoint: as they were given."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from keyedwm.spark.join_bucket import JoinBucket
+    from keyedwm.spark.join_move import initial_state, moved_join
     from keyedwm.spark.join_unpack import JoinUnpack, output_schema
 
     wanted = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
     count = whole("buckets", str(wanted)) if plan.left.on else 1  # without keys one bucket holds it all
     kind = "latest" if plan.latest else "join"
-    layout = JoinLayout(name or f"{kind}-{plan.digest[:6]}", tuple(bucket_ids(count)))
+    asked_by = "join_latest" if plan.latest else "join"
+    layout = JoinLayout(name or f"{kind}-{plan.digest[:6]}", tuple(bucket_ids(count)), asked_by)
+    begin = state = None
+    if savepoint is not None:
+        begin = moved_join(savepoint, plan, layout)
+        state = initial_state(sides[LEFT].frame.sparkSession, savepoint, begin, layout)
     left, right = (one.shipped(number, layout.ids) for number, one in enumerate(sides))
     emitted = (
         left.union(right)
         .groupBy("bucket")
-        .transformWithStateInPandas(JoinBucket(plan, layout), EMITTED, "append", "None")
+        .transformWithStateInPandas(JoinBucket(plan, layout, begin), EMITTED, "append", "None", initialState=state)
     )
     output = output_schema(plan)
     unpack = JoinUnpack(output, len(plan.result_schema))
@@ -73,8 +81,8 @@ def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]
     return left, right
 
 
-def check_names(names: object, name: object, asked_by: str) -> None:
-    """Refuse names of sides and of the join that are none."""
+def check_names(names: object, name: object, savepoint: object, asked_by: str) -> None:
+    """Refuse names of sides, of the join and of a savepoint that are none."""
     fits = isinstance(names, (tuple, list)) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
     if not fits or names[0].lower() == names[1].lower():  # type: ignore[index]
         raise OptionError(
@@ -82,3 +90,5 @@ def check_names(names: object, name: object, asked_by: str) -> None:
         )
     if name is not None and not (isinstance(name, str) and name):
         raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
+    if savepoint is not None and not isinstance(savepoint, str):
+        raise OptionError(f"{asked_by}: continue_from={savepoint!r}: the place of a savepoint is expected, or none")

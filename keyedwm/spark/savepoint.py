@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # State variables of a bucket; see `bucket_state.named_state`.
 _VARIABLES = {"note", "blobs"}
-_READABLE = (2,)
+# Versions of the notes of buckets, and of those of joins.
+_READABLE, _READABLE_JOINS = (2,), (1,)
 
 
 def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
@@ -65,7 +66,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
 
 
 def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[OperatorState, DataFrame]]:
-    """Yield what each aggregate of a checkpoint knows, and its blobs as rows of a savepoint, as of the last batch."""
+    """Yield what each operator of a checkpoint knows, and its blobs as rows of a savepoint, as of the last batch."""
     for number, kind in _operators(spark, files):
         yield _operator(spark, files, number, kind)
 
@@ -115,7 +116,7 @@ def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
 
 
 def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tuple[OperatorState, DataFrame]:
-    """What one aggregate knows, and its blobs as rows of a savepoint."""
+    """What one operator knows, and its blobs as rows of a savepoint."""
     from pyspark.sql import functions as F
 
     def variable(name: str) -> DataFrame:
@@ -124,15 +125,14 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
 
     notes = {row.bucket: json.loads(row.note) for row in variable("note").select("key.bucket", "value.note").collect()}
     first = notes.get(0)
-    if first is None or "inbox" not in first:
-        what = (
-            "has no state yet" if first is None else f"is a join ({first.get('name')}), of which no state can move yet"
-        )
-        raise OptionError(f"operator {number} of {files.place} ({kind}) {what}")
-    if first["version"] not in _READABLE:
+    if first is None:
+        raise OptionError(f"operator {number} of {files.place} ({kind}) has no state yet")
+    is_join = "inbox" not in first
+    readable = _READABLE_JOINS if is_join else _READABLE
+    if first["version"] not in readable:
         raise FormatError(
-            f"aggregate {first['name']}: its state has version {first['version']}, this keyedwm reads "
-            f"{', '.join(map(str, _READABLE))}"
+            f"{'join' if is_join else 'aggregate'} {first['name']}: its state has version {first['version']}, this "
+            f"keyedwm reads {', '.join(map(str, readable))}"
         )
     ids = bucket_ids(first["buckets"])
     blobs = variable("blobs").select(
@@ -147,17 +147,22 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
     )
     operator = OperatorState(
         name=first["name"],
-        axis=first["axis"],
+        axis=[] if is_join else first["axis"],
         digest=first["plan"],
-        told=first.get("told"),
+        told={"join": _kind_of_join(facts[ids[0]])} if is_join else first.get("told"),
         notes=[_note(notes[one]) for one in ids],
         facts=[facts[one] for one in ids],
     )
     return operator, rows
 
 
+def _kind_of_join(facts: Mapping[str, Any]) -> str:
+    return "join_latest" if "waiting" in facts else "join"
+
+
 def _note(held: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: held[name] for name in ("inbox", "inboxes", "blobs", "emitted_ms", "snapshot") if name in held}
+    parts = ("inbox", "inboxes", "blobs", "emitted_ms", "emitted", "snapshot")
+    return {name: held[name] for name in parts if name in held}
 
 
 def _check_whole(
@@ -166,7 +171,7 @@ def _check_whole(
     """Refuse state of which something is missing, or of which the buckets stand at different points."""
     from pyspark.sql import functions as F
 
-    who = f"aggregate {first['name']}"
+    who = f"{'aggregate' if 'inbox' in first else 'join'} {first['name']}"
     lacking = [number for number, one in enumerate(ids) if one not in notes or one not in facts]
     if lacking or set(notes) - set(ids):
         raise FormatError(f"{who}: the checkpoint lacks the state of bucket {(lacking or [len(ids)])[0]} of {len(ids)}")

@@ -58,6 +58,7 @@ ONE_AXIS = {
     "option late: 'drip' is wrong": lambda df: join(df, df, "k", within=HOUR, late="drip"),
     "names=('a', 'A'): two different texts": lambda df: join(df, df, "k", within=HOUR, names=("a", "A")),
     "name=5: a text is expected": lambda df: join(df, df, "k", within=HOUR, name=5),
+    "join: continue_from=5: the place of a savepoint": lambda df: join(df, df, "k", within=HOUR, continue_from=5),
     "option buckets: '0' is wrong": lambda df: join(df, df, "k", within=HOUR, buckets=0),
     "names a column 'nope' that is not there": lambda df: join(df, df, "k", within=HOUR, condition="nope = 1"),
     "both sides have a column 'v', write left.v or right.v": lambda df: join(

@@ -9,7 +9,7 @@ import pytest
 
 from keyedwm.cli.main import main
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.spark import Processor, aggregate, count, process, savepoint, sum, tumbling  # noqa: A004
+from keyedwm.spark import Processor, aggregate, count, join, process, savepoint, sum, tumbling  # noqa: A004
 from tests.tools import Record, produce
 
 pytestmark = [pytest.mark.usefixtures("bucket_conf"), pytest.mark.starts]
@@ -131,6 +131,41 @@ def test_a_moved_processor_holds_what_it_held(spark, kafka, topic_of, tmp_path):
     assert savepoint(spark, str(tmp_path / "old"), target).operators["once"].kind == "process"
     produce(kafka.bootstrap, topic, [Record(n % 2, BASE_MS + n, b"", b"key %d" % n) for n in range(4, 16)])
     assert run("new", target, 3).keys() == {f"key {n}" for n in range(12, 16)}
+
+
+def test_a_moved_join_pairs_what_it_would_have_paired(spark, kafka, topic_of, tmp_path):
+    topics = topic_of(1), topic_of(1)
+
+    def run(checkpoint, place, buckets, name) -> Counter:
+        begin = {"startingOffsets": "earliest"} if place is None else {"continueFrom": place}
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "idleTimeout": "none", **begin}
+        left, right = (
+            spark.readStream.format("keyedwm").options(**given, subscribe=topic).load()
+            .selectExpr("cast(key as string) k", "event_time", "watermark", "control") for topic in topics
+        )  # fmt: skip
+        within = ("0 seconds", "10 seconds")
+        pairs = join(left, right, "k", within=within, how="full", buckets=buckets, name=name, continue_from=place)
+        found = {}
+        writer = pairs.writeStream.foreachBatch(lambda batch, number: found.update({number: batch.collect()}))
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        rows = [row for of_batch in found.values() for row in of_batch if row["control"] is None]
+        return Counter((row["k"], row["event_time_left"], row["event_time_right"]) for row in rows)
+
+    def give(times, *keys_of):
+        for topic, keys, after_ms in zip(topics, keys_of, (0, 1_000), strict=True):
+            rows = zip(keys, times, strict=True)
+            produce(kafka.bootstrap, topic, [Record(0, BASE_MS + after_ms + ms, b"", b"key %d" % k) for k, ms in rows])
+
+    target = str(tmp_path / "target")
+    give(range(8), range(8), [1, 2, *range(20, 26)])
+    assert run("old", None, 2, "pairs").total() == 2
+    assert main(["savepoint", str(tmp_path / "old"), target]) == 0
+    give([8, 9, 10, 90_000], [2, 20, 8, 99], [3, 4, 5, 99])
+    stayed = run("old", None, 2, "pairs")
+    # Three pairs with rows of before, left rows that end alone but for those that were matched, and right ones.
+    assert stayed.total() > 10
+    assert run("new", target, 3, "others") == stayed
 
 
 def check_refusals(spark, topic, query, tmp_path):

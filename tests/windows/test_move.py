@@ -16,7 +16,8 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.rows import ControlKind
 from keyedwm.spark.bucket_batch import BucketLayout, BucketNote
-from keyedwm.spark.bucket_move import CutState, Moved, check_follows
+from keyedwm.spark.bucket_move import CutState, Moved
+from keyedwm.spark.continued import check_follows
 from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan

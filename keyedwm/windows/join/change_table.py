@@ -21,7 +21,7 @@ from keyedwm.windows.join.plan import HASH, JoinSide
 from keyedwm.windows.state.blobs import packed, unpacked
 from keyedwm.windows.state.store import FAN_OUT, BlobStore, StateChanges
 
-_PREFIX = "changes"
+CHANGES = "changes"
 _ARRIVAL = "__arrival"
 _FEW = 4096
 _BLOB_BYTES = 4 << 20
@@ -148,4 +148,4 @@ class ChangeTable:
 
 
 def _name(number: int) -> str:
-    return f"{_PREFIX}-{number}"
+    return f"{CHANGES}-{number}"

@@ -24,8 +24,8 @@ from keyedwm.windows.state.store import FAN_OUT, BlobStore, StateChanges
 _SLICE_BYTES = 4 << 20
 _FULL_BYTES = 1 << 20
 _SMALL_BYTES = 4096
-_MATCHED = "-matched"
-_COMPRESSION = "zstd"
+MATCHED = "-matched"
+COMPRESSION = "zstd"
 
 LimitsOf = Sequence[int | None]  # by axis of the side
 
@@ -175,7 +175,7 @@ class HeldRows:
         for one in due:
             self._drop(one)
         written = {
-            f"{self._blob(one.number)}{_MATCHED}": np.packbits(one.matched).tobytes()
+            f"{self._blob(one.number)}{MATCHED}": np.packbits(one.matched).tobytes()
             for one in self._slices
             if one.matched is not None
         }
@@ -186,9 +186,9 @@ class HeldRows:
             one = Slice.of(piece)
             one.number, one.fresh, self._next = self._next, None, self._next + 1
             self._slices.append(one)
-            written[self._blob(one.number)] = packed(piece.table.drop_columns([HASH]), _COMPRESSION)
+            written[self._blob(one.number)] = packed(piece.table.drop_columns([HASH]), COMPRESSION)
             if piece.matched.any():
-                written[f"{self._blob(one.number)}{_MATCHED}"] = np.packbits(piece.matched).tobytes()
+                written[f"{self._blob(one.number)}{MATCHED}"] = np.packbits(piece.matched).tobytes()
         removed, self._removed = frozenset(self._removed - written.keys()), set()
         return StateChanges(written, removed)
 
@@ -205,8 +205,8 @@ class HeldRows:
             return one.fresh
         name = self._blob(one.number)
         piece = Piece.of(self._side, unpacked(self._store.get(name)), one.matched)
-        if one.matched is None and f"{name}{_MATCHED}" in self._store.sizes:
-            bits = np.frombuffer(self._store.get(f"{name}{_MATCHED}"), np.uint8)
+        if one.matched is None and f"{name}{MATCHED}" in self._store.sizes:
+            bits = np.frombuffer(self._store.get(f"{name}{MATCHED}"), np.uint8)
             piece.matched = np.unpackbits(bits, count=len(piece)).astype(bool)
         return piece
 
@@ -239,7 +239,7 @@ class HeldRows:
     def _drop(self, one: Slice) -> None:
         self._slices.remove(one)
         if one.number is not None:
-            self._removed |= {self._blob(one.number), f"{self._blob(one.number)}{_MATCHED}"} & self._store.sizes.keys()
+            self._removed |= {self._blob(one.number), f"{self._blob(one.number)}{MATCHED}"} & self._store.sizes.keys()
 
     def _blob(self, number: int | None) -> str:
         return f"{self._prefix}-{number}"

@@ -10,8 +10,9 @@ from keyedwm.windows.state.note import NoteFormat
 from keyedwm.windows.state.store import BlobStore
 
 VERSION = 1
+READABLE = (VERSION,)
 _FORMAT = NoteFormat(
-    state="state of the join", version=VERSION, readable=(VERSION,),
+    state="state of the join", version=VERSION, readable=READABLE,
     unchanged="on, how, time bounds, condition, columns and late",
 )  # fmt: skip
 

@@ -16,9 +16,9 @@ _SESSION_LOGS = (YOUNG, DUE, REST, SESSIONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """`frames`: slices of event time that are open, None for sessions and processors. rows: of frames, of sessions,
-    before parts are merged, or of a processor's logs. oldest_ms: the start of the oldest frame, or the first end of a
-    session, where that is known.
+    """`frames`: slices of event time that are open, None for sessions, processors and joins. rows: of frames, of
+    sessions, before parts are merged, of a processor's logs, or that wait in a join. oldest_ms: the start of the oldest
+    frame, the first end of a session, or the earliest row of a join, where that is known.
     """
 
     frames: int | None
@@ -40,5 +40,11 @@ def summary(blobs: Mapping[str, int], facts: Mapping[str, Any]) -> Summary:
         return Summary(frames=None, rows=held, size_bytes=size_bytes, oldest_ms=first)
     if "own" in facts:  # a processor's
         return Summary(frames=None, rows=sum(rows.values()), size_bytes=size_bytes, oldest_ms=None)
+    if "received" in facts:  # a join's
+        slices = [one for side in ("left", "right", "waiting") for one in facts.get(side, ())]
+        changes, *_ = facts.get("changes", [[]])
+        held = sum(one[1] for one in (*slices, *changes))
+        oldest_ms = min((one[3] for one in slices), default=None)
+        return Summary(frames=None, rows=held, size_bytes=size_bytes, oldest_ms=oldest_ms)
     held = sum(count for name, count in rows.items() if name.startswith(FRAME))
     return Summary(frames=len(starts), rows=held, size_bytes=size_bytes, oldest_ms=min(starts, default=None))
