@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyedwm.core.errors import FencedError, InputError, KeyedwmError
+from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.delta import publish as publishing
 from pyspark_wm_sink.delta.publish import publish
 from pyspark_wm_sink.delta.stage import StagedFiles, stage
@@ -115,6 +116,17 @@ def test_a_batch_that_comes_again_with_other_rejected_messages_is_refused(tmp_pa
         publish(to, [written(to, [1], [7, 8])], batch=0)
 
 
+def test_the_content_of_rejected_messages_is_compared_when_a_batch_comes_again(tmp_path):
+    to = two_tables(tmp_path)
+    errors = replace(to.errors, stage=replace(to.errors.stage, compares_content=True))
+    to = replace(to, stage=replace(to.stage, compares_content=True), errors=errors)
+    publish(to, [written(to, [1], [7, 8])], batch=0)
+    publish(to, [written(to, [1], [8]), written(to, [], [7])], batch=0)  # the same rows, spread otherwise
+    with pytest.raises(FencedError, match="results with as many rows, but of other content"):
+        publish(to, [written(to, [1], [7, 9])], batch=0)
+    assert (numbers(tmp_path / "results"), offsets(tmp_path)) == ([1], [7, 8])
+
+
 def test_abort_removes_what_was_staged_for_both_tables(tmp_path):
     options = {"path": str(tmp_path / "results"), "errorsTo": str(tmp_path / "errors")}
     writer = stream_writer(options, rows_of(rejected=MESSAGE), overwrite=False)
@@ -133,7 +145,9 @@ class TwoTopics(Sink):
     @property
     def how(self):
         usual = super().how
-        return replace(usual, plan=replace(usual.plan, columns=("key", "value"), errors_to=self.errors))
+        return replace(
+            usual, plan=replace(usual.plan, columns=("key", "value"), errors_to=self.errors, compares_content=True)
+        )
 
     def both(self, batch: int, values: list[str], rejected: list[int]):
         from pyspark_wm_sink.kafka.stage import stage as stage_records
@@ -182,6 +196,21 @@ def test_results_and_errors_of_a_batch_stand_or_fall_together(topics, committed,
     topics.publish(1, topics.both(1, ["b"], [8]))
     assert (committed(topics.topic), committed(topics.errors)) == (["a", "b"], ["raw 7", "raw 8"])
     assert topics.open() == 0
+
+
+def test_topics_compare_the_content_of_rejected_messages_too(topics, committed):
+    topics.publish(0, topics.both(0, ["a"], [7]))
+    with pytest.raises(FencedError, match="with as many rows, but of other content"):
+        topics.publish(0, topics.both(0, ["a"], [8]))
+    assert (committed(topics.topic), committed(topics.errors)) == (["a"], ["raw 7"])
+
+
+def test_at_least_once_both_topics_are_written_without_transactions(topics, committed):
+    topics.guarantee = Guarantee.AT_LEAST_ONCE
+    topics.ledger = None
+    report = topics.both(0, ["a"], [7])
+    assert report.transaction is None
+    assert (committed(topics.topic), committed(topics.errors)) == (["a"], ["raw 7"])
 
 
 # Refusals
