@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 LAG = "1 second"
 OURS, DEFAULT, ROCKS = "keyedwm", "spark, default store", "spark, RocksDB"
+PUSHED = f"{OURS}, divided in the source"
+_COLUMNS = ("key", "value", "partition", "offset", "event_time", "watermark", "control")
 WITHIN_MS, APART_MS, PER_MS = 10_000, 5_000, 10
 MILLION = 1_000_000
 
@@ -73,15 +75,15 @@ def reading(on: Bench, topic: str, batch: int) -> dict[str, str]:
     return {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch)}
 
 
-def ours(on: Bench, case: Case, topics: tuple[str, str]) -> DataFrame:
-    """Our join."""
-    from keyedwm.spark import join
+def ours(on: Bench, case: Case, topics: tuple[str, str], *, pushed: bool) -> DataFrame:
+    """Our join; pushed: the reading tasks divide the rows by key, so that only pairs become Spark's rows."""
+    from keyedwm.spark import join, source
 
     sides = []
     for topic, batch in zip(topics, (case.batch, case.batch * case.fan_out), strict=True):
         options = reading(on, topic, batch) | {"watermarkLag": LAG, "idleTimeout": "none"}
-        rows = on.spark.readStream.format("keyedwm").options(**options).load()
-        sides.append(rows.select("key", "value", "partition", "offset", "event_time", "watermark", "control"))
+        read = source(on.spark).options(**options)
+        sides.append(read.option("columns", ",".join(_COLUMNS)) if pushed else read.load().select(*_COLUMNS))
     joined = join(*sides, "key", within=("0 seconds", f"{WITHIN_MS - 1} milliseconds")).where("control IS NULL")
     return joined.withColumnsRenamed(
         {"partition_left": "p", "offset_left": "o", "partition_right": "q", "offset_right": "r"}
@@ -107,7 +109,8 @@ def measured(on: Bench, side: str, case: Case, topics: tuple[str, str]) -> dict[
     from pyspark.sql import functions as F
 
     on.spark.conf.set(PROVIDER, HDFS if side == DEFAULT else ROCKSDB)
-    frame = (ours if side == OURS else native)(on, case, topics)
+    is_ours = side in (OURS, PUSHED)
+    frame = ours(on, case, topics, pushed=side == PUSHED) if is_ours else native(on, case, topics)
     left, right = (F.col(offset) * PARTITIONS + F.col(partition) for offset, partition in ("op", "rq"))
     paired = F.sum((left == F.floor(right / case.fan_out)).cast("int"))
     done = finished(frame.observe("check", F.count("*").alias("n"), paired.alias("paired")).writeStream.format("noop"))
@@ -145,7 +148,7 @@ def compare(on: Bench, name: str) -> None:
         "batch_left": case.batch,
         "within_ms": WITHIN_MS,
     }
-    sides = {side: partial(measured, on, side, case, topics) for side in (DEFAULT, ROCKS, OURS)}
+    sides = {side: partial(measured, on, side, case, topics) for side in (DEFAULT, ROCKS, OURS, PUSHED)}
     in_turn(Sheet(f"join-{name}", DEFAULT, setting), sides, on.pairs)
 
 

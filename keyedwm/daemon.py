@@ -17,7 +17,7 @@ MODULES = (
     "pandas",
     "numba",
     "pyspark_wm_source.task.scan",
-    "pyspark_wm_source.task.preaggregate",
+    "pyspark_wm_source.task.stages",
     "keyedwm.spark.stage_one",
     "keyedwm.spark.bucket",
     "keyedwm.spark.bucket_batch",

@@ -70,9 +70,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     from keyedwm.arrow.schema import row_schema as arrow_row_schema
 
     if options.stage is not None:
-        from keyedwm.windows.shuffle import SHIPPED
-
-        return SHIPPED
+        return options.stage.shipped
     return arrow_row_schema(
         list(options.axes), headers=options.include_headers, control=options.emit_control, columns=options.columns
     )

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, duration_ms
-from keyedwm.spark.conf import check_provider
-from keyedwm.spark.join_rows import Side, side_of
-from keyedwm.spark.join_wiring import check_names, frame_of, keys_of, wired
+from keyedwm.spark.join_rows import Side
+from keyedwm.spark.join_wiring import check_names, sides_of, wired
 from keyedwm.spark.source import Source
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, How, JoinPlan
@@ -60,12 +59,9 @@ def join(
     check_names(names, name, continue_from, "join")
     kind = choice("how", how, How)
     policy = choice("late", late, LatePolicy)
-    frames = [frame_of(one, called, "join") for one, called in zip((left, right), names, strict=True)]
-    check_provider(frames[LEFT].sparkSession, "join")
-    keys = keys_of(on, "join")
     wanted = _wanted(within, bounds)
     axes = [None if wanted is None else [pair[side] for pair in wanted] for side in (LEFT, RIGHT)]
-    sides = [side_of(frames[at], names[at], keys[at], axes[at]) for at in (LEFT, RIGHT)]
+    sides = sides_of((left, right), names, on, axes, "join")
     given = {(sides[LEFT].only_axis, sides[RIGHT].only_axis): within} if wanted is None else wanted
     plan = JoinPlan(
         left=sides[LEFT].side,

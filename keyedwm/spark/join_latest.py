@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice
-from keyedwm.spark.conf import check_provider
-from keyedwm.spark.join_rows import side_of
-from keyedwm.spark.join_wiring import check_names, frame_of, keys_of, wired
+from keyedwm.spark.join_wiring import check_names, sides_of, wired
 from keyedwm.spark.source import Source
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, How, JoinPlan
@@ -50,11 +48,8 @@ def join_latest(
     kind = choice("how", how, How)
     if kind not in _HOW:
         raise OptionError(f"join_latest: how={how!r}: left or inner is expected")
-    frames = [frame_of(one, called, asked_by) for one, called in zip((stream, changes), names, strict=True)]
-    check_provider(frames[LEFT].sparkSession, asked_by)
-    keys = keys_of(on, asked_by)
     axes = [None if one == "" else [one] for one in (axis, changes_axis)]
-    sides = [side_of(frames[at], names[at], keys[at], axes[at]) for at in (LEFT, RIGHT)]
+    sides = sides_of((stream, changes), names, on, axes, asked_by)
     for one, argument in zip(sides, ("axis", "changes_axis"), strict=True):
         if len(one.axes) > 1:
             raise OptionError(

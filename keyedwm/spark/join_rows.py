@@ -11,6 +11,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.join_stage import JoinStage
+from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.spark.staged_rows import arrow_schema, columns_of, control_text
 from keyedwm.windows.join.plan import Axis, JoinSide
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A frame and the side that its rows make; axes: as the frame's columns call them, in the side's order."""
+    """A frame and the side that its rows make; axes: as the frame's columns call them, in the side's order.
+
+    read: the description of the read that the frame is, if it is one: its tasks divide the rows themselves.
+    """
 
     frame: DataFrame
     side: JoinSide
     axes: tuple[str, ...]
+    read: Source | None = None
 
     @property
     def only_axis(self) -> str:
@@ -47,6 +52,8 @@ class Side:
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        if self.read is not None:
+            return self._read(self.read, number, len(ids))
         times = {
             hidden: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`"))
             for hidden, axis in zip(self.side.times, self.axes, strict=True)
@@ -56,12 +63,25 @@ class Side:
         rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
         return rows.mapInArrow(JoinStage(self.side, number, tuple(ids)), from_arrow_schema(SHIPPED))
 
+    def _read(self, read: Source, number: int, buckets: int) -> DataFrame:
+        """The same rows, divided in the tasks that read them."""
+        from pyspark_wm_source.options.join_side import SideSpec
 
-def side_of(frame: DataFrame, called: str, on: Sequence[str], wanted: Sequence[str] | None) -> Side:
-    """Return the side of a frame. called: its name. wanted: its axes, None for all; others are ordinary columns then.
+        side = self.side
+        columns = tuple(side.schema.names)
+        spec = SideSpec(name=side.name, number=number, columns=columns, on=side.on, axes=self.axes, buckets=buckets)
+        return read.options(**spec.as_options()).load()
+
+
+def side_of(given: DataFrame | Source, called: str, on: Sequence[str], wanted: Sequence[str] | None) -> Side:
+    """Return the side of a frame, or of a read that is not loaded.
+
+    called: its name. wanted: its axes, None for all; others are ordinary columns then.
 
     Raises InputError and OptionError, in one sentence, for a frame that cannot be joined.
     """
+    read = given if isinstance(given, Source) else None
+    frame = given.load() if isinstance(given, Source) else given
     _check_rows(frame, called)
     known = _known_axes(frame, called)
     used = known if wanted is None else list(dict.fromkeys(_found(axis, known, called) for axis in wanted))
@@ -74,7 +94,7 @@ def side_of(frame: DataFrame, called: str, on: Sequence[str], wanted: Sequence[s
     )
     for axis in used:
         _check_axis(frame, axis, called)
-    return Side(frame, JoinSide(called, arrow_schema(payload), tuple(on), axes), tuple(used))
+    return Side(frame, JoinSide(called, arrow_schema(payload), tuple(on), axes), tuple(used), read)
 
 
 def _check_rows(frame: DataFrame, called: str) -> None:

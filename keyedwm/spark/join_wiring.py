@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import whole
 from keyedwm.core.rows import AXIS_KEY
-from keyedwm.spark.conf import PARTITIONS
+from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.join_batch import EMITTED, JoinLayout
-from keyedwm.spark.join_rows import Side
+from keyedwm.spark.join_rows import Side, side_of
 from keyedwm.spark.source import Source
 from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.join.plan import LEFT, JoinPlan
+from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,15 +58,34 @@ def wired(
 
 def frame_of(one: object, called: str, asked_by: str) -> DataFrame:
     """Return the frame of an argument; a described source is loaded."""
+    given = stream_of(one, called, asked_by)
+    return given.load() if isinstance(given, Source) else given
+
+
+def stream_of(one: object, called: str, asked_by: str) -> DataFrame | Source:
+    """Return an argument that is a frame or a described source; raises OptionError for anything else."""
     from pyspark.sql import DataFrame
 
-    if isinstance(one, Source):
-        return one.load()
-    if not isinstance(one, DataFrame):
+    if not isinstance(one, (DataFrame, Source)):
         raise OptionError(
             f"{asked_by}: {called}={one!r}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
         )
     return one
+
+
+def sides_of(
+    given: Sequence[object],
+    names: Sequence[str],
+    on: object,
+    axes: Sequence[Sequence[str] | None],
+    asked_by: str,
+) -> list[Side]:
+    """Return both sides; on: as it was given. Raises OptionError and InputError for what cannot be joined."""
+    streams = [stream_of(one, called, asked_by) for one, called in zip(given, names, strict=True)]
+    first = streams[LEFT]
+    check_provider(first.spark if isinstance(first, Source) else first.sparkSession, asked_by)
+    keys = keys_of(on, asked_by)
+    return [side_of(streams[at], names[at], keys[at], axes[at]) for at in (LEFT, RIGHT)]
 
 
 def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

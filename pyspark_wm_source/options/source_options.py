@@ -37,6 +37,7 @@ from pyspark_wm_source.options.start_offsets import (
 from pyspark_wm_source.task.authors import Authors
 
 if TYPE_CHECKING:
+    from pyspark_wm_source.options.join_side import SideStage
     from pyspark_wm_source.options.stage import Stage
 
 LOG = logging.getLogger("keyedwm.source")
@@ -51,6 +52,7 @@ _OURS = (
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
     "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "frame", "by", "aggregates",
+    "joinSide",
 )  # fmt: skip
 # Watermarks, idleness and cuts come from upstream: a setting of our own would be a second opinion.
 _NOT_PROPAGATED = (
@@ -99,7 +101,7 @@ class SourceOptions:
     authors: Authors = field(default_factory=Authors)
     state_secret: bytes | None = field(default=None, repr=False)
     continue_from: str | None = None
-    stage: Stage | None = None
+    stage: Stage | SideStage | None = None
 
     @property
     def settings(self) -> str:
@@ -133,7 +135,9 @@ class SourceOptions:
         if self.propagate:
             raise OptionError("option propagate is for streams, a batch read has no watermarks: leave it out")
         if self.stage is not None:
-            raise OptionError("option frame is for streams, a batch read has no watermarks: leave it out")
+            raise OptionError(
+                "options frame and joinSide are for streams, which have watermarks, not for batch reads: leave them out"
+            )
         if self.continue_from is not None:
             raise OptionError("option continueFrom is for streams, a batch read goes on from nothing: leave it out")
         for name, limit in (("maxOffsetsPerTrigger", self.max_offsets), ("minOffsetsPerTrigger", self.min_offsets)):
@@ -187,7 +191,7 @@ class SourceOptions:
             authors=_authors(given, propagate=propagate),
             state_secret=secret_of("stateSecret", given["statesecret"]) if "statesecret" in given else None,
             continue_from=_continue_from(given),
-            stage=_stage(given, tuple(axes), headers=headers),
+            stage=_stage(given, axes, columns, headers=headers),
         )
 
 
@@ -220,22 +224,34 @@ def _authors(given: Mapping[str, str], *, propagate: bool) -> Authors:
     )
 
 
-def _stage(given: Mapping[str, str], axes: tuple[str, ...], *, headers: bool) -> Stage | None:
-    """Read the options of stage one inside the source, and refuse those that contradict them."""
-    if not any(name in given for name in ("frame", "by", "aggregates")):
+def _stage(
+    given: Mapping[str, str], axes: Mapping[str, TimeAxis], columns: tuple[str, ...] | None, *, headers: bool
+) -> Stage | SideStage | None:
+    """Read the options of an operator's first step inside the source, and refuse those that contradict them."""
+    windows = any(name in given for name in ("frame", "by", "aggregates"))
+    if not windows and "joinside" not in given:
         return None
-    from pyspark_wm_source.options.stage import Stage, StageSpec  # a source without them need not load the windows
-
-    if "columns" in given:
+    if windows and "joinside" in given:
+        raise OptionError("option joinSide contradicts frame, one read is for one operator: leave one of them out")
+    if windows and "columns" in given:
         raise OptionError(
             "option columns has no effect with frame, which reads what by and aggregates need: leave it out"
         )
-    for name in ("emitControl", "barriers"):
+    for name in ("emitControl", *(("barriers",) if windows else ())):
         if not boolean(name, given.get(name.lower(), "true")):
             raise OptionError(
-                f"option {name}: false contradicts frame, since windows follow control rows: leave it out"
+                f"option {name}: false contradicts {'frame' if windows else 'joinSide'}, since operators follow "
+                f"control rows: leave it out"
             )
-    return Stage.of(StageSpec.parse(given, axes), row_schema(axes, headers=headers, control=False))
+    # A source without them need not load windows and joins.
+    if windows:
+        from pyspark_wm_source.options.stage import Stage, StageSpec
+
+        return Stage.of(StageSpec.parse(given, tuple(axes)), row_schema(tuple(axes), headers=headers, control=False))
+    from pyspark_wm_source.options.join_side import SideSpec, SideStage
+
+    schema = row_schema(tuple(axes), headers=headers, control=False, columns=columns)
+    return SideStage.of(SideSpec.parse(given["joinside"]), schema, axes)
 
 
 def _continue_from(given: Mapping[str, str]) -> str | None:

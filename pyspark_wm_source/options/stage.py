@@ -23,7 +23,7 @@ from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates.functions import AggregateSpec, aggregate_of
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import HIDDEN, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.windows.shuffle import ORDER, TIME
+from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME
 
 STAGE_OPTIONS = ("frame", "by", "aggregates")
 # Under names of their own: a result column may well be called `topic`.
@@ -113,6 +113,7 @@ class Stage:
     columns: pa.Schema
     axis: str
     buckets: int
+    shipped: pa.Schema = SHIPPED
 
     @staticmethod
     def of(spec: StageSpec, columns: pa.Schema) -> Stage:

@@ -37,6 +37,16 @@ class ControlRun:
 Item = EventRun | ControlRun
 
 
+def events_of(items: Iterable[Item], control: list[ControlRow]) -> Iterator[Events]:
+    """Yield the events alone; all control rows are added to `control`, which is whole when the items have ended."""
+    for item in items:
+        if isinstance(item, EventRun):
+            control += (mark.row for mark in item.control)
+            yield item.events
+        else:
+            control += item.rows
+
+
 def lay_out(items: Iterable[Item], builder: RowBuilder) -> Iterator[pa.RecordBatch]:
     """Build the rows that a stream of the source has."""
     for item in items:

@@ -13,7 +13,7 @@ from keyedwm.arrow.rows import Events, RowBuilder, grouped
 from keyedwm.core.control_row import ControlRow
 from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
 from pyspark_wm_source.options.stage import Stage
-from pyspark_wm_source.task.items import EventRun, Item
+from pyspark_wm_source.task.items import Item, events_of
 
 
 def preaggregate(
@@ -21,21 +21,9 @@ def preaggregate(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the task ships to the buckets: partials of its events, and its control rows."""
     control: list[ControlRow] = []
-    events = grouped(_event_rows(items, stage, stamps, control), GROUP_ROWS, GROUP_BYTES)
-    yield from shipped(stage.plan, stage.ids, task, events, control)
-
-
-def _event_rows(
-    items: Iterable[Item], stage: Stage, stamps: Mapping[str, int | None], control: list[ControlRow]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the event rows with the plan's columns; what the control rows say counts once the batch was read."""
     builder = RowBuilder(stage.columns, stamps)
-    for item in items:
-        if isinstance(item, EventRun):
-            control += (mark.row for mark in item.control)
-            yield _columns(item.events, builder, stage)
-        else:
-            control += item.rows
+    rows = (_columns(one, builder, stage) for one in events_of(items, control))
+    yield from shipped(stage.plan, stage.ids, task, grouped(rows, GROUP_ROWS, GROUP_BYTES), control)
 
 
 def _columns(events: Events, builder: RowBuilder, stage: Stage) -> pa.RecordBatch:

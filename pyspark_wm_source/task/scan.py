@@ -41,9 +41,9 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     if stage is None:
         yield from pack(lay_out(items, RowBuilder(schema, split.stamps)))
     else:
-        from pyspark_wm_source.task.preaggregate import preaggregate  # a plain read need not load the windows
+        from pyspark_wm_source.task.stages import run_stage  # a plain read need not load windows and joins
 
-        yield from preaggregate(items, stage, split.stamps, task_number())
+        yield from run_stage(items, stage, split.stamps, task_number())
     if states and split.group:
         _commit_states(split, shared(options.client), states, options)
 

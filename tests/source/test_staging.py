@@ -79,5 +79,51 @@ def test_wrong_options_are_refused(words):
 
 
 def test_a_batch_read_has_no_frames():
-    with pytest.raises(OptionError, match="option frame is for streams"):
+    with pytest.raises(OptionError, match="frame and joinSide are for streams"):
         SourceOptions.parse(staged()).for_batch()
+
+
+SIDE = {"name": "left", "number": 0, "columns": ["key", "offset"], "on": ["key"], "axes": [""], "buckets": 2}
+
+
+def side(spec: object = SIDE, **options: str) -> dict[str, str]:
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+    return {"kafka.bootstrap.servers": "host:1", "subscribe": "t", "joinSide": text, **options}
+
+
+def test_of_a_join_side_only_its_columns_are_decoded():
+    options = SourceOptions.parse(side(columns="key,offset,event_time,watermark,control"))
+    wanted = wanted_columns(set(options.stage.columns.names), options)
+    assert (wanted.key, wanted.value, wanted.headers) == (True, False, False)
+    assert options.stage.columns.names == ["key", "offset", "event_time"]
+
+
+WRONG_SIDES = {
+    "what keyedwm.spark.join over keyedwm.spark.source writes|'[]'": side("[]"),
+    "what keyedwm.spark.join over keyedwm.spark.source writes|'left'": side("left"),
+    "what keyedwm.spark.join over|buckets": side({**SIDE, "bucket": 2}),
+    "a whole number of buckets": side({**SIDE, "buckets": "2"}),
+    "side 0 or 1": side({**SIDE, "number": 2}),
+    "texts, side": side({**SIDE, "on": [1]}),
+    "texts, side 0": side({**SIDE, "columns": "key"}),
+    "at least one bucket": side({**SIDE, "buckets": 0}),
+    "one time axis": side({**SIDE, "axes": []}),
+    "a time axis of the source is expected|'made'": side({**SIDE, "axes": ["made"]}),
+    "a column of the source is expected|'headers'": side({**SIDE, "columns": ["key", "headers"]}),
+    "a column of the source is expected|'event_time'": side(columns="key,offset"),
+    "has no column 'value' to join on": side({**SIDE, "on": ["value"]}),
+    "joinSide contradicts frame": {**staged(), **side()},
+    "emitControl: false contradicts joinSide": side(emitControl="false"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_SIDES)
+def test_wrong_join_sides_are_refused(words):
+    with pytest.raises(OptionError) as refused:
+        SourceOptions.parse(WRONG_SIDES[words])
+    assert all(part in str(refused.value) for part in words.split("|"))
+
+
+def test_a_batch_read_has_no_join_sides():
+    with pytest.raises(OptionError, match="frame and joinSide are for streams"):
+        SourceOptions.parse(side()).for_batch()

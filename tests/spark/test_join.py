@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections import Counter
+
 import pytest
 
-from keyedwm.spark import aggregate, count, join, join_latest, tumbling
+from keyedwm.spark import aggregate, count, join, join_latest, source, tumbling
 from tests.spark.started import BASE_MS, event, keyed
-from tests.tools import produce
+from tests.tools import Record, produce
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 
@@ -80,3 +84,36 @@ def test_each_row_meets_the_latest_change_before_it_after_a_restart_too(two, sta
     made = query.give(rates, [event(7_000, "c", 1)])
     assert [(row["k"], row["v_trade"], row["v_rate"]) for row in made if row["control"] is None] == [("b", 2, None)]
     assert watermarks(made) == {(0, 6_000)}
+
+
+AXES = '{"made": {"key": 3, "eventTime": "json:$.made"}, "sent": {"key": 5, "eventTime": "json:$.sent"}}'
+
+
+def test_rows_divided_in_the_reading_tasks_are_joined_as_loaded_ones_are(topic_of, spark, kafka, started, seed):
+    chance = random.Random(f"{seed} divided")
+    topics = [topic_of(2), topic_of(1)]
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "startingOffsets": "earliest", "idleTimeout": "none"}
+    given["watermarkLag"] = "20 seconds"  # nothing is late, so the cut into batches cannot be seen in the results
+    reads = [
+        source(spark).options(**given, subscribe=topics[0], watermarks=AXES, includeHeaders=True),
+        source(spark).options(**given, subscribe=topics[1], columns="key,offset,event_time,watermark,control"),
+    ]
+    how = {"bounds": {("sent", "right"): ("-3 seconds", "4 seconds")}, "how": "full"}
+    queries = [started(join(*sides, "key", **how)) for sides in (reads, [read.load() for read in reads])]
+    made: tuple[Counter[str], ...] = (Counter(), Counter())
+    for step in range(3):
+        far = [] if step < 2 else [99_999_999]
+        left, right = ([*(chance.randrange(20_000) for _ in range(60)), *far] for _ in range(2))
+        keys = [chance.choice([None, b"a", b"b", b"", b"c"]) for _ in range(80)]
+        times = [{"made": chance.randrange(9), "sent": ms if chance.random() < 0.9 or far else None} for ms in left]
+        values = [json.dumps(one).encode() for one in times]
+        both_partitions = [*enumerate(values), *((len(values), values[-1]) for _ in far)]
+        produce(kafka.bootstrap, topics[0], [Record(at % 2, 1, value, keys[at]) for at, value in both_partitions])
+        produce(kafka.bootstrap, topics[1], [Record(0, ms, b"", keys[-1 - at]) for at, ms in enumerate(right)])
+        for query, seen in zip(queries, made, strict=True):
+            rows = [row.asDict(recursive=True) for row in query.give(topics[0], []) if not row["control"]]
+            seen.update(repr({name: row[name] for name in row if not name.startswith("watermark")}) for row in rows)
+        if step == 0:
+            queries[0].restart()
+    assert made[0] == made[1]
+    assert made[0].total() > 100

@@ -24,8 +24,8 @@ from keyedwm.kafka.values import Codec, TopicPartition
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.task.items import EventRun, lay_out
-from pyspark_wm_source.task.preaggregate import preaggregate
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
+from pyspark_wm_source.task.stages import run_stage
 
 _ROWS = 8
 _CHANNEL = TopicPartition("warm", 0)
@@ -61,7 +61,7 @@ def read_records_once() -> None:
             pass
     staged = SourceOptions.parse({**_OPTIONS, **_STAGE, "includeHeaders": "false"})
     if staged.stage is not None:
-        for _ in preaggregate(_items(staged, staged.stage.columns), staged.stage, {"": 0}, 0):
+        for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, {"": 0}, 0):
             pass
     long = RecordColumns(np.zeros(2, np.int64), pa.array([bytes(FIRST_BYTES)] * 2))  # a batch that comes in pieces
     raw = b"".join(batch.data for batch in encode(long, codec=Codec.LZ4, batch_bytes=4 * FIRST_BYTES))
