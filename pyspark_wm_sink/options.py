@@ -118,9 +118,7 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
                     f"commit the same version and lose rows; leave it out, and use a store with conditional put"
                 )
         path = _location("path", given.get("path", ""))
-        errors_to = _location("errorsTo", given["errorsto"]) if "errorsto" in given else None
-        if errors_to is not None and errors_to.rstrip("/") == path.rstrip("/"):
-            raise wrong("errorsTo", errors_to, "that is the table of the results, another one is expected")
+        errors_to = _beside(path, _location("errorsTo", given["errorsto"])) if "errorsto" in given else None
         return DeltaTarget(
             path=path,
             errors_to=errors_to,
@@ -135,6 +133,20 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
             f"options {foreign[0]} and {kafka[0]} name two targets, a Delta table and Kafka: leave one of them out"
         )
     return KafkaTarget.parse(options)
+
+
+def _beside(path: str, errors_to: str) -> str:
+    """Return the place of a second table; one inside the other would lose its files to the other's VACUUM."""
+    here, there = f"{path.rstrip('/')}/", f"{errors_to.rstrip('/')}/"
+    if here == there:
+        raise wrong("errorsTo", errors_to, "that is the table of the results, another one is expected")
+    if here.startswith(there) or there.startswith(here):
+        raise wrong(
+            "errorsTo", errors_to,
+            f"the one table lies in the other ({path}), whose VACUUM would delete its files: a place beside it is "
+            "expected",
+        )  # fmt: skip
+    return errors_to
 
 
 def _columns(value: str) -> tuple[str, ...]:

@@ -224,6 +224,10 @@ def test_options_that_name_one_place_twice_or_none_are_refused(tmp_path):
     there = str(tmp_path / "there")
     with pytest.raises(KeyedwmError, match="that is the table of the results, another one is expected"):
         SinkOptions.parse({"path": there, "errorsTo": there + "/"})
+    for here, other in ((there, f"{there}/errors"), (f"{there}/results", there)):
+        with pytest.raises(KeyedwmError, match="whose VACUUM would delete its files: a place beside it"):
+            SinkOptions.parse({"path": here, "errorsTo": other})
+    SinkOptions.parse({"path": there, "errorsTo": f"{there}-errors"})
     with pytest.raises(KeyedwmError, match="that is the topic of the results, another one is expected"):
         SinkOptions.parse({**TO_KAFKA, "errorsTo": "results"})
     with pytest.raises(KeyedwmError, match="option errorsTo: '' is wrong"):
@@ -264,5 +268,5 @@ def test_messages_that_no_record_can_be_made_of_are_refused(columns, words):
 def test_a_batch_write_has_no_errors_of_its_own(tmp_path):
     with pytest.raises(KeyedwmError, match="errorsTo is for streams; of a batch write take rejected"):
         batch_writer(
-            {"path": str(tmp_path), "errorsTo": str(tmp_path / "e")}, rows_of(rejected=MESSAGE), overwrite=False
+            {"path": str(tmp_path / "t"), "errorsTo": str(tmp_path / "e")}, rows_of(rejected=MESSAGE), overwrite=False
         )
