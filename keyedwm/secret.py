@@ -19,6 +19,9 @@ REFERENCES = _VARIABLE, _FILE = "env:", "file:"
 _MOST_BYTES = 4_096
 _MOST_FILE_BYTES = 64 << 10
 _NO_SECRET = re.compile(r"\.(?:provider|url|location)$", re.IGNORECASE)  # of a token, say: where it comes from
+# Settings of Spark that tell of a secret without holding it: a file's path, a class, a switch.
+_ABOUT_SECRETS = re.compile(r"file$|class$", re.IGNORECASE)
+_SWITCHES = frozenset({"true", "false"})
 # A colon before an @ that begins no port: keys of stores may hold slashes.
 _LOGIN = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*[^/@:]*:(?!\d+(?:/|$))[^@]*@")
 _PARAMETER = re.compile(r"[?&]([^=&]+)=")
@@ -76,10 +79,27 @@ def pairs_of(flag: str, given: Sequence[str], example: str) -> dict[str, str]:
 
     Raises OptionError, which names the flag and shows no value.
     """
+    return {name: _given(flag, name, value) for name, value in _split(flag, given, example)}
+
+
+def settings_of(flag: str, given: Sequence[str], example: str) -> dict[str, str]:
+    """Read Spark's settings on a command line as `pairs_of` does; what is no secret stays as it is, `file:/x` too.
+
+    Raises OptionError, which names the flag and shows no value.
+    """
+    return {
+        name: _given(flag, name, value)
+        if SECRET.search(name) and not _ABOUT_SECRETS.search(name) and value.strip().lower() not in _SWITCHES
+        else value
+        for name, value in _split(flag, given, example)
+    }
+
+
+def _split(flag: str, given: Sequence[str], example: str) -> list[tuple[str, str]]:
     pairs = [text.partition("=") for text in given]
     if any(not separator or not name for name, separator, _ in pairs):
         raise OptionError(f"{flag}: NAME=VALUE is expected, for example {example}")
-    return {name: _given(flag, name, value) for name, _, value in pairs}
+    return [(name, value) for name, _, value in pairs]
 
 
 def _given(flag: str, name: str, value: str) -> str:

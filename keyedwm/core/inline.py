@@ -24,6 +24,8 @@ HEADER = "keyedwm.control"
 VERSION = b"1"
 # Of a value: some 40,000 upstream channels. What compresses well costs readers seconds for each of these otherwise.
 MOST_BYTES = 4 << 20
+# A channel has two objects in 40 bytes or more; the barrier itself has two.
+_FIRST_BRACKETS, _BRACKET_BYTES = 8, 16
 _SHOWN = 60
 _ROOM_FOR_CODE = 128
 _COUNTS = range(2**63)
@@ -132,6 +134,9 @@ def shown(text: str) -> str:
 def _parsed(value: bytes | None) -> Any:
     if value is not None and len(value) > MOST_BYTES:
         raise ValueError(f"{len(value)} bytes are above {MOST_BYTES}")
+    # Each object or list takes some 90 bytes of memory, and could be two bytes long.
+    if value is not None and value.count(b"{") + value.count(b"[") > _FIRST_BRACKETS + len(value) // _BRACKET_BYTES:
+        raise ValueError("it has more objects and lists than the channels of a barrier take")
     return parse_json(value or b"")
 
 

@@ -86,6 +86,8 @@ def _unlz4(data: bytes | memoryview, _most_bytes: int) -> Iterator[bytes]:
         out = frame.decompress(b"", _NEXT_BYTES)
     if not frame.eof:
         raise DamagedError("the lz4 frame is cut off")
+    if frame.unused_data:
+        raise DamagedError(f"{len(frame.unused_data)} bytes stand behind the lz4 frame")
     yield out
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, wrong
+from keyedwm.kafka.pem import of_der, why_not_shown, why_not_trusted
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -50,8 +51,7 @@ class Store:
         if not Path(path).is_file():
             raise wrong(location, path, "a readable file is expected")
         kind = choice(f"kafka.ssl.{side}.type", given.get(f"ssl.{side}.type", "JKS"), _Kind)
-        with Path(path).open("rb") as file:
-            start = file.read(4)
+        start = _content(location, path, 4)
         if start in _JKS:
             raise wrong(
                 location, path,
@@ -59,6 +59,8 @@ class Store:
                 "-deststoretype PKCS12",
             )  # fmt: skip
         pem = kind is _Kind.PEM
+        if start[:1] == _DER and (found := of_der(_content(location, path))):
+            raise wrong(location, path, f"{found}, and give PEM as kafka.ssl.{side}.type")
         if pem and start[:1] == _DER:
             raise wrong(f"kafka.ssl.{side}.type", kind.value, f"{path} is no PEM file; PKCS12 is expected")
         if not pem and start[:1] != _DER:
@@ -80,14 +82,13 @@ class Store:
         try:
             context.load_verify_locations(self.path)
         except (OSError, ValueError) as error:
-            raise OptionError(
-                f"option kafka.ssl.{self.side}.location: no PEM certificates can be read from it: {error}"
-            ) from error
+            option = f"kafka.ssl.{self.side}.location"
+            raise wrong(option, self.path, why_not_trusted(_content(option, self.path))) from error
 
     def identify(self, context: ssl.SSLContext) -> None:
         """Let a context show the store's certificate; raises OptionError."""
         if self.pem:
-            _load_key(context, self.path, self.password or "")
+            self._show(context, self.path, self.password or "")
             return
         from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
@@ -101,7 +102,16 @@ class Store:
         with tempfile.NamedTemporaryFile(prefix="keyedwm-key-") as file:
             file.write(key + b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in chain))
             file.flush()
-            _load_key(context, file.name, password)
+            self._show(context, file.name, password)
+
+    def _show(self, context: ssl.SSLContext, path: str, password: str) -> None:
+        """Load the key and its certificates from a PEM file; the store's own, or one that was made of it."""
+        try:
+            context.load_cert_chain(path, password=password)
+        except (OSError, ValueError) as error:
+            option = f"kafka.ssl.{self.side}.location"
+            why = why_not_shown(_content(option, path), password, "kafka.ssl.key.password")
+            raise wrong(option, self.path, why) from error
 
     def _opened(self) -> PKCS12KeyAndCertificates:
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
@@ -116,11 +126,9 @@ class Store:
             ) from error
 
 
-def _load_key(context: ssl.SSLContext, path: str, password: str) -> None:
+def _content(option: str, path: str, most_bytes: int = -1) -> bytes:
     try:
-        context.load_cert_chain(path, password=password)
-    except (OSError, ValueError) as error:
-        raise OptionError(
-            "option kafka.ssl.keystore.location: the file must hold a private key and its certificates in PEM, "
-            f"and kafka.ssl.key.password its password if it has one: {error}"
-        ) from error
+        with Path(path).open("rb") as file:
+            return file.read(most_bytes)
+    except OSError as error:
+        raise wrong(option, path, f"it cannot be read here: {error.strerror}") from error

@@ -17,6 +17,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, wrong
 from keyedwm.kafka import token
 from keyedwm.kafka.keystores import Store
+from keyedwm.kafka.pem import why_not_trusted
 from keyedwm.kafka.tls import TlsLimits
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "s
               "ssl.engine.")  # fmt: skip
 _MEANS_LOGIN = ("sasl.jaas.", "sasl.mechanism", "sasl.oauthbearer.", "sasl.kerberos.service.", "sasl.login.callback.",
                 "sasl.login.class", "sasl.client.callback.")  # fmt: skip
+_OF_A_STORE = {"truststore": ("ssl.truststore.password",), "keystore": ("ssl.keystore.password", "ssl.key.password")}
+_OTHER_TICKET = ("principal", "keyTab", "ticketCache")  # of JAAS: whose login, and from where
 _log = logging.getLogger(__name__)
 
 
@@ -147,13 +150,29 @@ def _check_used(given: Mapping[str, str], protocol: Protocol) -> None:
     _log.warning("%s", found)
 
 
+def _check_located(given: Mapping[str, str]) -> None:
+    """Refuse the password of a store that is not given, as Java's client does; warn of its type."""
+    for side, names in _OF_A_STORE.items():
+        if f"ssl.{side}.location" in given:
+            continue
+        instead = "the system's certificates are trusted" if side == "truststore" else "no certificate is shown"
+        for name in names:
+            if name in given:
+                raise OptionError(
+                    f"option kafka.{name} has no effect without kafka.ssl.{side}.location, {instead}: "
+                    "give the location, or leave the password out"
+                )
+        if f"ssl.{side}.type" in given and f"ssl.{side}.certificates" not in given:
+            found = f"option kafka.ssl.{side}.type has no effect without kafka.ssl.{side}.location"
+            _log.warning("%s: %s", found, instead)
+
+
 def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
     try:
         context.load_verify_locations(cadata=pem)
     except (OSError, ValueError) as error:
-        raise OptionError(
-            f"option kafka.ssl.truststore.certificates: no PEM certificates can be read from it: {error}"
-        ) from error
+        why = why_not_trusted(pem.encode())
+        raise OptionError(f"option kafka.ssl.truststore.certificates: the value given is wrong; {why}") from error
 
 
 def _tls(given: Mapping[str, str]) -> dict[str, Any]:
@@ -170,6 +189,7 @@ def _tls(given: Mapping[str, str]) -> dict[str, Any]:
             "option kafka.ssl.engine.factory.class names a Java class, which cannot be used here: leave it out, "
             "and give the stores by kafka.ssl.truststore.* and kafka.ssl.keystore.*"
         )
+    _check_located(given)
     return {
         "trust": Store.from_properties(given, "truststore"),
         "trusted_pem": given.get("ssl.truststore.certificates"),
@@ -183,8 +203,8 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
     mechanism = choice("kafka.sasl.mechanism", given.get("sasl.mechanism", "GSSAPI"), Mechanism)
     settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_given": "sasl.mechanism" in given}
     if mechanism is Mechanism.GSSAPI:
-        settings["kerberos_service"] = given.get("sasl.kerberos.service.name", "kafka")
-        return settings
+        login = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
+        return settings | {"kerberos_service": _kerberos_service(given.get("sasl.kerberos.service.name"), login)}
     if mechanism is Mechanism.OAUTHBEARER:
         return settings | _oauth(given)
     login = _jaas(given.get("sasl.jaas.config"))
@@ -195,6 +215,31 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
             )
         settings[key] = login[key]
     return settings
+
+
+def _kerberos_service(option: str | None, login: Mapping[str, str]) -> str:
+    """The service's name, as Java's client takes it from either place; refuses a login that would not take place."""
+    if "username" in login or "password" in login:
+        raise OptionError(
+            "option kafka.sasl.jaas.config has a username or a password, and GSSAPI takes none: "
+            "set kafka.sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+        )
+    found = [name for name in _OTHER_TICKET if name in login]
+    if login.get("useKeyTab", "").lower() == "true":
+        found.append("useKeyTab")
+    if found:
+        raise OptionError(
+            f"option kafka.sasl.jaas.config has {', '.join(found)}, which only Java can follow; the ticket is "
+            "taken from the process's own cache: leave it out, and on the driver and on every worker run kinit, or set "
+            "KRB5_CLIENT_KTNAME to the key tab or KRB5CCNAME to the cache"
+        )
+    named = login.get("serviceName")
+    if option is not None and named is not None and option != named:
+        raise OptionError(
+            "options kafka.sasl.jaas.config (serviceName) and kafka.sasl.kerberos.service.name name two services: "
+            "give one of them"
+        )
+    return option or named or "kafka"
 
 
 def _oauth(given: Mapping[str, str]) -> dict[str, Any]:

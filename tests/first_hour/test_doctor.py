@@ -16,7 +16,7 @@ from keyedwm.cli.doctor.finding import Finding, Verdict
 from keyedwm.cli.main import main
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.values import TopicPartition
-from keyedwm.secret import pairs_of
+from keyedwm.secret import pairs_of, settings_of
 
 
 def lines(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
@@ -155,6 +155,21 @@ def test_a_secret_is_no_option_of_the_command_line_but_named_by_a_variable_or_a_
     assert pairs_of("--option", given, "a=b") == {
         "kafka.sasl.jaas.config": "x required password='hunter2';", "kafka.sasl.oauthbearer.token.provider": "a:b",
     }  # fmt: skip
+
+
+def test_a_secret_setting_of_the_session_is_no_value_of_the_command_line(capsys, monkeypatch):
+    assert main(["doctor", "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"]) == 2
+    said = capsys.readouterr().err
+    assert "--conf: the value of spark.hadoop.fs.s3a.secret.key would stand in the list of processes" in said
+    assert "hunter2" not in said
+    monkeypatch.setenv("THE_KEY", "hunter2")
+    given = {
+        "spark.authenticate.secret": "env:THE_KEY", "spark.eventLog.dir": "file:/tmp/x", "spark.app.name": "env:NONE",
+        "spark.security.credentials.hive.enabled": "false", "spark.authenticate.secret.file": "/run/it",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "a.B",
+    }  # fmt: skip
+    found = settings_of("--conf", [f"{name}={value}" for name, value in given.items()], "a=b")
+    assert found == given | {"spark.authenticate.secret": "hunter2"}
 
 
 def test_a_setting_of_kafka_without_its_prefix_is_named_with_it(capsys):

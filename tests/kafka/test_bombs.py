@@ -188,3 +188,13 @@ def test_gzip_members_of_any_size_are_read_whole() -> None:
     parts = [bytes([n % 251]) * n for n in (0, 1, 255, 256, 257, 70_000, 5 << 20, 3)]
     data = b"".join(gzip.compress(part) for part in parts)
     assert b"".join(codecs.chunks(Codec.GZIP, data, 1 << 20)) == b"".join(parts)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+@pytest.mark.parametrize("size", [5, codecs.FIRST_BYTES, codecs.FIRST_BYTES + 5])
+def test_bytes_behind_what_a_codec_wrote_are_damage(codec: Codec, size: int) -> None:
+    sound = codecs.compress(codec, bytes(size))
+    assert sum(len(chunk) for chunk in codecs.chunks(codec, sound, 8 << 20)) == size
+    for rest in (b"x", bytes(8), b"others' bytes that are long enough to be a header"):
+        with pytest.raises(codecs.DamagedError):
+            list(codecs.chunks(codec, sound + rest, 8 << 20))

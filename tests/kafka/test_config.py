@@ -174,3 +174,65 @@ def test_security_settings_beside_an_explicit_protocol_without_them_are_warned_o
     )
     assert "kafka.ssl.key.password has no effect with kafka.security.protocol=PLAINTEXT" in caplog.text
     assert "a-secret" not in caplog.text
+
+
+def test_the_same_holds_for_tls_beside_a_login_in_clear(caplog: pytest.LogCaptureFixture) -> None:
+    ClientConfig.from_options(SASL | {"sasl.jaas.config": JAAS, "ssl.truststore.location": "/trust.pem"})
+    assert "kafka.ssl.truststore.location has no effect with kafka.security.protocol=SASL_PLAINTEXT" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ssl.truststore.password", r"kafka\.ssl\.truststore\.location, the system's certificates are trusted"),
+        ("ssl.keystore.password", r"kafka\.ssl\.keystore\.location, no certificate is shown"),
+        ("ssl.key.password", r"kafka\.ssl\.keystore\.location, no certificate is shown"),
+    ],
+)
+def test_the_password_of_a_store_without_its_location_is_refused(name: str, said: str) -> None:
+    expected = rf"kafka\.{name} has no effect without {said}: give the location, or leave the password out"
+    with pytest.raises(OptionError, match=expected) as caught:
+        ClientConfig.from_options(TLS | {name: "a-secret"})
+    assert "a-secret" not in str(caught.value)
+
+
+def test_the_type_of_a_store_without_its_location_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    ClientConfig.from_options(TLS | {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "in place"})
+    assert not caplog.records
+    ClientConfig.from_options(TLS | {"ssl.truststore.type": "PEM"})
+    assert "kafka.ssl.truststore.type has no effect without kafka.ssl.truststore.location: the system's" in caplog.text
+
+
+KERBEROS = HERE | {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
+
+
+def kerberos(**entries: str) -> dict[str, str]:
+    given = " ".join(f'{name}="{value}"' for name, value in entries.items())
+    return KERBEROS | {"sasl.jaas.config": f"com.sun.security.auth.module.Krb5LoginModule required {given};"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"keyTab": "/secret.keytab", "principal": "me@REALM"}, "has principal, keyTab, which only Java can follow"),
+        ({"useKeyTab": "true"}, "has useKeyTab, which only Java can follow.*kinit, or set KRB5_CLIENT_KTNAME to the"),
+        ({"ticketCache": "/home/me/cache"}, "has ticketCache, .*KRB5CCNAME to the cache"),
+        ({"username": "somebody", "password": "a-secret"}, r".*GSSAPI takes none: set kafka\.sasl\.mechanism to PLAIN"),
+    ],
+)
+def test_a_login_of_jaas_that_kerberos_would_not_follow_here_is_refused(entries: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=rf"option kafka\.sasl\.jaas\.config {said}") as caught:
+        ClientConfig.from_options(kerberos(**entries))
+    assert not [value for value in entries.values() if value != "true" and value in str(caught.value)]
+
+
+def test_kerberos_takes_the_name_of_the_service_from_either_place() -> None:
+    def service(options: dict[str, str]) -> str:
+        return ClientConfig.from_options(options).security.kerberos_service
+
+    named = kerberos(useTicketCache="true", useKeyTab="false", serviceName="broker")
+    assert service(KERBEROS) == "kafka"
+    assert service(named) == service(KERBEROS | {"sasl.kerberos.service.name": "broker"}) == "broker"
+    assert service(named | {"sasl.kerberos.service.name": "broker"}) == "broker"
+    with pytest.raises(OptionError, match="name two services"):
+        service(named | {"sasl.kerberos.service.name": "kafka"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -93,6 +94,46 @@ def test_a_long_value_is_refused_before_it_is_parsed(monkeypatch):
     with pytest.raises(FormatError, match=f"{len(long)} bytes are above {MOST_BYTES}"):
         decode_cut(VERSION, long, "t-0 at offset 7")
     assert query_of(long) is None
+
+
+def filled(unit: bytes, between: bytes = b",") -> bytes:
+    head = b'{"kind":"barrier","query":"q","snapshot":3,"channels":['
+    return head + between.join([unit] * ((MOST_BYTES // 4 - len(head) - 2) // len(unit + between))) + b"]}"
+
+
+COSTLY = {
+    "lists in lists": filled(b"[" * 400 + b"]" * 400),
+    "objects in objects": filled(b'{"":' * 400 + b"1" + b"}" * 400),
+    "empty objects": filled(b"{}"),
+    "objects as many as there may be": filled(b'{"":"' + b"a" * 9 + b'"}'),
+    "objects and short texts": filled('{"":1},"\u0100","\u0100"'.encode()),
+    "lists and short texts": filled('[[1],"\u0100","\u0100","\u0100","\u0100","\u0100"]'.encode()),
+    "numbers": filled(b"257"),
+    "short texts": filled('"\u0100"'.encode()),
+    "texts of four bytes a character": filled('"ab\U00010000"'.encode()),
+    "names": b'{"kind":"barrier","channels":{' + b",".join(b'"%x":""' % n for n in range(80_000)) + b"}}",
+}
+
+
+@pytest.mark.parametrize("case", COSTLY)
+def test_the_most_costly_values_take_as_many_bytes_of_memory_as_the_page_of_security_says(case):
+    value = COSTLY[case]
+    assert len(value) <= MOST_BYTES
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError):
+            decode_cut(VERSION, value, "t-0 at offset 7")
+        taken_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken_bytes <= 30 * len(value)
+
+
+def test_a_barrier_of_short_names_has_no_more_objects_than_a_reader_takes():
+    for names in ((), ("",), range(900)):
+        channels = {str(name): Upstream(offset=1, idle=True) for name in names}
+        cut = Cut(query="", snapshot=0, channels=channels)
+        assert decode_cut(VERSION, encode_cut(cut), "here") == cut
 
 
 def test_a_barrier_that_no_reader_takes_is_not_written():

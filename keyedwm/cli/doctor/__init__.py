@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from keyedwm.core.errors import OptionError
-from keyedwm.secret import pairs_of
+from keyedwm.secret import pairs_of, settings_of
 
 HELP = "check this machine, the settings and the cluster; each finding with its fix"
 _EXAMPLE = "kafka.security.protocol=SASL_SSL"
+_SETTING = "spark.sql.shuffle.partitions=4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--conf, --bootstrap, --option, --topic, --group and --target."""
     parser.add_argument(
         "--conf", action="append", default=[], metavar="NAME=VALUE",
-        help="a setting of the session, as given to spark-submit (default: what spark-defaults.conf says)",
+        help="a setting of the session, as given to spark-submit (default: what spark-defaults.conf says); a secret "
+        "as NAME=env:VARIABLE or NAME=file:PATH",
     )  # fmt: skip
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="the Kafka that the query reads")
     parser.add_argument(
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Print one line for each check."""
     # As the user's shell has them: importing keyedwm.spark sets what is unset.
     variables = dict(os.environ)
-    conf, options = _pairs("--conf", args.conf), pairs_of("--option", args.option, _EXAMPLE)
+    conf, options = settings_of("--conf", args.conf, _SETTING), pairs_of("--option", args.option, _EXAMPLE)
     if args.bootstrap:
         options["kafka.bootstrap.servers"] = args.bootstrap
     asked = {"--topic": args.topic, "--group": args.group, "--target": args.target}
@@ -56,13 +57,6 @@ def run(args: argparse.Namespace) -> int:
             print(finding.line(), flush=True)
             findings.append(finding)
     return 1 if any(finding.fails for finding in findings) else 0
-
-
-def _pairs(name: str, given: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    if any(not separator or not key for key, separator, _ in pairs):
-        raise OptionError(f"{name}: NAME=VALUE is expected")
-    return {key: value for key, _, value in pairs}
 
 
 def _defaults(variables: dict[str, str]) -> dict[str, str]:
