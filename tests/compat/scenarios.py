@@ -146,12 +146,31 @@ def joins(place: Place) -> None:
         place.write(kept, name, path=place.table(name)).start().awaitTermination()
 
 
+def stores(place: Place) -> None:
+    """Windows that keep their messages, some of which are updated late, and messages that come too late for them."""
+    from keyedwm import spark as wm
+
+    small = {"watermarkLag": "10 seconds", "idleTimeout": "none", "maxOffsetsPerTrigger": "6"}
+    rows = place.load("compat-stores", **small).selectExpr(
+        "cast(key as string) shop", "cast(get_json_object(cast(value as string), '$.n') as bigint) n",
+        "topic", "partition", "offset", "event_time", "watermark", "control",
+    )  # fmt: skip
+    kept = wm.aggregate(
+        rows, "shop", wm.hopping("40 seconds", "30 seconds"), {"rows": wm.count(), "middle": wm.median("n")},
+        store=wm.Store(retention="1 minute"), late="emit", name="stores", buckets=2,
+    )  # fmt: skip
+    place.write(kept, "stores", path=place.table("stores"), errorsTo=place.table("rejected")).start().awaitTermination()
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     "policies": Scenario({"compat-policies": 2}, policies, {"policies": ("partition", "offset")}),
     "panes": Scenario({"compat-panes": 2}, panes, {"panes": ("window", "shop", "pane")}),
     "sessions": Scenario({"compat-sessions": 2}, sessions, {"sessions": ("window", "shop")}),
     "chain": Scenario({"compat-chain": 2, "compat-chain-out": 2}, chain, {"chain": ("value",)}),
     "joins": Scenario({"compat-joins": 2}, joins, dict.fromkeys(("near", "latest"), ("shop", "n_even", "n_odd"))),
+    "stores": Scenario(
+        {"compat-stores": 2}, stores, {"stores": ("window", "shop", "pane"), "rejected": ("partition", "offset")}
+    ),
 }
 
 
