@@ -79,7 +79,7 @@ profile: java  ## where the time of a micro-batch goes: a table, and a flame gra
 cluster: java  ## keep three Kafka brokers and a Spark cluster of three workers running, and say how to use them
 	@$(BIN)/python -m keyedwm.testing
 
-cluster-test: install  ## the tests that start a Spark cluster, which make test leaves out
+cluster-test: install  ## the tests that start a Spark cluster, which make test leaves out (half an hour)
 	@$(BIN)/pytest -q -m cluster tests/cluster
 
 broker: java  ## keep a real Kafka running and print its address

@@ -1,0 +1,193 @@
+"""The program whose executors are killed: events by second into Delta (`aggregate`), or as they are into Kafka, once.
+
+Run: python -m tests.cluster.job JSON   (the fields of `Job`)
+
+Rule: a kill falls once, into the third batch or a later one, where `Job.kill` says: a file `armed` is renamed by the
+task that strikes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+PLACES = ("stage one", "windows", "sink, before", "sink, after")
+ARMED_FROM_BATCH = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """master: of the cluster. directory: shared by all. target: `delta` or `kafka`. kill: one of PLACES, or none."""
+
+    master: str
+    bootstrap: str
+    topic: str
+    directory: str
+    target: str
+    kill: str = ""
+    bite: int = 400
+    cores: int = 2
+
+
+def session(job: Job) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from keyedwm.spark import session_conf
+
+    builder = SparkSession.builder.master(job.master).appName("cluster")
+    for name, value in session_conf(cores=job.cores).items():
+        builder = builder.config(name, value)
+    Path(job.directory, "events").mkdir(exist_ok=True)
+    return (
+        builder.config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.rolling.enabled", "false")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", Path(job.directory, "events").as_uri())
+        # All executors take part, so that a killed one leaves others.
+        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "120s")
+        .getOrCreate()
+    )
+
+
+def striking(directory: str, *, at_end: bool, finishes: bool = False) -> Callable:
+    """A function of `mapInArrow` that passes rows on, and kills the executor that it runs in, once.
+
+    at_end: behind the last row of its task. finishes: it only notes its executor, for the driver to kill when the task
+    has told its result, and the stage's other tasks wait until that was done.
+    """
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if not at_end and batch.num_rows:
+                strike()
+            yield batch
+        if at_end:
+            strike()
+
+    def strike() -> None:
+        mine = False
+        with suppress(FileNotFoundError):
+            os.rename(f"{directory}/armed", f"{directory}/struck")  # noqa: PTH104  the closure travels to executors
+            mine = True
+        executor = parent(os.getppid())  # the parent of this process is PySpark's daemon, its parent is the JVM
+        if mine and finishes:
+            with open(f"{directory}/first.aside", "w") as file:  # noqa: PTH123
+                file.write(str(executor))
+            os.replace(f"{directory}/first.aside", f"{directory}/first")  # noqa: PTH105
+        elif mine:
+            os.kill(executor, signal.SIGKILL)
+            signal.pause()  # the daemon goes with its JVM, and this process with it
+        elif finishes and os.path.exists(f"{directory}/struck"):  # noqa: PTH110
+            while not os.path.exists(f"{directory}/killed"):  # noqa: PTH110
+                time.sleep(0.05)
+
+    def parent(pid: int) -> int:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return int(file.read().rpartition(")")[2].split()[1])
+
+    return rows
+
+
+def query_of(job: Job, spark: SparkSession) -> StreamingQuery:
+    rows = (
+        spark.readStream.format("keyedwm")
+        .option("kafka.bootstrap.servers", job.bootstrap)
+        .option("subscribe", job.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(job.bite))
+        .option("idleTimeout", "none")
+        .load()
+    )
+    return _delta(job, rows) if job.target == "delta" else _kafka(job, rows)
+
+
+def _through(job: Job, rows: DataFrame, *places: str) -> DataFrame:
+    """The rows through the function that strikes, if the kill belongs to this place."""
+    if job.kill not in places:
+        return rows
+    kill = striking(job.directory, at_end=job.kill.startswith("sink"), finishes=job.kill == "sink, after")
+    return rows.mapInArrow(kill, rows.schema)
+
+
+def _delta(job: Job, rows: DataFrame) -> StreamingQuery:
+    from keyedwm.spark import aggregate, count, tumbling
+
+    events = _through(
+        job, rows.selectExpr("cast(key as string) name", "event_time", "watermark", "control"), "stage one"
+    )
+    seconds = aggregate(events, "name", tumbling("1 second"), {"events": count()}, name="seconds")
+    told = seconds.selectExpr("name", "window.start second", "events", "control")
+    told = _through(job, told, "windows", "sink, before", "sink, after")
+    return _started(job, told, {"path": f"{job.directory}/table"})
+
+
+def _kafka(job: Job, rows: DataFrame) -> StreamingQuery:
+    copied = _through(job, rows.drop("partition"), "stage one", "sink, before", "sink, after")
+    return _started(job, copied, {"kafka.bootstrap.servers": job.bootstrap, "topic": f"{job.topic}-out"})
+
+
+def _started(job: Job, rows: DataFrame, options: dict[str, str]) -> StreamingQuery:
+    writer = rows.writeStream.format("keyedwm").options(**options)
+    return writer.option("checkpointLocation", f"{job.directory}/checkpoint").trigger(availableNow=True).start()
+
+
+def watch(job: Job, spark: SparkSession, query: StreamingQuery) -> None:
+    """Arm the kill; where it waits for a task's result to be told, strike when it was."""
+    directory = Path(job.directory)
+    first, killed = directory / "first", directory / "killed"
+    armed, noted_at = (directory / "struck").exists(), -1
+    while query.isActive:
+        batch = -1 if query.lastProgress is None else query.lastProgress.batchId
+        if job.kill and not armed and batch >= ARMED_FROM_BATCH:
+            armed = True
+            (directory / "armed").touch()
+        if first.exists() and not killed.exists():
+            noted_at = batch if noted_at < 0 else noted_at
+            # Of a stage that was over by then, the kill falls into the next one, whose tasks wait for it.
+            if _some_are_done(spark) or batch > noted_at:
+                os.kill(int(first.read_text()), signal.SIGKILL)
+                killed.touch()
+        query.awaitTermination(0.05)
+
+
+def _some_are_done(spark: SparkSession) -> bool:
+    """Whether a stage at work has tasks that have told their result, and others that have not."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return any(one is not None and 0 < one.numCompletedTasks < one.numTasks for one in stages)
+
+
+def main(job: Job) -> None:
+    spark = session(job)
+    query = query_of(job, spark)
+    watch(job, spark, query)
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    main(Job(**json.loads(sys.argv[1])))
