@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from keyedwm.core.errors import OptionError
+from keyedwm.secret import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 @contextmanager
 def checkpoint_session(settings: Sequence[str] = ()) -> Iterator[SparkSession]:
     """Start a session, or use the one that runs; settings: NAME=VALUE, as for spark-submit. Raises OptionError."""
-    given = [text.partition("=") for text in settings]
-    if any(not separator or not name for name, separator, _ in given):
-        raise OptionError("--conf: NAME=VALUE is expected, as for spark-submit")
+    given = settings_of("--conf", settings, "spark.hadoop.fs.s3a.endpoint=HOST")
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -26,7 +24,7 @@ def checkpoint_session(settings: Sequence[str] = ()) -> Iterator[SparkSession]:
         return
     builder = SparkSession.builder.master("local[*]").appName("keyedwm")
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    for name, _, value in given:
+    for name, value in given.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

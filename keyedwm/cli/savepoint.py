@@ -17,7 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpoint of a stopped query")
     parser.add_argument("target", metavar="TARGET", help="a new directory or address, for the savepoint")
     parser.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark, as for spark-submit"
+        "--conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark, as for spark-submit; a secret as NAME=env:VARIABLE or NAME=file:PATH",
     )
 
 

@@ -157,8 +157,9 @@ def test_a_secret_is_no_option_of_the_command_line_but_named_by_a_variable_or_a_
     }  # fmt: skip
 
 
-def test_a_secret_setting_of_the_session_is_no_value_of_the_command_line(capsys, monkeypatch):
-    assert main(["doctor", "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"]) == 2
+@pytest.mark.parametrize("command", [["doctor"], ["savepoint", "CHECKPOINT", "TARGET"]])
+def test_a_secret_setting_of_the_session_is_no_value_of_the_command_line(capsys, monkeypatch, command):
+    assert main([*command, "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"]) == 2
     said = capsys.readouterr().err
     assert "--conf: the value of spark.hadoop.fs.s3a.secret.key would stand in the list of processes" in said
     assert "hunter2" not in said

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -124,10 +125,33 @@ def test_the_password_stands_in_no_log_at_any_level(secured: Secured, caplog: py
 
 
 Grant = tuple[ResourceType, ACLOperation]
-SOURCE_ACLS: list[Grant] = [(ResourceType.TOPIC, ACLOperation.READ), (ResourceType.GROUP, ACLOperation.READ)]
-SINK_ACLS: list[Grant] = [
-    (ResourceType.TOPIC, ACLOperation.WRITE), (ResourceType.TRANSACTIONAL_ID, ACLOperation.WRITE),
-]  # fmt: skip
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+_RESOURCES = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP, "--cluster": ResourceType.CLUSTER,
+              "--transactional-id": ResourceType.TRANSACTIONAL_ID}  # fmt: skip
+_OPERATIONS = {"Read": ACLOperation.READ, "Write": ACLOperation.WRITE, "Describe": ACLOperation.DESCRIBE,
+               "DescribeConfigs": ACLOperation.DESCRIBE_CONFIGS}  # fmt: skip
+
+
+def of_page(feature: str) -> list[Grant]:
+    """What the commands on the page of security grant for a feature."""
+    script = PAGE.read_text().split("```sh\n")[1].split("```")[0]
+    lines = script.split(f"# {feature}\n")[1].split("\n# ")[0].splitlines()
+    words = [line.removeprefix("$add --operation ").split() for line in lines]
+    return [(_RESOURCES[resource], _OPERATIONS[operation]) for operation, resource, *_ in words]
+
+
+SOURCE_ACLS = of_page("source, with its states in committed offsets")
+SINK_ACLS = of_page("sink, Kafka, exactly-once")
+
+
+def test_each_row_of_the_page_has_its_commands() -> None:
+    table = PAGE.read_text().split("| feature | resource |")[1].split("\n\n")[0]
+    rows = [row.split("|") for row in table.splitlines()[2:]]
+    assert len(rows) == 8
+    told = [(operation.strip(), "cluster" in resource) for _, _, resource, operation, *_ in rows]
+    script = PAGE.read_text().split("```sh\n")[1].split("```")[0]
+    commands = [line.split() for line in script.splitlines() if line.startswith("$add")]
+    assert {(words[2], "--cluster" in words) for words in commands} == set(told)
 
 
 def grant(their_admin: KafkaAdminClient, grants: Sequence[Grant], prefix: str) -> None:
@@ -201,17 +225,16 @@ def marked(guest: Cluster, topic: str) -> object:
 
 # What a right that can be missing gives: its grants, the question, and the answer with them; without it is None.
 OPTIONAL: dict[str, tuple[list[Grant], Callable[[Cluster, str], object], object]] = {
-    "subscribePattern": ([(ResourceType.TOPIC, ACLOperation.DESCRIBE)], sees, True),
+    "subscribePattern": (of_page("source, subscribePattern"), sees, True),
     "size of batches": (
-        [(ResourceType.TOPIC, ACLOperation.DESCRIBE_CONFIGS)], lambda guest, topic: guest.largest_batch_bytes(topic),
-        1_048_588,
+        of_page("sink, Kafka, size of batches"), lambda guest, topic: guest.largest_batch_bytes(topic), 1_048_588,
     ),
     "transactionTimeout": (
-        [(ResourceType.CLUSTER, ACLOperation.DESCRIBE_CONFIGS)], lambda guest, _topic: txn.longest_timeout_ms(guest),
-        900_000,
+        of_page("sink, Kafka, check of transactionTimeout at start"),
+        lambda guest, _topic: txn.longest_timeout_ms(guest), 900_000,
     ),
     "last decided batch": (
-        [(ResourceType.TOPIC, ACLOperation.READ), (ResourceType.GROUP, ACLOperation.READ),
+        [*of_page("sink, Kafka, exactly-once, a ledger that was lost, or a copy of the checkpoint, is noticed"),
          (ResourceType.TRANSACTIONAL_ID, ACLOperation.WRITE)], marked, 7,
     ),
 }  # fmt: skip
