@@ -128,6 +128,15 @@ TARGETS = (
     Target(
         "batches of 10,000 rows, 1 M keys, of Spark's RocksDB", LEAST, 3, Ratio("state-rocksdb", OURS, "steady")
     ),
+    Target(
+        "full-state median, of Spark's applyInPandasWithState by bucket", LEAST, 3,
+        Ratio("store-median", OURS),
+    ),
+    Target("bytes a message held, of its Arrow size", MOST, 1.3, figure("store-bytes", OURS, "of_arrow")),
+    Target(
+        "bytes read and written by a late message in 10 M, of its slice", MOST, 2,
+        figure("store-late", OURS, "of_slice"),
+    ),
     Target("a result leaves earlier by", LEAST, 1, _earlier, "triggers"),
 )  # fmt: skip
 
