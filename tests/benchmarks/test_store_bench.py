@@ -1,4 +1,4 @@
-"""The window store's comparison: its answer is that of plain Python, and what it says of bytes holds for a small one."""
+"""The window store's comparison: its answer is that of plain Python, and what it says of bytes holds when small."""
 
 from __future__ import annotations
 
