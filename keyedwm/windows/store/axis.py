@@ -28,6 +28,7 @@ from keyedwm.windows.store.results import key_numbers, keyed, panes
 
 LOWEST = -(2**62)
 HIGHEST = 2**62
+_FIRST_LOOK = 256
 _PANES, _EARLY, _LATE = "panes-", "early-", "late-"
 
 
@@ -78,7 +79,21 @@ class StoredWindows:
         """Return which places no window takes any more, given the horizon that each of them met."""
         return self.grid.last_ends(at) <= self._floors(horizons)
 
-    def outlived(self, at: Ints, horizons: Ints) -> Flags:
+    def before_outlived(self, at: Ints) -> int:
+        """Return how many messages, each of which moves the horizon, can be taken before a window of one has to go.
+
+        That is one that still reaches the next message by a later window. It looks about as far as it finds.
+        """
+        top, begin, size = self._marks()[0], 0, _FIRST_LOOK
+        while begin < len(at):
+            some = at[begin : begin + size]
+            outlived = self._outlived(some, met(some, top))
+            if outlived.any():
+                return begin + int(np.argmax(outlived))
+            top, begin, size = max(top, int(some.max())), begin + size, 2 * size
+        return len(at)
+
+    def _outlived(self, at: Ints, horizons: Ints) -> Flags:
         """Return which places some window of theirs is expired for, by a horizon that has not come to this axis yet."""
         floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
         return (first <= floors) & (floors > self._marks()[1]) & (self.grid.last_ends(at) > floors)
@@ -157,8 +172,25 @@ class StoredWindows:
 
     def held_ends(self, above: int, by: int) -> list[int]:
         """Return the ends in `(above, by]` of windows that hold a message, ascending."""
-        found = {end for start in self.store.slices.tolist() for end in self.grid.ends_of(start) if above < end <= by}
-        return sorted(found)
+        lows, highs = self._held(above, by)
+        spans = zip(lows.tolist(), highs.tolist(), strict=True)
+        return [end for low, high in spans for end in range(low, high + 1, self.grid.step)]
+
+    def oldest_held(self, above: int) -> tuple[int, int]:
+        """Return how many windows with an end above this one hold a message, and the first of their ends."""
+        lows, highs = self._held(above, HIGHEST)
+        return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
+
+    def _held(self, above: int, by: int) -> tuple[Ints, Ints]:
+        """Return the ends in `(above, by]` as spans, first and last, whatever the number of slices and of ends is."""
+        slices, grid = self.store.slices, self.grid
+        lasts = grid.last_ends(slices)
+        firsts = lasts - (lasts - slices - 1) // grid.step * grid.step
+        highs = np.minimum(lasts, grid.last_end_by(by))
+        lows = np.maximum(firsts, grid.last_end_by(above) + grid.step)
+        lows[1:] = np.maximum(lows[1:], highs[:-1] + grid.step)  # ascending, so each adds what is behind the last one
+        some = lows <= highs
+        return lows[some], highs[some]
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of this axis."""
@@ -230,3 +262,10 @@ class StoredWindows:
             last=last,
         )  # fmt: skip
         yield Output(made, np.full(len(messages), end - 1, np.int64))
+
+
+def met(at: Ints, before: int) -> Ints:
+    """Return the horizon that each message meets where messages move it: the highest place before its own."""
+    found = np.full(len(at), before)
+    found[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before)
+    return found

@@ -22,7 +22,7 @@ from keyedwm.windows.plan import FARTHEST_MS
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
-from keyedwm.windows.store.axis import HIGHEST, LOWEST, StoredWindows
+from keyedwm.windows.store.axis import HIGHEST, LOWEST, StoredWindows, met
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.messages import MessageStore, places
 from keyedwm.windows.store.note import note, read_note
@@ -180,20 +180,18 @@ class StoreOperator:
         if not rows.num_rows:
             return
         axis, at = self._axis(place), places(self._plan, rows)
-        before = np.full(len(at), LOWEST if axis.horizon is None else axis.horizon)
-        by_messages = self._plan.is_rows or self._plan.full is Full.MESSAGE
-        if by_messages:  # each message meets the horizon of those before it
-            before[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before[0])
-            outlived = axis.outlived(at, before)
-            if outlived.any():  # a window goes before the message comes that would still reach it
-                first = int(np.argmax(outlived))
-                yield from self._take(place, rows.slice(0, first), numbers[:first], now_ms)
-                yield from self._take(place, rows.slice(first), numbers[first:], now_ms)
-                return
-        yield from axis.take(*self._admitted(axis, rows, at, numbers, before), now_ms)
-        if by_messages:
-            known_ahead = self._plan.is_rows and self._plan.full is Full.WATERMARK
-            yield from self._advance(axis, int(at.max()) + known_ahead)
+        if not (self._plan.is_rows or self._plan.full is Full.MESSAGE):
+            before = np.full(len(at), LOWEST if axis.horizon is None else axis.horizon)
+            yield from axis.take(*self._admitted(axis, rows, at, numbers, before), now_ms)
+            return
+        known_ahead = self._plan.is_rows and self._plan.full is Full.WATERMARK
+        while len(at):  # a window goes before the message comes that would still reach it
+            first = max(1, axis.before_outlived(at))
+            now, horizon = at[:first], LOWEST if axis.horizon is None else axis.horizon
+            taken = self._admitted(axis, rows.slice(0, first), now, numbers[:first], met(now, horizon))
+            yield from axis.take(*taken, now_ms)
+            yield from self._advance(axis, int(now.max()) + known_ahead)
+            rows, at, numbers = rows.slice(first), at[first:], numbers[first:]
 
     def _admitted(
         self, axis: StoredWindows, rows: pa.Table, at: Ints, numbers: Ints, horizons: Ints
@@ -225,13 +223,13 @@ class StoreOperator:
     def _beyond(self, axis: StoredWindows) -> int | None:
         """Return the end of the oldest window of an axis if the limits of size are exceeded."""
         limits, floor = self._plan.retention, LOWEST if axis.floor is None else axis.floor
-        ends = axis.held_ends(floor, HIGHEST)
+        count, oldest = axis.oldest_held(floor)
         beyond = (
-            (limits.max_windows is not None and len(ends) > limits.max_windows)
+            (limits.max_windows is not None and count > limits.max_windows)
             or (limits.max_messages is not None and self.open_entries > limits.max_messages)
             or (limits.max_bytes is not None and self.held_bytes > limits.max_bytes)
         )
-        return ends[0] if beyond and ends else None
+        return oldest if beyond and count else None
 
     def _reject(self, rows: pa.Table, reason: Reason) -> None:
         self._counts["rejected"] += rows.num_rows
