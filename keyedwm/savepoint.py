@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -114,10 +114,24 @@ class Files:
         files, at = self._opened()
         with _told(self.place):
             files.create_dir(at, recursive=True)
-            with files.open_output_stream(f"{at}/_{name}" if self.is_local else f"{at}/{name}") as stream:
+            if self.is_local:
+                self._put(Path(at), name, text)
+                return
+            with files.open_output_stream(f"{at}/{name}") as stream:  # appears when it is closed
                 stream.write(text.encode())
-            if self.is_local:  # a file of an object store appears when it is closed
-                files.move(f"{at}/_{name}", f"{at}/{name}")
+
+    def links(self, names: Iterable[str]) -> list[str]:
+        """Return which of these are links, on this machine: another user may have laid them there."""
+        return [name for name in names if self.is_local and Path(self.path, name).is_symlink()]
+
+    @staticmethod
+    def _put(directory: Path, name: str, text: str) -> None:
+        """Write a file of its own beside the name, and move it there: what lies there is neither followed nor kept."""
+        aside = directory / f"_{name}"
+        aside.unlink(missing_ok=True)
+        with aside.open("x", encoding="utf-8") as file:
+            file.write(text)
+        aside.replace(directory / name)
 
     def _opened(self) -> tuple[FileSystem, str]:
         from pyarrow.fs import LocalFileSystem

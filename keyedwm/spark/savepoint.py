@@ -94,6 +94,8 @@ def _check_free(target: Files) -> None:
     found = [name for name in target.names() or () if name not in {STATE, f"_{MANIFEST}"}]
     if MANIFEST in found:
         raise OptionError(f"{target.place} is a savepoint already, which nothing changes: name another place")
+    if links := target.links((STATE, f"_{MANIFEST}")):
+        raise OptionError(f"{target.place} has a link ({links[0]}), which is not followed: name a new place")
     if found:
         raise OptionError(f"{target.place} is not empty ({found[0]}): name a new place for the savepoint")
 

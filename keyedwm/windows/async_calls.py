@@ -26,6 +26,7 @@ Coroutine = Callable[[pa.Table], Awaitable[pa.Table]]
 # How much longer than the time limit a loop may take to tell that a call has passed it.
 _GRACE_MS = 10_000
 _CLOSE_MS = 10_000
+_MOST_TOLD = 500
 
 
 class CallError(KeyedwmError):
@@ -126,7 +127,7 @@ class RunningCalls(Generic[T]):
             raise CallError(f"{self._about(rows)} was cancelled: a coroutine has to return a table, or raise")
         error = task.exception()
         if error is not None:
-            told = " ".join(str(error).split())
+            told = _told(error)
             raise CallError(f"{self._about(rows)} failed: {type(error).__name__}: {told}") from error
         self._answers[number] = rows, task.result()
         yield from self._left(self._flight.finish(Call(number)))
@@ -164,3 +165,10 @@ def worded(rows: pa.Table) -> str:
         return count
     first, last = ends[times].cast(pa.string()).to_pylist()
     return f"{count}, {times} {first} to {last}"
+
+
+def _told(error: BaseException) -> str:
+    """Return what an error says, which may be a server's words: short, in one line, without control characters."""
+    words = " ".join(str(error).split())
+    words = words if len(words) <= _MOST_TOLD else f"{words[:_MOST_TOLD]}... ({len(words)} characters)"
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in words)

@@ -11,7 +11,8 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
-from keyedwm.savepoint import MANIFEST, Files, Savepoint, read_savepoint, write_savepoint
+from keyedwm.savepoint import MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
+from keyedwm.spark.savepoint import _check_free
 from pyspark_wm_source.driver.continued import continued
 from pyspark_wm_source.offsets import Channel, QueryOffset
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -98,3 +99,31 @@ def test_options_that_contradict_it_are_refused(more, said):
 def test_a_batch_read_takes_none():
     with pytest.raises(OptionError, match="option continueFrom is for streams"):
         SourceOptions.parse({**SERVERS, "continueFrom": "/x"}).for_batch()
+
+
+def test_a_link_that_lies_in_the_place_of_a_savepoint_leads_nowhere(tmp_path):
+    mine, target = tmp_path / "mine", tmp_path / "target"
+    mine.write_text("precious")
+    for name, found in ((f"_{MANIFEST}", "_savepoint.json"), (STATE, "state")):
+        target.mkdir()
+        (target / name).symlink_to(mine)
+        with pytest.raises(OptionError, match=rf"target has a link \({found}\), which is not followed"):
+            _check_free(Files(str(target)))
+        (target / name).unlink()
+        target.rmdir()
+    Files(str(target)).write("first", "left behind")  # and one that is laid there after the look is replaced
+    for name in (f"_{MANIFEST}", MANIFEST):
+        (target / name).symlink_to(mine)
+    Files(str(target)).write(MANIFEST, "{}")
+    assert mine.read_text() == "precious"
+    assert (target / MANIFEST).read_text() == "{}"
+    assert not (target / MANIFEST).is_symlink()
+
+
+def test_an_interrupted_savepoint_is_written_again(tmp_path):
+    target = tmp_path / "target"
+    (target / STATE).mkdir(parents=True)
+    (target / f"_{MANIFEST}").write_text("half of")
+    _check_free(Files(str(target)))
+    Files(str(target)).write(MANIFEST, "{}")
+    assert sorted(path.name for path in target.iterdir()) == [MANIFEST, STATE]

@@ -179,6 +179,16 @@ def test_times_in_another_zone_than_utc_are_taken():
     assert ran(at_once, batches) == [0, 1, (ControlKind.BARRIER, None, 99)]
 
 
+def test_the_words_of_a_call_that_fails_are_short_and_steer_no_terminal():
+    async def fails(_rows):
+        raise ValueError("\x1b[2J\u202e" + "a server's page " * 100_000)
+
+    with pytest.raises(CallError, match=r"failed: ValueError: \\x1b\[2J\\u202ea server's page") as caught:
+        ran(fails, [events(0, 1)])
+    assert len(caught.value.message) < 800
+    assert caught.value.message.isprintable()
+
+
 def test_a_call_that_fails_names_its_rows():
     async def fails(rows):
         if 2 in rows["offset"].to_pylist():
