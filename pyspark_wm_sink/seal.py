@@ -51,7 +51,8 @@ def seal(last: Record | None, report: BatchReport, mode: SnapshotMode, guarantee
     if mode is SnapshotMode.BARRIER and alone:
         fallen = check_coalesced({} if last is None else last.coalesced, report.control, guarantee)
         advances = replace(advances, ignored=advances.ignored + fallen)
-    return _record(last, report, sources, _channels(last, report, cuts, advances), advances.ignored)
+    channels_now = _channels(last, report, cuts, advances)
+    return _record(last, report, mode, sources, channels_now, ignored=advances.ignored)
 
 
 def last_status(rows: Iterable[ControlRow]) -> dict[str, ControlKind]:
@@ -209,23 +210,31 @@ def _channels(
     return channels
 
 
-def _snapshot(last: Record | None, report: BatchReport) -> int | None:
+def _snapshot(last: Record | None, report: BatchReport, mode: SnapshotMode) -> int | None:
     """The number of the newest snapshot, None before the first barrier: each batch that tells something has its own.
 
     Of united sources each counts its own snapshots, so the highest number in a batch can be lower than the one before.
+    Before the first barrier readers were told the batches' numbers (snapshot=batch), which can be higher, too.
     """
     closed = max((row.snapshot for row in report.barriers if row.snapshot is not None), default=None)
-    if last is None or last.snapshot is None:
+    if last is None:
+        return closed
+    before = last.snapshot
+    if before is None and closed is not None and (mode is SnapshotMode.BATCH or last.rows or last.channels):
+        before = last.batch
+    if before is None:
         return closed
     tells = bool(report.rows or report.control)
-    return max(closed or 0, last.snapshot + tells)
+    return max(closed or 0, before + tells)
 
 
 def _record(
     last: Record | None,
     report: BatchReport,
+    mode: SnapshotMode,
     sources: Mapping[str, int],
     channels: Mapping[str, ChannelRecord],
+    *,
     ignored: int,
 ) -> Record:
     coalesced = {} if last is None else dict(last.coalesced)
@@ -242,7 +251,7 @@ def _record(
         run=report.run,
         batch=report.batch,
         attempt=report.attempt,
-        snapshot=_snapshot(last, report),
+        snapshot=_snapshot(last, report, mode),
         rows=report.rows,
         ignored=ignored,
         channels=channels,

@@ -118,6 +118,23 @@ def test_the_snapshots_that_readers_of_a_union_are_told_go_up_whichever_source_h
     assert seal(record, empty, SnapshotMode.BARRIER, ONCE).snapshot == 35
 
 
+@pytest.mark.parametrize("is_empty", [False, True], ids=["rows in the batch before", "an empty batch before"])
+def test_the_snapshots_that_readers_are_told_go_up_when_barriers_come_into_a_query_that_had_none(is_empty):
+    """The source's own number, 0, is below that of the batches, which readers were told until then."""
+    told, record = tuple(without(Source("a", 1).rows())), None
+    for batch in range(3):
+        report = BatchReport(query="q", run="r", batch=batch, attempt="a", rows=1, control=told, event_tops={})
+        if batch:
+            report = replace(report, rows=0 if is_empty else 1, control=())
+        record = seal(record, report, SnapshotMode.BATCH, ONCE)
+        assert record.snapshot is None
+    told = tuple(Source("b", 1).rows())
+    report = BatchReport(query="q", run="r", batch=3, attempt="a", rows=1, control=told, event_tops={})
+    for mode in SnapshotMode:
+        assert seal(record, report, mode, ONCE).snapshot == 3
+    assert seal(None, report, SnapshotMode.BARRIER, ONCE).snapshot == 0
+
+
 def test_sources_with_other_numbers_of_partitions_are_each_whole_or_refused():
     a, b = Source("a", 3), Source("b", 1)
     record, box = unite(a, b)

@@ -169,3 +169,25 @@ def test_readers_of_a_union_of_two_propagated_sources_go_on_when_the_one_with_fe
     assert values == [b"0:0", b"0:1", b"0:2", b"0:3", b"1:0", b"1:1", b"1:2"]
     told = [row["watermark"] for table in read for row in controls(table) if row["kind"] == "watermark"]
     assert max(told) == at(4_000)
+
+
+def test_a_reader_goes_on_when_barriers_come_into_a_query_that_had_none(world, tmp_path) -> None:
+    brokers, _, _ = world
+    brokers.create("batches", 1)
+    sink = Sink("world:1", "batches", tmp_path / "ledger", "q", inline=True, mode=SnapshotMode.BATCH)
+    reader = Stream(**{
+        "kafka.bootstrap.servers": "world:1", "subscribe": "batches", "startingOffsets": "earliest",
+        "propagate": "true",
+    })  # fmt: skip
+    values, told = [], []
+    for batch in range(6):
+        control = [channel_row(ControlKind.WATERMARK, ("in", 0), batch, "s", key=0, watermark_ms=1_000 * batch)]
+        if batch >= 3:
+            snapshot = batch - 3
+            control.append(channel_row(ControlKind.BARRIER, ("in", 0), batch, "s", snapshot=snapshot, channels=1))
+        sink.publish(batch, sink.written(batch, str(batch), control=tuple(control)))
+        for table in reader.drain():
+            values += [event["value"] for event in events(table)]
+            told += [row["watermark"] for row in controls(table) if row["kind"] == "watermark"]
+    assert values == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert max(told) == at(5_000)
