@@ -19,7 +19,7 @@ from keyedwm.windows.early_timer import EarlyTimer
 from keyedwm.windows.grouping import pair_groups
 from keyedwm.windows.plan import LAST, ROWS, START, LatePolicy, SlidingWindow, Timing, WindowPlan
 from keyedwm.windows.results import Output, Panes, late_sentence, outputs, passed_on_ms
-from keyedwm.windows.state.entries import Entries, joined, merged, neutral, read_entries
+from keyedwm.windows.state.entries import Entries, joined, merged, neutral_totals, read_entries
 from keyedwm.windows.state.frame_log import FrameLog
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.windows.state.note import NOTE, note, read_note
@@ -252,7 +252,7 @@ class SlidingOperator:
                 np.concatenate([known_ends, ends]), np.concatenate([known, totals.keys]), keys.count
             )
             empty = ~np.isin(ids[: len(known)], ids[len(known) :])
-            totals = joined([totals, neutral(self._plan, known[empty])])
+            totals = joined([totals, neutral_totals(self._plan, known[empty])])
             ends = np.concatenate([ends, known_ends[empty]])
         yield from self._emit(keys, totals, ends, Timing.ON_TIME)
 

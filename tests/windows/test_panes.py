@@ -96,6 +96,16 @@ def test_discarding_panes_hold_what_is_new_and_the_on_time_pane_comes_even_if_no
     assert it.advance(20) == [(5, 15, "k", None, "on_time", 3)]
 
 
+@pytest.mark.parametrize("window", [SlidingWindow(10, 10), SlidingWindow(10, 5)], ids=str)
+def test_discarding_panes_without_news_have_no_distinct_values(window):
+    distinct = (("distinct", agg.approx_count_distinct("n")),)
+    plan = plan_of(window, aggregates=distinct, early=Early(rows=1), accumulating=False)
+    operator = Restarted(plan)
+    early = rows_of(operator.take(combine_rows(plan, table([Event("k", 7, 1, None, None, 0)]))))
+    assert {row["distinct"] for row in early} == {1}
+    assert {(row["pane"]["timing"], row["distinct"]) for row in rows_of(operator.advance(20))} == {("on_time", 0)}
+
+
 @pytest.mark.parametrize("ending", [("advance", 10), ("complete",)])
 @pytest.mark.parametrize("window", [SlidingWindow(10, 10), SlidingWindow(10, 5)], ids=str)
 def test_without_by_columns_the_on_time_pane_comes_even_if_nothing_is_new(window, ending):

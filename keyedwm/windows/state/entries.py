@@ -118,3 +118,9 @@ def neutral(plan: WindowPlan, keys: Ints) -> Entries:
         for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
     )
     return Entries(keys, np.zeros(len(keys), np.int64), accumulators)
+
+
+def neutral_totals(plan: WindowPlan, keys: Ints) -> Entries:
+    """Totals of no event, as `over_spans` has totals: an aggregate may hold them otherwise than what is merged."""
+    places = np.arange(len(keys))
+    return over_spans(plan, neutral(plan, keys), Spans(places, places + 1))
