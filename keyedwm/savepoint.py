@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyedwm.addresses import one_line, open_address
 from keyedwm.core.errors import FormatError, OptionError, UnavailableError
-from keyedwm.core.parsing import parse_json
+from keyedwm.core.parsing import parse_json, shown
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -169,11 +169,25 @@ def read_savepoint(asked_by: str, place: str) -> Savepoint:
         found = parse_json(text)
         version = found["version"]
         if version != VERSION:
-            raise FormatError(f"{asked_by}: {place} has version {version!r}, this keyedwm reads version {VERSION}")
-        operators = {name: OperatorState(**one) for name, one in found["operators"].items()}
+            raise FormatError(f"{asked_by}: {place} has version {shown(version)}, this keyedwm reads version {VERSION}")
+        operators = {name: _whole(OperatorState(**one)) for name, one in found["operators"].items()}
+        if not _are_objects(found["sources"]):
+            raise TypeError("sources are no list of objects")
         return Savepoint(
             place=place, checkpoint=found["checkpoint"], batch=found["batch"], sources=found["sources"],
             operators=operators,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{asked_by}: the savepoint at {place} is damaged ({error!r}): make it anew") from error
+        raise FormatError(f"{asked_by}: the savepoint at {place} is damaged ({shown(error)}): make it anew") from error
+
+
+def _whole(operator: OperatorState) -> OperatorState:
+    if not (_are_objects(operator.notes) and _are_objects(operator.facts) and operator.notes):
+        raise TypeError("an operator has no list of notes, or none of facts")
+    if not isinstance(operator.told, dict | None) or len(operator.notes) != len(operator.facts):
+        raise TypeError("an operator has no plan, or another number of notes than of facts")
+    return operator
+
+
+def _are_objects(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(one, dict) for one in found)

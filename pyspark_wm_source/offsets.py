@@ -21,7 +21,7 @@ from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
-from keyedwm.core.parsing import whole_number
+from keyedwm.core.parsing import shown, whole_number
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
 
@@ -167,7 +167,7 @@ class QueryOffset:
         version = found.get("version")
         if version not in _READ_VERSIONS or type(version) is not int:
             raise FormatError(
-                f"the checkpoint's offset has version {version!r}; this keyedwm reads versions "
+                f"the checkpoint's offset has version {shown(version)}; this keyedwm reads versions "
                 f"{_READ_VERSIONS[0]} to {OFFSET_VERSION}"
             )
         try:

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+_MOST_SHOWN = 120
+
 
 def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return the value of a JSON text. `pairs` makes what stands for an object. Raises ValueError."""
@@ -39,7 +41,7 @@ def inflated(data: bytes, most_bytes: int) -> bytes:
 def whole_number(value: object, what: str) -> int:
     """Return a whole number as it is; raises ValueError for anything else, and JSON's true is none."""
     if type(value) is not int:
-        raise ValueError(f"{what} is {_shown(value)}, a whole number is expected")
+        raise ValueError(f"{what} is {shown(value)}, a whole number is expected")
     return value
 
 
@@ -48,5 +50,6 @@ def whole_number_or_none(value: object, what: str) -> int | None:
     return None if value is None else whole_number(value, what)
 
 
-def _shown(value: object) -> str:
-    return repr(value)[:60]
+def shown(value: object) -> str:
+    """Return a value of others for an error: short, and without control characters."""
+    return ascii(value)[:_MOST_SHOWN]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -127,3 +129,33 @@ def test_an_interrupted_savepoint_is_written_again(tmp_path):
     _check_free(Files(str(target)))
     Files(str(target)).write(MANIFEST, "{}")
     assert sorted(path.name for path in target.iterdir()) == [MANIFEST, STATE]
+
+
+def places_in(value: object, here: tuple = ()) -> Iterator[tuple]:
+    yield here
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in inner:
+        yield from places_in(one, (*here, name))
+
+
+def test_a_damaged_savepoint_is_one_short_sentence_wherever_the_damage_is(place):
+    files = Files(place(offset("a"), offset("b")))
+    sound = json.loads(files.read(MANIFEST))
+    note = {"inbox": {"sources": {}}, "blobs": {}, "snapshot": 2}
+    operator = {"name": "x", "axis": 0, "digest": "d", "told": None, "notes": [note], "facts": [{}]}
+    sound["operators"] = {"x": operator}
+    said = []
+    for path in places_in(sound):
+        for wrong in (None, -1, "\x1b[2J" * 1_000, [], {}, [[]]):
+            changed = {"": json.loads(json.dumps(sound))}
+            inner: Any = changed
+            for name in ("", *path)[:-1]:
+                inner = inner[name]
+            inner[("", *path)[-1]] = wrong
+            files.write(MANIFEST, json.dumps(changed[""]))
+            try:
+                continued(files.place, Topics(names=("a",)))
+            except (FormatError, OptionError) as error:
+                said.append(error.message)
+    assert len(said) > 100
+    assert not [one for one in said if not one.isprintable() or len(one) > 400 + len(files.place)]
