@@ -17,6 +17,7 @@ from tests.e2e.pipeline import Wanted
 from tests.tools import wait_until
 
 ROOT = Path(__file__).parents[2]
+DUMP_S = 3.0
 
 
 class Told(NamedTuple):
@@ -43,7 +44,8 @@ class Driver:
         with (self.directory / "log").open("a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "tests.e2e.pipeline", self.directory, who or str(self.lives)],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                cwd=ROOT, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         self._sessions.add(process.pid)
         if who is None:
@@ -79,6 +81,16 @@ class Driver:
     def workers(self) -> list[int]:
         """Spark's Python processes: the daemon, planners, tasks, commits."""
         return [pid for pid in self.tree() if "pyspark" in _command(pid) and "java" not in _command(pid)]
+
+    def dump(self, limit_s: float = DUMP_S) -> None:
+        """Make every process write into the log where its threads stand; Spark's Python processes end by it."""
+        log = self.directory / "log"
+        python = set(self.workers())
+        for pid in self.tree():
+            before = log.stat().st_size
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGABRT if pid in python else signal.SIGQUIT)
+            sleep_until(lambda: log.stat().st_size > before, limit_s)  # noqa: B023 - called at once
 
     def opens(self, path: Path) -> bool:
         """Whether one of its processes has this file open."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BITE = "60"  # small batches: a kill falls into many different places
 LAG = "2 hours"
 LOOK_S = 0.05
+STATUS_S = 5.0
 AGAIN_S = 0.3
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -141,6 +142,7 @@ class Supervisor:
         self.spark = session()
         self.running: dict[str, StreamingQuery] = {}
         self._resting = 0
+        self._status_at_s = 0.0
 
     def run(self) -> None:
         parent = os.getppid()
@@ -152,7 +154,20 @@ class Supervisor:
             if wanted.held and not self.running and self._resting != wanted.number:
                 self._resting = wanted.number
                 self._tell("resting", str(wanted.number))
+            if time.monotonic() > self._status_at_s:
+                self._status_at_s = time.monotonic() + STATUS_S
+                self._write_status()
             time.sleep(LOOK_S)
+
+    def _write_status(self) -> None:
+        """What each query does now, and its last progress: there the source tells what its planner saw last."""
+        lines = [
+            json.dumps({"at_s": time.time(), "name": name, "status": query.status, "progress": query.lastProgress},
+                       default=str)
+            for name, query in self.running.items()
+        ]  # fmt: skip
+        with (self.directory / f"status-{self.who}.jsonl").open("w") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
     def _tend(self, name: str, start: Callable[[], StreamingQuery], held: bool) -> bool:
         """Whether to go on."""

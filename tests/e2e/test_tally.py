@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 
+from tests.e2e.driver import Driver
 from tests.e2e.feed import Feed, Findings, Tally
+from tests.e2e.pipeline import Wanted
+from tests.e2e.world import last_lines
+from tests.tools import wait_until
 
 
 @pytest.fixture
@@ -46,3 +52,22 @@ def test_a_record_too_few_too_many_or_too_early_is_counted(feed, spoilt, said):
 def test_a_record_that_was_never_sent_is_named(feed):
     values = [record.value for part in feed.sent for record in part]
     assert told(feed, [*values, b"0:9:9"])[1] == ["b'0:9:9' came and was never sent"]
+
+
+def test_processes_that_stand_still_tell_where(tmp_path):
+    """Spark's Python processes are told by their command line."""
+    stuck = "def waits_for_ever():\n    print('ready', flush=True)\n    input()\nwaits_for_ever()  # pyspark"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-X', 'faulthandler', '-c', {stuck!r}])"
+    driver = Driver(tmp_path, Wanted(target="kafka", bootstrap="nowhere", topic="nothing", disk="none"))
+    with (tmp_path / "log").open("w") as log:
+        driver._process = subprocess.Popen(
+            [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        wait_until(lambda: "ready" in (tmp_path / "log").read_text(), "the process stands still")
+        driver.dump(limit_s=60)
+        wait_until(lambda: "in waits_for_ever" in (tmp_path / "log").read_text(), "it has told where")
+    finally:
+        driver.kill()
+        driver._process.stdin.close()
+    assert last_lines(tmp_path / "log") == "ready"

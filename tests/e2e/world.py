@@ -29,6 +29,7 @@ RECOVERABLE = (
     r"|terminated with exception:\s+SQLSTATE|worker .{0,40}(died|crashed|terminated)|EOFException|SocketException"
     r"|Connection reset|Broken pipe|ClosedChannelException"
 )
+_SHOWN_LINES = 20
 _STATE = "=== Streaming Query ==="  # what follows it in Spark's errors is plans and offsets
 
 
@@ -142,12 +143,24 @@ class World:
         return self.target.judge()
 
     def post_mortem(self) -> str:
-        """What the queries failed of last, and where all of it is kept."""
+        """What the queries failed of last, what they do now, where their threads stand, and where all of it is kept."""
+        self.driver.dump()
         keep(self.disk.path)
         (self.directory / "broker.log").write_text(self.brokers.log)
         failed = [told for told in self.driver.told() if told.what == "failed"][-3:]
         said = "\n".join(f"{told.name}: {told.error.partition(_STATE)[0].strip()}" for told in failed)
-        return f"{said}\nkept: {self.directory}"
+        status = "".join(path.read_text() for path in sorted(self.directory.glob("status-*.jsonl"))[-1:])
+        return (
+            f"{said}\n{status}{last_lines(self.directory / 'log')}\nkept: {self.directory}: threads of all "
+            f"processes are at the end of log, the last progress of each life in status-LIFE.jsonl"
+        )
+
+
+def last_lines(log: Path, count: int = _SHOWN_LINES) -> str:
+    """The last lines before the dumps of threads: what planner, tasks and commits said."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    said = re.split(r"^(?:Full thread dump|Fatal Python error: Aborted)", text, maxsplit=1, flags=re.MULTILINE)[0]
+    return "\n".join(said.splitlines()[-count:])
 
 
 @contextmanager
