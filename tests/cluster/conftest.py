@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,11 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from keyedwm.compiled import cache_directory
 from keyedwm.testing.standalone import Standalone, of_session, standalone
 from tests.cluster.job import Job
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 900.0
+LOOK_S = 0.1
 PARTITIONS = 3
 EVENTS = 1_800
 END_MS = 10_000_000
@@ -67,26 +70,35 @@ def feed(kafka, topic_of, seed) -> Feed:
 
 @pytest.fixture
 def run(cluster: Standalone, kafka, feed: Feed, tmp_path: Path) -> Callable[..., Path]:
-    """Run the job to its end in a driver with its own HOME and TMPDIR; returns the directory that all share."""
+    """Run the job in a driver with a HOME and a TMPDIR of its own; returns the directory that all share.
 
-    def to_the_end(**fields: str) -> Path:
+    home: name of the driver's own directory. code: what it ends with. meanwhile: called again and again while it runs.
+    """
+
+    def to_the_end(home: str = "driver", code: int = 0, meanwhile: Callable = int, **fields: str | int) -> Path:
         job = Job(master=cluster.url, bootstrap=kafka.bootstrap, topic=feed.topic, directory=str(tmp_path), **fields)
-        own = {"HOME": tmp_path / "driver", "TMPDIR": tmp_path / "driver" / "tmp"}
-        own["TMPDIR"].mkdir(parents=True, exist_ok=True)
-        with (tmp_path / "driver" / "log").open("a") as log:
+        place = tmp_path / home
+        own = {"HOME": place, "TMPDIR": place / "tmp", "SPARK_LOCAL_DIRS": place / "local"}
+        # The one thing that all share but the directory: a fresh HOME has no compiled code.
+        own["NUMBA_CACHE_DIR"] = cache_directory() or place
+        own["TMPDIR"].mkdir(parents=True)
+        with (place / "log").open("a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "tests.cluster.job", json.dumps(asdict(job))],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 env={**os.environ, **{name: str(path) for name, path in own.items()}},
             )  # fmt: skip
         try:
-            process.wait(LIMIT_S)
+            over_at = time.monotonic() + LIMIT_S
+            while process.poll() is None and time.monotonic() < over_at:
+                meanwhile()
+                time.sleep(LOOK_S)
         finally:
             for pid in of_session(process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
-        assert process.returncode == 0, (tmp_path / "driver" / "log").read_text()[-4_000:]
+        assert process.returncode == code, (place / "log").read_text()[-4_000:]
         return tmp_path
 
     return to_the_end

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-PLACES = ("stage one", "windows", "sink, before", "sink, after")
+# `driver`: the whole driver; `host`: its task waits for the test to take the worker away.
+PLACES = ("stage one", "windows", "sink, before", "sink, after", "driver", "host")
 ARMED_FROM_BATCH = 1
 
 
@@ -55,6 +56,7 @@ def session(job: Job) -> SparkSession:
         builder.config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
+        .config("spark.executorEnv.NUMBA_CACHE_DIR", os.environ["NUMBA_CACHE_DIR"])
         .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -71,11 +73,12 @@ def session(job: Job) -> SparkSession:
     )
 
 
-def striking(directory: str, *, at_end: bool, finishes: bool = False) -> Callable:
+def striking(directory: str, *, at_end: bool, finishes: bool = False, waits: bool = False) -> Callable:
     """A function of `mapInArrow` that passes rows on, and kills the executor that it runs in, once.
 
     at_end: behind the last row of its task. finishes: it only notes its executor, for the driver to kill when the task
-    has told its result, and the stage's other tasks wait until that was done.
+    has told its result, and the stage's other tasks wait until that was done. waits: it notes its executor, and waits
+    for whoever ends it.
     """
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,14 +95,15 @@ def striking(directory: str, *, at_end: bool, finishes: bool = False) -> Callabl
             os.rename(f"{directory}/armed", f"{directory}/struck")  # noqa: PTH104  the closure travels to executors
             mine = True
         executor = parent(os.getppid())  # the parent of this process is PySpark's daemon, its parent is the JVM
-        if mine and finishes:
+        if mine and (finishes or waits):
             with open(f"{directory}/first.aside", "w") as file:  # noqa: PTH123
                 file.write(str(executor))
             os.replace(f"{directory}/first.aside", f"{directory}/first")  # noqa: PTH105
         elif mine:
             os.kill(executor, signal.SIGKILL)
+        if mine and not finishes:
             signal.pause()  # the daemon goes with its JVM, and this process with it
-        elif finishes and os.path.exists(f"{directory}/struck"):  # noqa: PTH110
+        if not mine and finishes and os.path.exists(f"{directory}/struck"):  # noqa: PTH110
             while not os.path.exists(f"{directory}/killed"):  # noqa: PTH110
                 time.sleep(0.05)
 
@@ -127,7 +131,10 @@ def _through(job: Job, rows: DataFrame, *places: str) -> DataFrame:
     """The rows through the function that strikes, if the kill belongs to this place."""
     if job.kill not in places:
         return rows
-    kill = striking(job.directory, at_end=job.kill.startswith("sink"), finishes=job.kill == "sink, after")
+    kill = striking(
+        job.directory, at_end=job.kill.startswith(("sink", "driver")), finishes=job.kill == "sink, after",
+        waits=job.kill in {"driver", "host"},
+    )  # fmt: skip
     return rows.mapInArrow(kill, rows.schema)
 
 
@@ -139,12 +146,12 @@ def _delta(job: Job, rows: DataFrame) -> StreamingQuery:
     )
     seconds = aggregate(events, "name", tumbling("1 second"), {"events": count()}, name="seconds")
     told = seconds.selectExpr("name", "window.start second", "events", "control")
-    told = _through(job, told, "windows", "sink, before", "sink, after")
+    told = _through(job, told, *PLACES[1:])
     return _started(job, told, {"path": f"{job.directory}/table"})
 
 
 def _kafka(job: Job, rows: DataFrame) -> StreamingQuery:
-    copied = _through(job, rows.drop("partition"), "stage one", "sink, before", "sink, after")
+    copied = _through(job, rows.drop("partition"), *PLACES)
     return _started(job, copied, {"kafka.bootstrap.servers": job.bootstrap, "topic": f"{job.topic}-out"})
 
 
@@ -154,7 +161,7 @@ def _started(job: Job, rows: DataFrame, options: dict[str, str]) -> StreamingQue
 
 
 def watch(job: Job, spark: SparkSession, query: StreamingQuery) -> None:
-    """Arm the kill; where it waits for a task's result to be told, strike when it was."""
+    """Arm the kill; the driver's own falls here, and one that waits for a task's result to be told."""
     directory = Path(job.directory)
     first, killed = directory / "first", directory / "killed"
     armed, noted_at = (directory / "struck").exists(), -1
@@ -163,7 +170,10 @@ def watch(job: Job, spark: SparkSession, query: StreamingQuery) -> None:
         if job.kill and not armed and batch >= ARMED_FROM_BATCH:
             armed = True
             (directory / "armed").touch()
-        if first.exists() and not killed.exists():
+        if job.kill == "driver" and first.exists() and not killed.exists():
+            killed.touch()
+            os.killpg(0, signal.SIGKILL)
+        elif job.kill == "sink, after" and first.exists() and not killed.exists():
             noted_at = batch if noted_at < 0 else noted_at
             # Of a stage that was over by then, the kill falls into the next one, whose tasks wait for it.
             if _some_are_done(spark) or batch > noted_at:
