@@ -53,6 +53,8 @@ HIGHEST = {
     "table lost": 0.05,
     "table older": 0.05,
 }
+# Those that were added later draw their rates apart, so that a seed keeps the faults that it had.
+LATER = {"copy in between": 0.5}
 # After these most queries have to stop, so only some seeds have them: (faults, share of the seeds).
 _RARE = (
     (("ledger lost", "ledger older"), 0.2),
@@ -104,6 +106,7 @@ class Faults:
         for names, share in _RARE:
             if chance.random() >= share:
                 self.rates |= dict.fromkeys(names, 0.0)
+        self.rates |= {name: rate * random.Random(f"{seed} rate of {name}").random() for name, rate in LATER.items()}
         self.active = True
         self.inside: str | None = None  # "task" or "commit"
         self.strikes_so_far: list[Strike] = []

@@ -35,6 +35,7 @@ class Target(ABC):
         self.directory, self.brokers, self.faults, self.chance = directory, brokers, faults, chance
         self.options: dict[str, str] = {}
         self.violations: list[str] = []
+        self.decided: Callable[[], None] = lambda: None  # what happens beside a decision that waits for its marker
         self.asked_at_ms = 0.0  # when the commit was asked for
 
     @abstractmethod
@@ -158,6 +159,7 @@ class KafkaTarget(Target):
                 if self.brokers.expired_at_ms.get(name, self.asked_at_ms) < self.asked_at_ms:
                     self.violations.append(f"batch {entry.batch} is decided although {name} has timed out")
             decide(ledger, entry)
+            self.decided()
 
         with mock.patch.object(Ledger, "decide", watched):
             yield

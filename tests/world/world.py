@@ -65,6 +65,7 @@ class World:
         self.faults = Faults(seed, self.brokers, only=only)
         self.connections: list[SimulatedConnection] = []
         self.queries: list[Query] = []
+        self._at_work: Query | None = None  # whose turn it is
 
     def build(self) -> Target:
         """Topics, and the query's options by the seed."""
@@ -89,6 +90,7 @@ class World:
         )  # fmt: skip
         given = (self.directory, self.brokers, self.faults, random.Random(chance.getrandbits(64)))
         self.target: Target = KafkaTarget(*given, self._reader) if self.seed % _DELTA_EVERY else DeltaTarget(*given)
+        self.target.decided = self._in_between
         sink = self.target.options | {"controlRows": chance.choice(["inline", "drop"])}
         mode = chance.choice([SnapshotMode.BARRIER, SnapshotMode.BATCH])
         self.queries = [
@@ -150,7 +152,7 @@ class World:
 
     def _turn(self, query: Query) -> None:
         """One planning and its batch, by the query's life or a new one."""
-        life = query.current
+        life, self._at_work = query.current, query
         try:
             if life is None:
                 self.end_processes()
@@ -192,6 +194,20 @@ class World:
             query.owner = ""
             if not self._beside(query.life, "the second driver"):
                 query.current = None
+
+    def _in_between(self) -> None:
+        """The query on the copy is started, in a driver of its own, while a decision of the other waits for its marker.
+
+        Each has a ledger of its own, so no lock keeps the two apart.
+        """
+        deciding = self._at_work
+        if len(self.queries) == 1 or deciding is not self.queries[0]:
+            return
+        copy = self.queries[1]
+        if self.faults.strikes("copy in between"):
+            copy.owner = ""
+            if not self._beside(copy.life, "the copy"):
+                copy.end(is_dead=True)
 
     def _beside(self, work: Callable[[], object], who: str) -> bool:
         """Another driver at work; what becomes of it is not what becomes of ours. Says whether it lives on."""
