@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LAG = "1 second"
 OURS, DEFAULT, ROCKS = "keyedwm", "spark, default store", "spark, RocksDB"
-PUSHED = f"{OURS}, divided in the source"
+PUSHED = f"{OURS}, stage one in the source"
 _COLUMNS = ("key", "value", "partition", "offset", "event_time", "watermark", "control")
 WITHIN_MS, APART_MS, PER_MS = 10_000, 5_000, 10
 MILLION = 1_000_000
@@ -142,10 +142,10 @@ def compare(on: Bench, name: str) -> None:
     topics = f"bench-join-left-{name}", f"bench-join-right-{name}"
     load(on.cluster, topics, case)
     setting = {
-        "left": case.left,
+        "records": case.left,
         "right": case.right,
         "keys": case.keys,
-        "batch_left": case.batch,
+        "batch": case.batch,
         "within_ms": WITHIN_MS,
     }
     sides = {side: partial(measured, on, side, case, topics) for side in (DEFAULT, ROCKS, OURS, PUSHED)}

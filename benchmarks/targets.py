@@ -137,6 +137,10 @@ TARGETS = (
         "bytes read and written by a late message in 10 M, of its slice", MOST, 2,
         figure("store-late", OURS, "of_slice"),
     ),
+    Target("join 1:1, stage one in the source, in full batches", LEAST, 8, Ratio("join-one-to-one", PUSHED, "steady")),
+    Target("join 1:1, stage one in the source", LEAST, 5, Ratio("join-one-to-one", PUSHED)),
+    Target("join 1:1, CPU seconds per row", MOST, 1, Ratio("join-one-to-one", PUSHED, "cpu_s")),
+    Target("join 1:20, stage one in the source, in full batches", LEAST, 2, Ratio("join-one-to-twenty", PUSHED, "steady")),
     Target("a result leaves earlier by", LEAST, 1, _earlier, "triggers"),
 )  # fmt: skip
 
