@@ -140,7 +140,10 @@ TARGETS = (
     Target("join 1:1, stage one in the source, in full batches", LEAST, 8, Ratio("join-one-to-one", PUSHED, "steady")),
     Target("join 1:1, stage one in the source", LEAST, 5, Ratio("join-one-to-one", PUSHED)),
     Target("join 1:1, CPU seconds per row", MOST, 1, Ratio("join-one-to-one", PUSHED, "cpu_s")),
-    Target("join 1:20, stage one in the source, in full batches", LEAST, 2, Ratio("join-one-to-twenty", PUSHED, "steady")),
+    Target(
+        "join 1:20, stage one in the source, in full batches", LEAST, 2,
+        Ratio("join-one-to-twenty", PUSHED, "steady"),
+    ),
     Target("a result leaves earlier by", LEAST, 1, _earlier, "triggers"),
 )  # fmt: skip
 
