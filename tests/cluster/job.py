@@ -31,7 +31,10 @@ ARMED_FROM_BATCH = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """master: of the cluster. directory: shared by all. target: `delta` or `kafka`. kill: one of PLACES, or none."""
+    """master: of the cluster. directory: shared by all. target: `delta` or `kafka`. kill: one of PLACES, or none.
+
+    checkpoint: its name in the directory. stop_after: end the query behind this batch, -1 at the end of the topic.
+    """
 
     master: str
     bootstrap: str
@@ -41,6 +44,8 @@ class Job:
     kill: str = ""
     bite: int = 400
     cores: int = 2
+    checkpoint: str = "checkpoint"
+    stop_after: int = -1
 
 
 def session(job: Job) -> SparkSession:
@@ -157,7 +162,7 @@ def _kafka(job: Job, rows: DataFrame) -> StreamingQuery:
 
 def _started(job: Job, rows: DataFrame, options: dict[str, str]) -> StreamingQuery:
     writer = rows.writeStream.format("keyedwm").options(**options)
-    return writer.option("checkpointLocation", f"{job.directory}/checkpoint").trigger(availableNow=True).start()
+    return writer.option("checkpointLocation", f"{job.directory}/{job.checkpoint}").trigger(availableNow=True).start()
 
 
 def watch(job: Job, spark: SparkSession, query: StreamingQuery) -> None:
@@ -170,7 +175,9 @@ def watch(job: Job, spark: SparkSession, query: StreamingQuery) -> None:
         if job.kill and not armed and batch >= ARMED_FROM_BATCH:
             armed = True
             (directory / "armed").touch()
-        if job.kill == "driver" and first.exists() and not killed.exists():
+        if 0 <= job.stop_after <= batch:
+            query.stop()
+        elif job.kill == "driver" and first.exists() and not killed.exists():
             killed.touch()
             os.killpg(0, signal.SIGKILL)
         elif job.kill == "sink, after" and first.exists() and not killed.exists():

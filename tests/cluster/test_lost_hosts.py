@@ -42,3 +42,12 @@ def test_a_driver_goes_on_on_another_host_from_the_checkpoint_alone(run, kafka, 
     shutil.rmtree(tmp_path / "here")
     run(home="there", target="kafka", kill="driver")
     assert copied(kafka.bootstrap, f"{feed.topic}-out") == feed.values
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused_after_the_original_has_ended(run, kafka, feed: Feed, tmp_path):
+    run(home="first", target="kafka", stop_after=0)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    run(home="second", target="kafka")
+    directory = run(home="third", target="kafka", checkpoint="copy", bite=250, code=1)
+    assert "has decided batch" in (directory / "third" / "log").read_text()
+    assert copied(kafka.bootstrap, f"{feed.topic}-out") == feed.values
