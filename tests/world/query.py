@@ -10,7 +10,7 @@ import json
 import pickle
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from unittest import mock
@@ -143,13 +143,21 @@ class Query:
                     where = f"{topic}-{partition}"
                     self.violations.append(f"batch {end['batch']}: {where} is idle before its record {left[0].first}")
 
-    def positions(self) -> dict[int, int]:
-        """Up to which offset each partition was read by committed batches."""
+    def positions(self, topic_ids: Mapping[str, uuid.UUID]) -> dict[int, int]:
+        """Up to which offset each partition was read by committed batches.
+
+        topic_ids: of today. A batch that a stale answer planned with the id of an earlier topic has read nothing.
+        """
         checkpoint = self.checkpoint
         if checkpoint.committed < 0:
             return {}
-        topics = json.loads(checkpoint.offsets[checkpoint.committed])["offsets"].values()  # none before there is one
-        return {int(partition): offset for topic in topics for partition, offset in topic.items()}
+        last = json.loads(checkpoint.offsets[checkpoint.committed])  # holds no topic before there is one
+        return {
+            int(partition): offset
+            for topic, partitions in last["offsets"].items()
+            if last["topic_ids"].get(topic) == str(topic_ids[topic])
+            for partition, offset in partitions.items()
+        }
 
 
 class Life:

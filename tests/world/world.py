@@ -224,7 +224,7 @@ class World:
 
     def _retain(self) -> None:
         """Records of committed batches are deleted: what was processed is never required again."""
-        positions = [query.positions() for query in self.queries]
+        positions = [query.positions(self.brokers.topic_ids) for query in self.queries]
         for partition in range(PARTITIONS):
             if self.faults.strikes("retention", f"of partition {partition}"):
                 log = self.brokers.logs[TOPIC, partition]
@@ -265,7 +265,7 @@ class World:
         return sentence or "no error, but the input was not read to its end"
 
     def _is_read(self, query: Query) -> bool:
-        positions = query.positions()
+        positions = query.positions(self.brokers.topic_ids)
         return all(positions.get(p, 0) >= self.brokers.logs[TOPIC, p].end for p in range(PARTITIONS))
 
     def end_processes(self) -> None:
