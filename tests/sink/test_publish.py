@@ -25,6 +25,16 @@ def test_a_crash_between_staging_and_commit_leaves_nothing_visible(tmp_path):
     assert numbers(tmp_path) == [1, 2, 3]
 
 
+def test_what_a_killed_task_left_goes_with_a_full_vacuum_alone(tmp_path):
+    to = how(tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    staged(to, [2, 3], batch=1)  # and the driver dies
+    for is_full, left in ((False, 2), (True, 1)):
+        DeltaTable(tmp_path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=is_full)
+        assert files(tmp_path) == left
+    assert numbers(tmp_path) == [1]
+
+
 def test_the_same_batch_is_published_once_whoever_comes(tmp_path):
     to = how(tmp_path)
     publish(to, [staged(to, [1])], batch=0)
