@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,7 @@ from keyedwm.kafka.values import Codec, Isolation
 from keyedwm.testing.admin import create_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 KEPT = Path(__file__).parent / "results"
@@ -224,6 +224,21 @@ def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
     seen = sum(progress.numInputRows for progress in done.progress)
     if not records <= seen <= records + spare:
         raise SystemExit(f"a query saw {seen} rows of {records}: no figure")
+    return done.run(records)
+
+
+def checked(side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapping[str, int], records: int) -> Run:
+    """Run a frame over so many records into a no-op sink to its end.
+
+    columns: sums over what comes out, by the names of `wanted`, the exact answer. Raises SystemExit if they differ.
+    """
+    done = finished(frame.observe("check", *columns).writeStream.format("noop"))
+    seen = dict.fromkeys(wanted, 0)
+    for one in done.progress:
+        for name, value in one.observedMetrics["check"].asDict().items():
+            seen[name] += value or 0
+    if seen != wanted:
+        raise SystemExit(f"{side}: {seen} came out, the answer is {wanted}: no figure")
     return done.run(records)
 
 

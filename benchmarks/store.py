@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from benchmarks import store_native
-from benchmarks.measure import FIRST_MS, PARTITIONS, Run, Sheet, finished
+from benchmarks.measure import FIRST_MS, PARTITIONS, Run, Sheet, checked
 from benchmarks.store_native import MINUTE, MINUTE_MS, with_apply, with_buckets, with_processor
 from benchmarks.turns import RECORDS, Bench, in_turn, running
 from benchmarks.windows import LAG, MILLION, Share, reading
@@ -91,15 +91,7 @@ def measured(on: Bench, side: str, share: Share) -> Run:
     """Run a query over all records of a share; raises SystemExit if what came out is not the exact answer."""
     on.spark.conf.set(PROVIDER, ROCKSDB)
     frame = ours(on, share) if side == OURS else native(on, side, share)
-    done = finished(frame.observe("check", *check_columns()).writeStream.format("noop"))
-    wanted = answer(share.records)
-    seen = dict.fromkeys(wanted, 0)
-    for one in done.progress:
-        for name, value in one.observedMetrics["check"].asDict().items():
-            seen[name] += value or 0
-    if seen != wanted:
-        raise SystemExit(f"{side}: {seen} came out, the answer is {wanted}: no figure")
-    return done.run(share.records)
+    return checked(side, frame, check_columns(), answer(share.records), share.records)
 
 
 def ours(on: Bench, share: Share) -> DataFrame:

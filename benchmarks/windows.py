@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import HDFS, Run, Sheet, finished
+from benchmarks.measure import HDFS, Run, Sheet, checked
 from benchmarks.turns import Bench, bench, in_turn
 from benchmarks.windows_answer import SESSION, Stream, answer, check_columns, load
 from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
@@ -99,15 +99,7 @@ def measured(on: Bench, side: str, stream: Stream, share: Share) -> Run:
     on.spark.conf.set(PROVIDER, HDFS if side == DEFAULT else ROCKSDB)
     make = {OURS: partial(ours, pushed=False), PUSHED: partial(ours, pushed=True)}.get(side, native)
     frame = make(on, stream, topic_of(stream, share), share)
-    done = finished(frame.observe("check", *check_columns()).writeStream.format("noop"))
-    wanted = answer(stream, share.records)
-    seen = dict.fromkeys(wanted, 0)
-    for one in done.progress:
-        for name, value in one.observedMetrics["check"].asDict().items():
-            seen[name] += value or 0
-    if seen != wanted:
-        raise SystemExit(f"{side}: {seen} came out, the answer is {wanted}: no figure")
-    return done.run(share.records)
+    return checked(side, frame, check_columns(), answer(stream, share.records), share.records)
 
 
 def topic_of(stream: Stream, share: Share) -> str:

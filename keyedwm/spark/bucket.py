@@ -15,16 +15,13 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from keyedwm.core.control_row import ControlRow, decode_rows
-from keyedwm.core.errors import OutOfTurnError
 from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.bucket_move import Moved
-from keyedwm.spark.bucket_state import SparkStore, named_state, read_note, require_owner, write_state
+from keyedwm.spark.bucket_state import Begun, SparkStore, named_state, read_note, require_owner, take_over, write_state
 from keyedwm.spark.continued import FOLLOWS, check_follows
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.note import NOTE
-from keyedwm.windows.state.store import StateChanges
 from keyedwm.windows.store.staged import StagedStore
 from keyedwm.worker import freeze_gc
 
@@ -68,19 +65,8 @@ class Bucket(StatefulProcessor):
         timerValues: Any,  # noqa: N803, ARG002
     ) -> None:
         """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
-        moved = self._moved
-        if moved is None:
-            raise OutOfTurnError(f"{self._layout.who}: state came without a savepoint")
-        held = read_note(self._note)
-        bucket = int(key[0])
-        note = moved.first_note(self._layout, bucket) if held is None else BucketNote.from_json(held)
-        before = None if held is None else SparkStore(self._blobs, note.blobs).get(NOTE)
-        pieces = [piece for piece in initialState.itertuples(index=False) if piece.name is not None]
-        told = moved.note_with(before, pieces, self._layout.ids.index(bucket))
-        written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: told}
-        note.blobs.update({name: len(blob) for name, blob in written.items()})
-        owned = note.as_json() | self._owner() | {FOLLOWS: dict(moved.follows)}
-        write_state(self._note, self._blobs, StateChanges(written, frozenset()), owned)
+        begun = Begun(self._layout, int(key[0]), self._owner())
+        take_over((self._note, self._blobs), initialState, self._moved, begun)
 
     def handleInputRows(
         self,

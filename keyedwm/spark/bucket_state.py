@@ -6,11 +6,17 @@ Rule: nothing but the note is read when a bucket opens, and only what changed is
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
+from keyedwm.spark.continued import FOLLOWS
+from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import StateChanges
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class SparkStore:
@@ -43,6 +49,48 @@ def write_state(note: Any, blobs: Any, changes: StateChanges, told: Mapping[str,
     for name, blob in changes.written.items():
         blobs.updateValue((name,), (blob,))
     note.update((json.dumps(told, sort_keys=True),))
+
+
+class Moving(Protocol):
+    """What a new bucket must know of the old ones."""
+
+    @property
+    def follows(self) -> Mapping[str, int | None]:
+        """Source → the snapshot that must come next of it."""
+
+    def first_note(self, layout: Any, bucket: int) -> Any:
+        """Return the note with which a new bucket begins."""
+
+    def note_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
+        """Return the operator's note with these rows of initial state told; before: as it was; number: the bucket's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Who takes over state: the bucket of a layout, and what it writes into its note (see `require_owner`)."""
+
+    layout: Any
+    bucket: int
+    owner: Mapping[str, Any]
+
+
+def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: Moving | None, begun: Begun) -> None:
+    """Write state of a stopped query, before the first rows; Spark may hand it over in several pieces.
+
+    states: as `named_state` returned them; initial: rows of name and blob, and what `moved` reads from them.
+    """
+    if moved is None:
+        raise OutOfTurnError(f"{begun.layout.who}: state came without a savepoint")
+    note, blobs = states
+    held = read_note(note)
+    told = moved.first_note(begun.layout, begun.bucket).as_json() if held is None else held
+    before = None if held is None else SparkStore(blobs, told["blobs"]).get(NOTE)
+    pieces = [piece for piece in initial.itertuples(index=False) if piece.name is not None]
+    operator = moved.note_with(before, pieces, begun.layout.ids.index(begun.bucket))
+    written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: operator}
+    sizes = told["blobs"] | {name: len(blob) for name, blob in written.items()}
+    owned = told | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(moved.follows)}
+    write_state(note, blobs, StateChanges(written, frozenset()), owned)
 
 
 def require_owner(kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str) -> None:

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from keyedwm.core.control_row import ControlRow, decode_rows
-from keyedwm.core.errors import OutOfTurnError
-from keyedwm.spark.bucket_state import SparkStore, named_state, read_note, require_owner, write_state
+from keyedwm.spark.bucket_state import Begun, SparkStore, named_state, read_note, require_owner, take_over, write_state
 from keyedwm.spark.continued import FOLLOWS, check_follows
 from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
 from keyedwm.spark.join_move import MovedJoin
 from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.note import NOTE
-from keyedwm.windows.state.store import StateChanges
 from keyedwm.worker import freeze_gc
 
 if TYPE_CHECKING:
@@ -56,17 +53,8 @@ class JoinBucket(StatefulProcessor):
         timerValues: Any,  # noqa: N803, ARG002
     ) -> None:
         """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
-        moved = self._moved
-        if moved is None:
-            raise OutOfTurnError(f"{self._layout.who}: state came without a savepoint")
-        held = read_note(self._note)
-        note = moved.first_note(self._layout, int(key[0])) if held is None else JoinNote.from_json(held)
-        before = None if held is None else SparkStore(self._blobs, note.blobs).get(NOTE)
-        pieces = [piece for piece in initialState.itertuples(index=False) if piece.name is not None]
-        written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: moved.note_with(before, pieces)}
-        note.blobs.update({name: len(blob) for name, blob in written.items()})
-        owned = note.as_json() | self._owner() | {FOLLOWS: dict(moved.follows)}
-        write_state(self._note, self._blobs, StateChanges(written, frozenset()), owned)
+        begun = Begun(self._layout, int(key[0]), self._owner())
+        take_over((self._note, self._blobs), initialState, self._moved, begun)
 
     def handleInputRows(
         self,

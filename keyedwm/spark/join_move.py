@@ -53,7 +53,7 @@ class MovedJoin:
         emitted = dict(note["emitted"]) if is_known else {}
         return JoinNote(inboxes=list(note["inboxes"]), emitted=emitted, snapshot=note["snapshot"])
 
-    def note_with(self, before: bytes | None, pieces: Iterable[Any]) -> bytes:
+    def note_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's note in a new bucket with these rows of `_PIECE` told; before: as it was."""
         told = {} if before is None else self.move.facts_in(before)
         for piece in pieces:

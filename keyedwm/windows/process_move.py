@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.errors import OptionError
 from keyedwm.windows.buckets import bucket_of
 from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.move import part_numbers
-from keyedwm.windows.state.note import READABLE, note
+from keyedwm.windows.state.note import FORMAT, note
 from keyedwm.windows.state.store import PART
 
 
@@ -40,12 +40,7 @@ class ProcessMove:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_numbers", part_numbers(self.blobs))
-        versions = {facts.get("version") for facts in self.facts}
-        if not versions <= set(READABLE):
-            raise FormatError(
-                f"{self.who}: its state is of version {max(versions, key=str)}, this keyedwm reads "
-                f"{', '.join(map(str, READABLE))}"
-            )
+        FORMAT.check_versions(f"{self.who}: its state", self.facts)
         if self.digest != self.plan.digest():
             raise OptionError(
                 f"{self.who}: the state is that of another processor (its name or version, keys, inputs or their "

@@ -71,13 +71,6 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("words", WRONG)
-def test_wrong_options_are_refused(words):
-    with pytest.raises(OptionError) as refused:
-        SourceOptions.parse(WRONG[words])
-    assert all(part in str(refused.value) for part in words.split("|"))
-
-
 def test_a_batch_read_has_no_frames():
     with pytest.raises(OptionError, match="frame and joinSide are for streams"):
         SourceOptions.parse(staged()).for_batch()
@@ -117,10 +110,10 @@ WRONG_SIDES = {
 }
 
 
-@pytest.mark.parametrize("words", WRONG_SIDES)
-def test_wrong_join_sides_are_refused(words):
+@pytest.mark.parametrize(("words", "options"), [*WRONG.items(), *WRONG_SIDES.items()])
+def test_wrong_frames_and_join_sides_are_refused(words, options):
     with pytest.raises(OptionError) as refused:
-        SourceOptions.parse(WRONG_SIDES[words])
+        SourceOptions.parse(options)
     assert all(part in str(refused.value) for part in words.split("|"))
 
 

@@ -76,8 +76,8 @@ def begun(new: Pipeline, begin: MovedJoin, bucket: int, mine: list) -> None:
     """Begin a bucket as Spark does, which may hand its pieces over in several turns, in any order."""
     blobs = {piece.name: piece.blob for piece in mine}
     assert len(blobs) == len(mine)
-    whole = begin.note_with(None, mine)
-    assert begin.note_with(begin.note_with(None, mine[1::2]), mine[::2]) == whole
+    whole = begin.note_with(None, mine, 0)
+    assert begin.note_with(begin.note_with(None, mine[1::2], 0), mine[::2], 0) == whole
     blobs[NOTE] = whole
     note = begin.first_note(new.layout, bucket)
     note.blobs = {name: len(blob) for name, blob in blobs.items()}

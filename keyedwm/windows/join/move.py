@@ -19,7 +19,7 @@ from keyedwm.windows.join.bounds import Limits
 from keyedwm.windows.join.change_table import CHANGES
 from keyedwm.windows.join.held import COMPRESSION, MATCHED, LimitsOf, Piece, Slice
 from keyedwm.windows.join.keys import bucket_numbers
-from keyedwm.windows.join.note import READABLE, note
+from keyedwm.windows.join.note import FORMAT, note
 from keyedwm.windows.join.plan import HASH, LEFT, RIGHT, JoinPlan
 from keyedwm.windows.state.blobs import packed, unpacked
 
@@ -52,12 +52,7 @@ class JoinMove:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_numbers", _numbers(self.blobs))
-        versions = {facts.get("version") for facts in self.facts}
-        if not versions <= set(READABLE):
-            raise FormatError(
-                f"{self.who}: its state is of version {max(versions, key=str)}, this keyedwm reads "
-                f"{', '.join(map(str, READABLE))}"
-            )
+        FORMAT.check_versions(f"{self.who}: its state", self.facts)
         if self.digest != self.plan.digest:
             raise OptionError(
                 f"{self.who}: the state is that of another join (on, how, time bounds, condition, columns, names of "

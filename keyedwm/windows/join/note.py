@@ -10,18 +10,17 @@ from keyedwm.windows.state.note import NoteFormat
 from keyedwm.windows.state.store import BlobStore
 
 VERSION = 1
-READABLE = (VERSION,)
-_FORMAT = NoteFormat(
-    state="state of the join", version=VERSION, readable=READABLE,
+FORMAT = NoteFormat(
+    state="state of the join", version=VERSION, readable=(VERSION,),
     unchanged="on, how, time bounds, condition, columns and late",
 )  # fmt: skip
 
 
 def note(plan: JoinPlan, facts: Mapping[str, Any]) -> bytes:
     """Return the note of an operator."""
-    return _FORMAT.write(plan.digest, facts)
+    return FORMAT.write(plan.digest, facts)
 
 
 def read_note(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
     """Return the facts of a store's note; see `NoteFormat.read`."""
-    return _FORMAT.read(plan.digest, store)
+    return FORMAT.read(plan.digest, store)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.errors import OptionError
 from keyedwm.windows.aggregates.first_last import FirstOrLast
 from keyedwm.windows.buckets import bucket_of
 from keyedwm.windows.columns import contiguous, ints, to_arrow
@@ -23,7 +23,7 @@ from keyedwm.windows.session_rules import NEVER
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.entries import neutral
 from keyedwm.windows.state.frame_log import BLOCK, FRAME
-from keyedwm.windows.state.note import READABLE, note
+from keyedwm.windows.state.note import FORMAT, note
 from keyedwm.windows.state.session_log import DUE, REST, YOUNG
 from keyedwm.windows.state.session_table import SESSIONS
 from keyedwm.windows.state.sessions import SLICE
@@ -122,12 +122,7 @@ class Move:
         return pa.table([contiguous(array) for array in arrays], schema=pa.schema(fields))
 
     def _check_facts(self) -> None:
-        versions = {facts.get("version") for facts in self.facts}
-        if not versions <= set(READABLE):
-            raise FormatError(
-                f"{self.who}: its window state is of version {max(versions, key=str)}, this keyedwm reads "
-                f"{', '.join(map(str, READABLE))}"
-            )
+        FORMAT.check_versions(f"{self.who}: its state", self.facts)
         if len({facts.get("watermark_ms") for facts in self.facts}) > 1:
             raise OptionError(
                 f"{self.who}: its buckets have closed windows up to different times, because max_rows_per_batch holds "

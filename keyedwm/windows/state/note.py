@@ -8,7 +8,7 @@ were slices.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ from keyedwm.core.parsing import parse_json
 from keyedwm.windows.state.store import BlobStore
 
 VERSION = 3
-READABLE = (1, 2, VERSION)
 NOTE = "note"
 
 
@@ -48,17 +47,21 @@ class NoteFormat:
             raise FormatError(f"the {NOTE} of the {self.state} is not JSON") from error
         if not isinstance(told, dict):
             raise FormatError(f"the {NOTE} of the {self.state} is no JSON object")
-        if told.get("version") not in self.readable:
-            raise FormatError(
-                f"the {self.state} is of version {told.get('version')}, this keyedwm reads "
-                f"{', '.join(map(str, self.readable))}"
-            )
+        self.check_versions(f"the {self.state}", [told])
         if told.get("plan") != digest:
             raise FormatError(
                 f"the {self.state} belongs to plan {told.get('plan')}, this is plan {digest}: {self.unchanged} must "
                 f"stay as they were"
             )
         return told
+
+    def check_versions(self, what: str, notes: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse notes of a version that is not read, with a FormatError. what: whose they are, in its message."""
+        unknown = {note.get("version") for note in notes} - set(self.readable)
+        if unknown:
+            raise FormatError(
+                f"{what} is of version {max(unknown, key=str)}, this keyedwm reads {', '.join(map(str, self.readable))}"
+            )
 
 
 class Planned(Protocol):
@@ -68,17 +71,17 @@ class Planned(Protocol):
         """Return a short text that differs when the state of one plan cannot be used by the other."""
 
 
-_FORMAT = NoteFormat(
-    state="window state", version=VERSION, readable=READABLE,
+FORMAT = NoteFormat(
+    state="window state", version=VERSION, readable=(1, 2, VERSION),
     unchanged="windows, by columns, aggregates and late settings",
 )  # fmt: skip
 
 
 def note(plan: Planned, facts: Mapping[str, Any]) -> bytes:
     """Return the note of a window operator or of a processor."""
-    return _FORMAT.write(plan.digest(), facts)
+    return FORMAT.write(plan.digest(), facts)
 
 
 def read_note(plan: Planned, store: BlobStore) -> dict[str, Any]:
     """Return the facts of its note; see `NoteFormat.read`."""
-    return _FORMAT.read(plan.digest(), store)
+    return FORMAT.read(plan.digest(), store)
