@@ -1,14 +1,16 @@
-"""Joins: `keyedwm.spark.join` beside Spark's own stream-stream join over its own Kafka connector, in turn.
+"""Joins: `join` and `join_latest` beside Spark's own stream-stream join over its own Kafka connector, in turn.
 
-Run: python -m benchmarks.join [--case one-to-one|one-to-twenty] [--records N] [--pairs N]
-Each left record is matched by so many right ones of its key within ten seconds; records have 100 bytes. What comes out
-is counted, and each pair is checked by the numbers of its records, before a figure is shown. Rates are of the records
-of both sides. State is what the last micro-batch says of it: rows held, and the bytes of the store.
+Run: python -m benchmarks.join [--case one-to-one|one-to-twenty|latest] [--records N] [--batches N] [--pairs N]
+Each left record is matched by so many right ones of its key within ten seconds; records have 100 bytes. `latest`: each
+right record meets the latest left one of its key before it. What comes out is counted, and each pair is checked by the
+numbers of its records, before a figure is shown. Rates are of the records of both sides. State is what the last
+micro-batch says of it: rows held, and the bytes of the store. `--batches N`: so many full micro-batches, of the case's
+size and so of more records, or with `--records` of as many fewer rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 LAG = "1 second"
 OURS, DEFAULT, ROCKS = "keyedwm", "spark, default store", "spark, RocksDB"
 PUSHED = f"{OURS}, stage one in the source"
+CLOSING_MS = 3_600_000  # what closes the last rows comes so much later
 _COLUMNS = ("key", "value", "partition", "offset", "event_time", "watermark", "control")
 WITHIN_MS, APART_MS, PER_MS = 10_000, 5_000, 10
 MILLION = 1_000_000
@@ -35,27 +38,44 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """So many left records of so many keys, in micro-batches of so many; each is met by `fan_out` right ones."""
+    """So many left records of so many keys, in micro-batches of so many; each is met by `fan_out` right ones.
+
+    latest: the right ones are the stream, and the left ones are the changes that it meets.
+    """
 
     left: int
     keys: int
     batch: int
     fan_out: int = 1
+    latest: bool = False
 
     @property
     def right(self) -> int:
         """How many right records there are."""
         return self.left * self.fan_out
 
+    def asked(self, on: Bench) -> Case:
+        """Return the case with the records and micro-batches that the command line asks for."""
+        if on.batches is None:
+            left = on.at_most(self.left)
+            return replace(self, left=left, keys=min(self.keys, left), batch=min(self.batch, left))
+        left = self.batch * on.batches if on.asked is None else on.at_most(self.left)
+        return replace(self, left=left, keys=min(self.keys, left), batch=max(1, left // on.batches))
+
 
 CASES = {
     "one-to-one": Case(MILLION, 100_000, 500_000),
     "one-to-twenty": Case(100_000, 100_000, 50_000, 20),
+    "latest": Case(MILLION, 100_000, 500_000, latest=True),
 }
 
 
 def load(cluster: Cluster, topics: tuple[str, str], case: Case) -> None:
-    """Produce both sides over the partitions in turn: right record i follows left record i // fan_out."""
+    """Produce both sides over the partitions in turn: right record i follows left record i // fan_out.
+
+    A row that waits for what comes before it leaves only behind a later watermark: `latest` ends with a record that has
+    no match in each partition, the two sides' of different keys.
+    """
     names = pa.array([b"%06d" % number for number in range(case.keys)], pa.binary())
     for topic, records, fan_out in ((topics[0], case.left, 1), (topics[1], case.right, case.fan_out)):
         new_topic(cluster, topic)
@@ -67,6 +87,9 @@ def load(cluster: Cluster, topics: tuple[str, str], case: Case) -> None:
             values = pa.array([VALUE], pa.binary()).take(pa.array(np.zeros(len(number[mine]), np.int64)))
             key = names.take(pa.array(number[mine] % case.keys))
             tables[partition] = pa.table({"key": key, "value": values, "timestamp": times[mine]})
+            if case.latest:
+                last = {"key": [topic.encode()], "value": [VALUE], "timestamp": [int(times[-1]) + CLOSING_MS]}
+                tables[partition] = pa.concat_tables([tables[partition], pa.table(last, tables[partition].schema)])
         send(cluster, topic, tables)
 
 
@@ -77,21 +100,26 @@ def reading(on: Bench, topic: str, batch: int) -> dict[str, str]:
 
 def ours(on: Bench, case: Case, topics: tuple[str, str], *, pushed: bool) -> DataFrame:
     """Our join; pushed: the reading tasks divide the rows by key, so that only pairs become Spark's rows."""
-    from keyedwm.spark import join, source
+    from keyedwm.spark import join, join_latest, source
 
     sides = []
     for topic, batch in zip(topics, (case.batch, case.batch * case.fan_out), strict=True):
         options = reading(on, topic, batch) | {"watermarkLag": LAG, "idleTimeout": "none"}
         read = source(on.spark).options(**options)
         sides.append(read.option("columns", ",".join(_COLUMNS)) if pushed else read.load().select(*_COLUMNS))
-    joined = join(*sides, "key", within=("0 seconds", f"{WITHIN_MS - 1} milliseconds")).where("control IS NULL")
-    return joined.withColumnsRenamed(
+    if case.latest:
+        joined = join_latest(*reversed(sides), "key", how="inner", names=("right", "left"))
+    else:
+        joined = join(*sides, "key", within=("0 seconds", f"{WITHIN_MS - 1} milliseconds"))
+    return joined.where("control IS NULL").withColumnsRenamed(
         {"partition_left": "p", "offset_left": "o", "partition_right": "q", "offset_right": "r"}
     )
 
 
 def native(on: Bench, case: Case, topics: tuple[str, str]) -> DataFrame:
-    """Spark's own."""
+    """Spark's own, which has no join with the latest: of all changes within a bound the last one of each row."""
+    from pyspark.sql import functions as F
+
     sides = []
     for topic, batch, name in zip(topics, (case.batch, case.batch * case.fan_out), ("l", "r"), strict=True):
         rows = on.spark.readStream.format("kafka").options(**reading(on, topic, batch)).load()
@@ -99,9 +127,10 @@ def native(on: Bench, case: Case, topics: tuple[str, str]) -> DataFrame:
         rows = rows.select("key", "value", "partition", "offset", "timestamp").toDF(*columns)
         sides.append(rows.withWatermark(columns[-1], LAG))
     close = f"k = k2 AND u >= t AND u <= t + INTERVAL {WITHIN_MS - 1} MILLISECONDS"
-    from pyspark.sql import functions as F
-
-    return sides[0].join(sides[1], F.expr(close))
+    pairs = sides[0].join(sides[1], F.expr(close))
+    if not case.latest:
+        return pairs
+    return pairs.groupBy("u", "k2", "w", "q", "r").agg(F.expr("max_by(struct(v, p, o), t) c")).select("*", "c.*")
 
 
 def measured(on: Bench, side: str, case: Case, topics: tuple[str, str]) -> dict[str, float | None]:
@@ -122,31 +151,33 @@ def measured(on: Bench, side: str, case: Case, topics: tuple[str, str]) -> dict[
 
 
 def _held(done: Finished) -> float | None:
-    """State in bytes for each row held, after the last batch that had rows; None where nothing says it."""
+    """State in bytes for each row held, after the batch with the most rows; None where nothing says it."""
     sizes = []
     for one in done.progress:
         ours = [m.asDict() for m in one.observedMetrics.values() if "held_rows" in m.asDict()]
         if ours:
             sizes.append((ours[0]["state_bytes"], ours[0]["held_rows"]))
         else:
-            sizes += [(state.memoryUsedBytes, state.numRowsTotal) for state in one.stateOperators]
+            states = [(state.memoryUsedBytes, state.numRowsTotal) for state in one.stateOperators]
+            sizes.append((sum(size for size, _ in states), sum(rows for _, rows in states)))
     held = [(size, rows) for size, rows in sizes if size and rows]
-    return held[-1][0] / held[-1][1] if held else None
+    size, rows = max(held, key=lambda one: one[1], default=(0, 0))
+    return size / rows if rows else None
 
 
 def compare(on: Bench, name: str) -> None:
     """One case: load what the sides read, and run them in turn."""
-    case = CASES[name]
-    left = on.at_most(case.left)
-    case = Case(left, min(case.keys, left), min(case.batch, left), case.fan_out)
+    case = CASES[name].asked(on)
     topics = f"bench-join-left-{name}", f"bench-join-right-{name}"
     load(on.cluster, topics, case)
+    near = {"within_ms": WITHIN_MS}
     setting = {
         "records": case.left,
         "right": case.right,
         "keys": case.keys,
         "batch": case.batch,
-        "within_ms": WITHIN_MS,
+        # A change counts for ours however old it is, so the bound is Spark's alone.
+        **({"sides": dict.fromkeys((DEFAULT, ROCKS), near)} if case.latest else near),
     }
     sides = {side: partial(measured, on, side, case, topics) for side in (DEFAULT, ROCKS, OURS, PUSHED)}
     in_turn(Sheet(f"join-{name}", DEFAULT, setting), sides, on.pairs)
@@ -154,7 +185,7 @@ def compare(on: Bench, name: str) -> None:
 
 def main() -> None:
     """Run the cases and write their results."""
-    with bench(__doc__, CASES, recommended_conf(cores=2)) as on:
+    with bench(__doc__, CASES, recommended_conf(cores=2), batches=True) as on:
         for name in on.cases:
             compare(on, name)
 

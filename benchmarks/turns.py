@@ -28,13 +28,17 @@ PAIRS = 5
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where comparisons run; `cases`: the names chosen; `asked`: how many records at most, None: as cases say."""
+    """Where comparisons run.
+
+    cases: the names chosen. asked: how many records at most; batches: how many full micro-batches; None: as cases say.
+    """
 
     cluster: Cluster
     spark: SparkSession
     cases: tuple[str, ...]
     asked: int | None
     pairs: int
+    batches: int | None = None
 
     @property
     def records(self) -> int:
@@ -67,15 +71,20 @@ def running(conf: Mapping[str, str] | None = None) -> Iterator[tuple[Cluster, Sp
 
 
 @contextmanager
-def bench(doc: str | None, cases: Iterable[str], conf: Mapping[str, str] | None = None) -> Iterator[Bench]:
-    """Read the command line, and start what the cases run on."""
+def bench(
+    doc: str | None, cases: Iterable[str], conf: Mapping[str, str] | None = None, *, batches: bool = False
+) -> Iterator[Bench]:
+    """Read the command line, and start what the cases run on; batches: whether their number can be asked for."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(cases))
     parser.add_argument("--records", type=int, help="at most so many for a case, less than it says")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="at most so many rounds, and one to warm up")
+    if batches:
+        parser.add_argument("--batches", type=int, help="so many full micro-batches")
     chosen = parser.parse_args()
     with running(conf) as (cluster, spark):
-        yield Bench(cluster, spark, tuple(chosen.case or cases), chosen.records, chosen.pairs)
+        asked = chosen.records, chosen.pairs, chosen.batches if batches else None
+        yield Bench(cluster, spark, tuple(chosen.case or cases), *asked)
 
 
 def in_turn(sheet: Sheet, sides: Mapping[str, Callable[[], Run | Mapping[str, float | None]]], pairs: int) -> None:
