@@ -20,6 +20,7 @@ import pytest
 from keyedwm.compiled import cache_directory
 from keyedwm.testing.standalone import Standalone, of_session, standalone
 from tests.cluster.job import Job
+from tests.cluster.outputs import Copy
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 900.0
@@ -32,11 +33,27 @@ NAMES = ("ada", "ben", "cem", "dia")
 
 @dataclass(frozen=True)
 class Feed:
-    """What was sent: the values, and how often each name came in each second, without the records that close all."""
+    """What was sent: the values, each partition's in order, and how often each name came in each second.
+
+    The records that close all are in no second.
+    """
 
     topic: str
-    values: Counter
+    sent: tuple[tuple[bytes, ...], ...]
     seconds: Counter
+
+    @property
+    def values(self) -> Counter:
+        return Counter(value for partition in self.sent for value in partition)
+
+    def check_copy(self, copy: Copy) -> None:
+        """Every value is there once, and those of one partition of the topic come in their order."""
+        assert Counter(value for partition in copy for value in partition) == self.values
+        place = {value: (number, at) for number, values in enumerate(self.sent) for at, value in enumerate(values)}
+        for values in copy:
+            for number in range(PARTITIONS):
+                came = [place[value][1] for value in values if place[value][0] == number]
+                assert came == sorted(came)
 
 
 @pytest.fixture(scope="session")
@@ -53,19 +70,17 @@ def feed(kafka, topic_of, seed) -> Feed:
 
     topic = topic_of(PARTITIONS)
     chance = random.Random(f"{seed} cluster")
-    values, seconds, records = Counter(), Counter(), []
+    seconds, records = Counter(), []
     for number in range(EVENTS):
         partition, name = chance.randrange(PARTITIONS), chance.choice(NAMES).encode()
         ms = 20 * number + 5_000 * partition
         records.append(Record(partition, ms, b"%d" % number, name))
-        values[b"%d" % number] += 1
         seconds[name.decode(), ms // 1_000 * 1_000] += 1
-    for partition in range(PARTITIONS):
-        records.append(Record(partition, END_MS, b"end-%d" % partition, b"end"))
-        values[b"end-%d" % partition] += 1
+    records += [Record(partition, END_MS, b"end-%d" % partition, b"end") for partition in range(PARTITIONS)]
     produce(kafka.bootstrap, topic, records)
     make_topic(kafka.bootstrap, f"{topic}-out", PARTITIONS)
-    return Feed(topic, values, seconds)
+    sent = (tuple(record.value for record in records if record.partition == one) for one in range(PARTITIONS))
+    return Feed(topic, tuple(sent), seconds)
 
 
 @pytest.fixture

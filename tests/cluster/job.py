@@ -24,9 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-# `driver`: the whole driver; `host`: its task waits for the test to take the worker away.
-PLACES = ("stage one", "windows", "sink, before", "sink, after", "driver", "host")
+# `driver`: the whole driver; `host`: its task waits for the test to take the worker away; `slow`: no kill, but one
+# worker never ends a task of the sink by itself.
+PLACES = ("stage one", "windows", "sink, before", "sink, after", "driver", "host", "slow")
+SLOW_WORKER = "worker-2"
+PARALLEL = 3
 ARMED_FROM_BATCH = 1
+# A twin as soon as one task of the stage is done; of a task that is alone, after the time that is named last.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.speculation.task.duration.threshold": "1s",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +67,8 @@ def session(job: Job) -> SparkSession:
 
     builder = SparkSession.builder.master(job.master).appName("cluster")
     for name, value in session_conf(cores=job.cores).items():
+        builder = builder.config(name, value)
+    for name, value in (SPECULATION if job.kill == "slow" else {}).items():
         builder = builder.config(name, value)
     Path(job.directory, "events").mkdir(exist_ok=True)
     return (
@@ -119,6 +133,17 @@ def striking(directory: str, *, at_end: bool, finishes: bool = False, waits: boo
     return rows
 
 
+def slowed(worker: str) -> Callable:
+    """A function of `mapInArrow` that passes rows on, and on one worker never comes to an end behind them."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        while f"/{worker}/" in os.getcwd():  # noqa: PTH109  an executor works below its worker's directory
+            time.sleep(0.05)
+
+    return rows
+
+
 def query_of(job: Job, spark: SparkSession) -> StreamingQuery:
     rows = (
         spark.readStream.format("keyedwm")
@@ -127,6 +152,8 @@ def query_of(job: Job, spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(job.bite))
         .option("idleTimeout", "none")
+        # Small partitions share one task, and with no other task at work no worker is known to be slow.
+        .option("minPartitions", str(PARALLEL if job.kill == "slow" else 1))
         .load()
     )
     return _delta(job, rows) if job.target == "delta" else _kafka(job, rows)
@@ -136,6 +163,8 @@ def _through(job: Job, rows: DataFrame, *places: str) -> DataFrame:
     """The rows through the function that strikes, if the kill belongs to this place."""
     if job.kill not in places:
         return rows
+    if job.kill == "slow":
+        return rows.mapInArrow(slowed(SLOW_WORKER), rows.schema)
     kill = striking(
         job.directory, at_end=job.kill.startswith(("sink", "driver")), finishes=job.kill == "sink, after",
         waits=job.kill in {"driver", "host"},

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+Copy = list[list[bytes]]
+
 
 def counted(directory: Path) -> Counter:
     """What the table says: name and second → events, each row as often as it is there."""
@@ -17,8 +19,8 @@ def counted(directory: Path) -> Counter:
     return Counter({(name, ms): events for name, ms, events in told})
 
 
-def copied(bootstrap: str, topic: str) -> Counter:
-    """The values that a reader of committed records finds, each as often as it is there."""
+def copied(bootstrap: str, topic: str) -> Copy:
+    """The values that a reader of committed records finds, of each partition in their order."""
     from keyedwm.core.inline import HEADER
     from keyedwm.kafka.fetch import OffsetRange, read_ranges
     from keyedwm.kafka.records import Wanted
@@ -31,7 +33,10 @@ def copied(bootstrap: str, topic: str) -> Counter:
     ends = cluster.latest(places, Isolation.READ_COMMITTED)
     ranges = [OffsetRange(topic, place.partition, 0, ends[place]) for place in places if ends[place]]
     parts = read_ranges(cluster, ranges, Wanted(control_header=HEADER), Isolation.READ_COMMITTED)
-    return Counter(value for part in parts for value in part.records.value.to_pylist())
+    copy: Copy = [[] for _ in ranges]
+    for part in parts:
+        copy[part.index].extend(part.records.value.to_pylist())
+    return copy
 
 
 def events_of(directory: Path, kind: str) -> list[dict]:
