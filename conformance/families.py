@@ -144,7 +144,12 @@ FAMILIES = (
     ),
     Family(
         name="joins of windows",
-        files=("windows/seed-join-*", "windows/join-session-*", "windows/samza-join-*"),
+        files=("windows/seed-join-*",),
+        drives=("keyedwm.windows.store.join.window_join:WindowJoin.flush",),
+    ),
+    Family(
+        name="joins of sessions, joins by the time of arrival",
+        files=("windows/join-session-*", "windows/samza-join-*"),
         drives=(),
     ),
     Family(

@@ -69,6 +69,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.windows.operator:operator_of": without_end,
     "keyedwm.windows.store.operator:StoreOperator.on_rows": one_output_less,
     "keyedwm.windows.store.messages:MessageStore.read": one_row_less,
+    "keyedwm.windows.store.join.window_join:WindowJoin.flush": one_row_less,
     "keyedwm.windows.join.operator:JoinOperator.on_rows": one_output_less,
     "keyedwm.windows.join.operator:JoinOperator.on_watermark": one_output_less,
     "keyedwm.windows.join.held:HeldRows.drain": nothing_written,

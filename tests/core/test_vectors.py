@@ -58,12 +58,8 @@ DECIDED = {
     "seed-aggregate-time-max": 1,  # a window is full with a message, not with the tick of a clock
     "seed-message-key-matrix": 3,  # one layout
     "seed-backpressure": 4,  # nobody pushes input
-    **dict.fromkeys(  # no counterpart: joins of windows
+    **dict.fromkeys(  # no counterpart: joins of sessions, and by arrival
         [
-            "seed-join-first-occurrence",
-            "seed-join-late-periodic",
-            "seed-join-time",
-            "seed-join-tuple",
             "join-session-first-complete",
             "join-session-last-final",
             "join-session-product-final",

@@ -172,25 +172,14 @@ class StoredWindows:
 
     def held_ends(self, above: int, by: int) -> list[int]:
         """Return the ends in `(above, by]` of windows that hold a message, ascending."""
-        lows, highs = self._held(above, by)
+        lows, highs = self.grid.held_ends(self.store.slices, above, by)
         spans = zip(lows.tolist(), highs.tolist(), strict=True)
         return [end for low, high in spans for end in range(low, high + 1, self.grid.step)]
 
     def oldest_held(self, above: int) -> tuple[int, int]:
         """Return how many windows with an end above this one hold a message, and the first of their ends."""
-        lows, highs = self._held(above, HIGHEST)
+        lows, highs = self.grid.held_ends(self.store.slices, above, HIGHEST)
         return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
-
-    def _held(self, above: int, by: int) -> tuple[Ints, Ints]:
-        """Return the ends in `(above, by]` as spans, first and last, whatever the number of slices and of ends is."""
-        slices, grid = self.store.slices, self.grid
-        lasts = grid.last_ends(slices)
-        firsts = lasts - (lasts - slices - 1) // grid.step * grid.step
-        highs = np.minimum(lasts, grid.last_end_by(by))
-        lows = np.maximum(firsts, grid.last_end_by(above) + grid.step)
-        lows[1:] = np.maximum(lows[1:], highs[:-1] + grid.step)  # ascending, so each adds what is behind the last one
-        some = lows <= highs
-        return lows[some], highs[some]
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of this axis."""

@@ -49,3 +49,20 @@ class Grid:
     def last_end_by(self, at: Ints | int) -> Ints:
         """Return the last end of a window at or before each place."""
         return np.asarray(at) - (np.asarray(at) - self.origin - self.size) % self.step
+
+    def first_ends(self, at: Ints) -> Ints:
+        """Return the end of the first window that ends behind each place."""
+        return self.last_end_by(at) + self.step
+
+    def held_ends(self, slices: Ints, above: int, by: int) -> tuple[Ints, Ints]:
+        """Return the ends in `(above, by]` of windows that hold one of these slices, as spans, first and last.
+
+        slices: their starts, ascending. The work is that of the slices, whatever the number of ends is.
+        """
+        lasts = self.last_ends(slices)
+        firsts = lasts - (lasts - slices - 1) // self.step * self.step
+        highs = np.minimum(lasts, self.last_end_by(by))
+        lows = np.maximum(firsts, self.last_end_by(above) + self.step)
+        lows[1:] = np.maximum(lows[1:], highs[:-1] + self.step)  # ascending: each adds what is behind the last one
+        some = lows <= highs
+        return lows[some], highs[some]

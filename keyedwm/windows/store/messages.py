@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,29 @@ from keyedwm.windows.kernels import add_by_group, count_by_group, highest_by_gro
 from keyedwm.windows.partials import millis
 from keyedwm.windows.state.store import TableLogs
 from keyedwm.windows.store.channels import Channels
-from keyedwm.windows.store.plan import StorePlan
 
 _MESSAGES, _INDEX = "messages-", "slices-"
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "first", "last", "rows", "bytes")])
+
+
+class Kept(Protocol):
+    """What a store must know of its messages: a plan, or a side of a join."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Theirs."""
+
+    @property
+    def time(self) -> str:
+        """The column with the event time."""
+
+    @property
+    def offset(self) -> str:
+        """The column with the offset."""
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether they lie by offset, not by event time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +86,7 @@ class SliceIndex:
 class MessageStore:
     """The messages of one axis; place: its number among those of the operator."""
 
-    def __init__(self, plan: StorePlan, channels: Channels, logs: TableLogs, place: int, expired: int | None) -> None:
+    def __init__(self, plan: Kept, channels: Channels, logs: TableLogs, place: int, expired: int | None) -> None:
         """expired: slices before this one are gone."""
         self._plan, self._channels, self._logs = plan, channels, logs
         self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
@@ -93,8 +113,11 @@ class MessageStore:
     def read(self, low: int, high: int) -> pa.Table:
         """Return the messages of the slices in `[low, high)`, in no order."""
         found = self.slices
-        chosen = found[(found >= low) & (found < high)].tolist()
-        tables = [table for start in chosen for table in self._logs.read(f"{self._prefix}{start}")]
+        return self.read_slices(found[(found >= low) & (found < high)])
+
+    def read_slices(self, chosen: Ints) -> pa.Table:
+        """Return the messages of the slices with these starts, in no order."""
+        tables = [table for start in chosen.tolist() for table in self._logs.read(f"{self._prefix}{start}")]
         return pa.concat_tables([self._plan.schema.empty_table(), *tables])
 
     def forget(self, before: int) -> tuple[int, int]:
@@ -123,18 +146,18 @@ class MessageStore:
         return int(log.split("-", 2)[1])
 
 
-def places(plan: StorePlan, rows: pa.Table) -> Ints:
+def places(plan: Kept, rows: pa.Table) -> Ints:
     """Return where messages are on the axis: event times in ms, or offsets."""
     return ints(contiguous(rows[plan.offset])) if plan.is_rows else millis(contiguous(rows[plan.time]))
 
 
-def in_order(plan: StorePlan, channels: Channels, rows: pa.Table) -> pa.Table:
+def in_order(plan: Kept, channels: Channels, rows: pa.Table) -> pa.Table:
     """Return messages by event time (or offset), topic, partition and offset."""
     order = _order(plan, channels, rows, places(plan, rows), channels.numbers(rows))
     return rows.take(pa.array(order))
 
 
-def _order(plan: StorePlan, channels: Channels, rows: pa.Table, at: Ints, numbers: Ints) -> Ints:
+def _order(plan: Kept, channels: Channels, rows: pa.Table, at: Ints, numbers: Ints) -> Ints:
     return np.lexsort((ints(contiguous(rows[plan.offset])), channels.ranks()[numbers], at))
 
 

@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.core.errors import InputError
 from keyedwm.windows.columns import Ints
-from keyedwm.windows.plan import FARTHEST_MS
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store.axis import HIGHEST, LOWEST, StoredWindows, met
 from keyedwm.windows.store.channels import Channels
+from keyedwm.windows.store.incoming import check_times, checked
 from keyedwm.windows.store.messages import MessageStore, places
 from keyedwm.windows.store.note import note, read_note
 from keyedwm.windows.store.plan import Full, Reason, StorePlan
@@ -85,7 +84,7 @@ class StoreOperator:
 
     def on_rows(self, _input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
-        rows = self._checked(rows)
+        rows = checked(self._plan.schema, rows)
         if not rows.num_rows:
             return
         numbers = self.channels.numbers(rows)
@@ -154,12 +153,6 @@ class StoreOperator:
             )  # fmt: skip
         return self.axes[place]
 
-    def _checked(self, rows: pa.Table) -> pa.Table:
-        for name in self._plan.schema.names:
-            if name not in rows.schema.names:
-                raise InputError(f"the messages have no column {name!r}, they have {', '.join(rows.schema.names)}")
-        return rows.select(self._plan.schema.names).cast(self._plan.schema)
-
     def _with_time(self, rows: pa.Table, numbers: Ints) -> tuple[pa.Table, Ints]:
         """Return the messages that have an event time; give back the others."""
         missing = rows[self._plan.time].is_null()
@@ -167,12 +160,7 @@ class StoreOperator:
             self._reject(rows.filter(missing), Reason.NO_TIME)
             kept = pc.invert(missing)
             rows, numbers = rows.filter(kept), numbers[kept.to_numpy()]
-        at = places(self._plan, rows)
-        if len(at) and max(-int(at.min()), int(at.max())) > FARTHEST_MS:
-            raise InputError(
-                f"an event time in {self._plan.time!r} lies between {at.min()} and {at.max()} ms, farther from 1970 "
-                f"than {FARTHEST_MS} ms; is its unit right?"
-            )
+        check_times(self._plan.time, places(self._plan, rows))
         return rows, numbers
 
     def _take(self, place: int, rows: pa.Table, numbers: Ints, now_ms: int | None) -> Iterator[Output]:

@@ -130,12 +130,12 @@ class StorePlan:
     def __post_init__(self) -> None:
         check_key_columns(self.schema, (*self.by, self.time, *self.record), self.by)
         check_time_column(self.schema, self.time)
-        self._check_record()
+        check_record(self.schema, self.record)
         order = self.record
         object.__setattr__(self, "functions", tuple(bound(spec, self.schema, order) for _, spec in self.aggregates))
         result = [*self.by, *(self.record[:2] if self.is_rows else ()), *(name for name, _ in self.aggregates)]
         check_result_names(result, has_aggregates=bool(self.aggregates))
-        self._check_retention()
+        check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
         if self.late_every_ms is not None and self.late_every_ms < 1:
             raise OptionError(f"late panes every {self.late_every_ms} ms: the interval must be 1 ms or more")
         if self.late_rows is not None and (self.late_rows < 1 or self.late_every_ms is not None):
@@ -156,11 +156,7 @@ class StorePlan:
 
     def grid(self, first: int = 0) -> Grid:
         """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
-        if isinstance(self.window, RowWindow):
-            return Grid(self.window.size, self.window.step, first)
-        if isinstance(self.window, HoppingWindow):
-            return Grid(self.window.size_ms, self.window.step_ms, self.window.offset_ms)
-        return Grid(self.window.size_ms, self.window.slide_ms, self.window.offset_ms)
+        return grid_of(self.window, first)
 
     @cached_property
     def key_fields(self) -> list[pa.Field]:
@@ -207,27 +203,36 @@ class StorePlan:
         """
         return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]
 
-    def _check_record(self) -> None:
-        for name in self.record[1:]:
-            found = column_type(self.schema, name)
-            if not pa.types.is_integer(found) or (name == self.offset and not pa.types.is_int64(found)):
-                raise OptionError(
-                    f"the column {name!r} is of type {found}: a partition is a whole number and an offset an int64"
-                )
-        if REASON in self.schema.names:
-            raise OptionError(f"a message's column cannot be called {REASON!r}: messages that are given back have it")
 
-    def _check_retention(self) -> None:
-        time_ms = self.retention.time_ms
-        if self.is_rows:
-            if time_ms is not None:
-                raise OptionError(
-                    "windows of rows are kept by number, not by time: give max_windows, max_messages or max_bytes"
-                )
-            return
-        size_ms = self.grid().size
-        if time_ms is not None and time_ms < size_ms:
+def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
+    """Refuse columns that cannot tell messages apart; record: topic, partition and offset."""
+    for name in record[1:]:
+        found = column_type(schema, name)
+        if not pa.types.is_integer(found) or (name == record[2] and not pa.types.is_int64(found)):
             raise OptionError(
-                f"the retention of {span_text(time_ms)} is shorter than the window of {span_text(size_ms)}; give at "
-                "least that"
+                f"the column {name!r} is of type {found}: a partition is a whole number and an offset an int64"
             )
+    if REASON in schema.names:
+        raise OptionError(f"a message's column cannot be called {REASON!r}: messages that are given back have it")
+
+
+def check_retention(retention: Retention, size: int, *, is_rows: bool) -> None:
+    """Refuse a retention that does not fit windows of this size."""
+    if is_rows and retention.time_ms is not None:
+        raise OptionError(
+            "windows of rows are kept by number, not by time: give max_windows, max_messages or max_bytes"
+        )
+    if retention.time_ms is not None and retention.time_ms < size:
+        raise OptionError(
+            f"the retention of {span_text(retention.time_ms)} is shorter than the window of {span_text(size)}; give at "
+            "least that"
+        )
+
+
+def grid_of(window: AnyWindow, first: int = 0) -> Grid:
+    """Return windows on their axis; first: the first offset of a channel, where windows count offsets."""
+    if isinstance(window, RowWindow):
+        return Grid(window.size, window.step, first)
+    if isinstance(window, HoppingWindow):
+        return Grid(window.size_ms, window.step_ms, window.offset_ms)
+    return Grid(window.size_ms, window.slide_ms, window.offset_ms)

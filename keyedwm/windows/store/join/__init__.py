@@ -1,0 +1,1 @@
+"""Joins of windows that keep their messages (docs/window-store.md)."""

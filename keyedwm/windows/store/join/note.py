@@ -1,0 +1,26 @@
+"""The note of a join of windows; see `keyedwm.windows.state.note`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keyedwm.windows.state.note import NoteFormat
+from keyedwm.windows.state.store import BlobStore
+from keyedwm.windows.store.join.plan import WindowJoinPlan
+
+VERSION = 1
+_FORMAT = NoteFormat(
+    state="window join", version=VERSION, readable=(VERSION,),
+    unchanged="windows, sides, their columns, the columns joined on and what completes a window",
+)  # fmt: skip
+
+
+def note(plan: WindowJoinPlan, facts: Mapping[str, Any]) -> bytes:
+    """Return the note of an operator."""
+    return _FORMAT.write(plan.digest, facts)
+
+
+def read_note(plan: WindowJoinPlan, store: BlobStore) -> dict[str, Any]:
+    """Return the facts of a store's note; see `NoteFormat.read`."""
+    return _FORMAT.read(plan.digest, store)

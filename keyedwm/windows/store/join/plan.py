@@ -1,0 +1,228 @@
+"""A join of windows as it was asked for, checked where it is written down, and the columns of its pairs.
+
+Rule: both sides have the same windows, or one of them is unbounded. A pair is two messages of equal keys that some
+window holds together, of rows the windows of equal number of partitions of equal number; an unbounded side meets every
+window of the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import REASON
+from keyedwm.windows.aggregates.aggregate_function import column_type
+from keyedwm.windows.join.keys import can_be_key
+from keyedwm.windows.plan import HIDDEN, WINDOW, WINDOW_TYPE, check_length, check_time_column
+from keyedwm.windows.store.grid import Grid
+from keyedwm.windows.store.plan import (
+    ROWS_WINDOW_TYPE,
+    AnyWindow,
+    Full,
+    RowWindow,
+    check_record,
+    check_retention,
+    grid_of,
+)
+from keyedwm.windows.store.retention import Retention
+
+LEFT, RIGHT = 0, 1
+TIMING = "timing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowJoinSide:
+    """One side: its name, the schema of its messages, and the columns to join on.
+
+    unbounded: its messages meet every window of the other side, as far as the retention reaches.
+    """
+
+    name: str
+    schema: pa.Schema
+    on: tuple[str, ...]
+    unbounded: bool = False
+    time: str = "event_time"
+    topic: str = "topic"
+    partition: str = "partition"
+    offset: str = "offset"
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise OptionError("a side of a join has no name, a text such as 'orders' is expected")
+        for name in (*self.on, self.time, *self.record):
+            column_type(self.schema, name)
+        for name in self.on:
+            if not can_be_key(self.schema.field(name).type):
+                raise OptionError(
+                    f"the column {name!r} of {self.name} is of type {self.schema.field(name).type}, which cannot be "
+                    "joined on: take its parts, or a text of it"
+                )
+        check_time_column(self.schema, self.time)
+        check_record(self.schema, self.record)
+
+    @property
+    def record(self) -> tuple[str, str, str]:
+        """The columns that tell messages apart: topic, partition and offset."""
+        return self.topic, self.partition, self.offset
+
+    @cached_property
+    def rejected_schema(self) -> pa.Schema:
+        """Of the messages that are given back: as they came, with `reason`."""
+        return pa.schema([*self.schema, pa.field(REASON, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSide:
+    """What the store of a side must know of its messages; see `messages.Kept`."""
+
+    schema: pa.Schema
+    time: str
+    offset: str
+    is_rows: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowJoinPlan:
+    """One join of windows.
+
+    `full` says what completes a window of a side: its watermark, or its first message past the end. A message that
+    comes to an open window is joined at once, or with `early_every_ms` together with others, on that beat of the wall
+    clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits.
+    """
+
+    left: WindowJoinSide
+    right: WindowJoinSide
+    window: AnyWindow
+    retention: Retention
+    full: Full = Full.WATERMARK
+    early_every_ms: int | None = None
+    late_every_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.left.name == self.right.name:
+            raise OptionError(f"both sides of a join are called {self.left.name!r}; give one of them another name")
+        if self.left.unbounded and self.right.unbounded:
+            raise OptionError(
+                f"both sides of a join, {self.left.name} and {self.right.name}, are unbounded: one of them needs the "
+                "windows"
+            )
+        self._check_on()
+        check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
+        for name, ms in (("early", self.early_every_ms), ("late", self.late_every_ms)):
+            if ms is not None and ms < 1:
+                raise OptionError(f"{name} pairs every {ms} ms: the interval must be 1 ms or more")
+            check_length(f"interval between {name} pairs", ms or 0)
+        if self.is_rows and self.late_every_ms is not None:
+            raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
+        self._check_result()
+
+    @property
+    def sides(self) -> tuple[WindowJoinSide, WindowJoinSide]:
+        """Left and right."""
+        return self.left, self.right
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether windows count offsets."""
+        return isinstance(self.window, RowWindow)
+
+    @property
+    def both_windowed(self) -> bool:
+        """Whether no side is unbounded."""
+        return not (self.left.unbounded or self.right.unbounded)
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether some pairs are due by wall-clock time."""
+        return (self.early_every_ms, self.late_every_ms) != (None, None)
+
+    def number_of(self, name: str) -> int:
+        """Return the number of the side with this name; raise OptionError if there is none."""
+        names = [side.name for side in self.sides]
+        if name not in names:
+            raise OptionError(f"the join has no side {name!r}, it has {names[LEFT]} and {names[RIGHT]}")
+        return names.index(name)
+
+    def grid(self, first: int = 0) -> Grid:
+        """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
+        return grid_of(self.window, first)
+
+    def grid_of_side(self, number: int, first: int = 0) -> Grid:
+        """Return the windows of a side; an unbounded one is kept in stretches as long as a window."""
+        grid = self.grid(first)
+        return Grid(grid.size, grid.size, grid.origin) if self.sides[number].unbounded else grid
+
+    def kept(self, number: int) -> KeptSide:
+        """Return what the store of a side must know."""
+        side = self.sides[number]
+        return KeptSide(side.schema, side.time, side.offset, self.is_rows)
+
+    @cached_property
+    def columns(self) -> list[tuple[pa.Field, int, str]]:
+        """The result's columns but for `window` and `timing`: each with the side and the column that it comes from.
+
+        A column joined on that has one name on both sides is one column; others of equal names get their side's name.
+        """
+        shared = {one for one, other in zip(self.left.on, self.right.on, strict=True) if one.lower() == other.lower()}
+        hidden = {name.lower() for name in shared}
+        lower = [{name.lower() for name in side.schema.names} - hidden for side in self.sides]
+        found = [(self.left.schema.field(name), LEFT, name) for name in self.left.on if name in shared]
+        for number, side in enumerate(self.sides):
+            for one in side.schema:
+                if one.name.lower() not in hidden:
+                    is_doubled = one.name.lower() in lower[LEFT] & lower[RIGHT]
+                    name = f"{one.name}_{side.name}" if is_doubled else one.name
+                    found.append((one.with_name(name), number, one.name))
+        return found
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of the pairs: columns of both sides, `window` (the first that holds both), `timing` (early or late).
+
+        The window of rows is a struct of its first and its last offset, on the left side where both have windows.
+        """
+        window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
+        return pa.schema([*(one for one, _, _ in self.columns), window, pa.field(TIMING, pa.string())])
+
+    @cached_property
+    def digest(self) -> str:
+        """A short text that differs when the state of one plan cannot be used by the other.
+
+        Limits and intervals may change: they decide what happens next, not what the state means.
+        """
+        told = [str(self.grid()), str(self.is_rows), str(self.full), f"{self.early_every_ms is None}",
+                f"{self.late_every_ms is None}"]  # fmt: skip
+        for side in self.sides:
+            told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
+            told += [f"{one.name} {one.type}" for one in side.schema]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+    def _check_on(self) -> None:
+        if len(self.left.on) != len(self.right.on):
+            raise OptionError(
+                f"{self.left.name} is joined on {len(self.left.on)} columns and {self.right.name} on "
+                f"{len(self.right.on)}, as many are expected on both sides"
+            )
+        for one, other in zip(self.left.on, self.right.on, strict=True):
+            kinds = self.left.schema.field(one).type, self.right.schema.field(other).type
+            if kinds[LEFT] != kinds[RIGHT]:
+                raise OptionError(
+                    f"the column {one!r} of {self.left.name} is of type {kinds[LEFT]} and {other!r} of "
+                    f"{self.right.name} of {kinds[RIGHT]}: cast one of them"
+                )
+
+    def _check_result(self) -> None:
+        names = [one.name.lower() for one, _, _ in self.columns]
+        for name in names:
+            if name in (WINDOW, TIMING) or name.startswith(HIDDEN):
+                raise OptionError(
+                    f"a column of a pair cannot be called {name!r}: {WINDOW}, {TIMING} and names that begin with "
+                    f"{HIDDEN} are taken; rename it"
+                )
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise OptionError(f"a pair would have two columns called {doubled[0]!r}; name one of them differently")
