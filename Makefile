@@ -51,8 +51,8 @@ WORKERS ?= 4
 unit: install
 	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10
 
-campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7), and count what is lost, doubled, reordered
-	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED))
+campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=cluster), and count what is lost, doubled, reordered
+	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED)) $(if $(WHERE),--where $(WHERE))
 
 simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order
 	@$(BIN)/python -m tests.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1)

@@ -1,6 +1,7 @@
 """Break a running pipeline in every way, again and again, and count what a reader finds lost, doubled or out of order.
 
 Run: python -m tests.e2e.campaign --kills 40 --seed 7   (half of the kills for each target, on three brokers)
+     --where cluster: on a Spark cluster of two workers that share nothing, whose executors and hosts are lost, too
 
 Everything random comes from the seed; only where exactly a kill falls depends on the machine.
 """
@@ -24,10 +25,12 @@ from pathlib import Path
 warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
 
 from keyedwm.core.errors import KeyedwmError  # noqa: E402
-from tests.e2e.faults import FAULTS  # noqa: E402
+from tests.e2e.faults import CLUSTER, FAULTS, LOCAL  # noqa: E402
 from tests.e2e.feed import Findings  # noqa: E402
 from tests.e2e.targets import TARGETS  # noqa: E402
 from tests.e2e.world import world  # noqa: E402
+
+SPARK_WORKERS = {LOCAL: 0, CLUSTER: 2}
 
 
 @dataclass
@@ -53,10 +56,11 @@ class Outcome:
         return "; ".join(filter(None, [f"{self.target}: kills {kills} ({kinds}), {self.findings.told()}", notes, pace]))
 
 
-def drawn(target: str, kills: int, seed: int, only: Sequence[str]) -> list[str]:
+def drawn(target: str, kills: int, seed: int, only: Sequence[str], where: str = LOCAL) -> list[str]:
     """Which faults, in which order: each kind once if there is room, the rest by weight."""
     rng = random.Random(f"{seed} {target} faults")
-    kinds = [kind for kind, fault in FAULTS.items() if target in fault.targets and (not only or kind in only)]
+    there = {kind: fault for kind, fault in FAULTS.items() if target in fault.targets and where in fault.where}
+    kinds = [kind for kind in there if not only or kind in only]
     rng.shuffle(kinds)
     rest = rng.choices(kinds, [FAULTS[kind].weight for kind in kinds], k=max(0, kills - len(kinds)))
     order = [*kinds[:kills], *rest]
@@ -65,16 +69,16 @@ def drawn(target: str, kills: int, seed: int, only: Sequence[str]) -> list[str]:
 
 
 def campaign(
-    target: str, kills: int, seed: int, directory: Path, only: Sequence[str] = (), brokers: int = 1
+    target: str, kills: int, seed: int, directory: Path, only: Sequence[str] = (), brokers: int = 1, where: str = LOCAL
 ) -> Outcome:
     """Strike one target; a round that fails ends it."""
     outcome = Outcome(target, Counter(), 0.0, Counter(), Findings())
-    with world(directory, target, seed, brokers) as at:
+    with world(directory, target, seed, brokers, SPARK_WORKERS[where]) as at:
         outcome.findings = at.target.findings
         began = time.monotonic()
         try:
             at.begin()
-            for number, kind in enumerate(drawn(target, kills, seed, only), 1):
+            for number, kind in enumerate(drawn(target, kills, seed, only, where), 1):
                 outcome.kinds[kind] += 1
                 struck = time.monotonic()
                 at.round(number, FAULTS[kind].strike, FAULTS[kind].expected)
@@ -87,13 +91,15 @@ def campaign(
     return outcome
 
 
-def run(targets: Sequence[str], kills: int, seed: int, only: Sequence[str] = (), brokers: int = 1) -> list[Outcome]:
+def run(
+    targets: Sequence[str], kills: int, seed: int, only: Sequence[str] = (), brokers: int = 1, where: str = LOCAL
+) -> list[Outcome]:
     """Share the kills among the targets; a failed one's directory is kept."""
     outcomes = []
     for number, target in enumerate(targets):
         directory = Path(tempfile.mkdtemp(prefix=f"keyedwm-campaign-{target}-"))
         share = kills // len(targets) + (number < kills % len(targets))
-        outcomes.append(campaign(target, share, seed, directory, only, brokers))
+        outcomes.append(campaign(target, share, seed, directory, only, brokers, where))
         if outcomes[-1].clean:
             shutil.rmtree(directory, ignore_errors=True)
     return outcomes
@@ -113,10 +119,13 @@ def main() -> int:
     parser.add_argument("--targets", nargs="+", choices=sorted(TARGETS), default=sorted(TARGETS))
     parser.add_argument("--faults", nargs="+", choices=sorted(FAULTS), default=(), help="only these")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="three replicate to each other")
+    parser.add_argument("--where", choices=sorted(SPARK_WORKERS), default=LOCAL, help="in one process, or on workers")
     given = parser.parse_args()
+    if elsewhere := [kind for kind in given.faults if given.where not in FAULTS[kind].where]:
+        parser.error(f"--faults {' '.join(elsewhere)}: not with --where {given.where}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nothing is left behind
     print(f"seed {given.seed}", flush=True)
-    outcomes = run(given.targets, given.kills, given.seed, given.faults, given.brokers)
+    outcomes = run(given.targets, given.kills, given.seed, given.faults, given.brokers, given.where)
     for outcome in outcomes:
         print(outcome.failure, *outcome.findings.other, sep="\n")
         print(outcome.told())

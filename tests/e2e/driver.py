@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +81,7 @@ class Driver:
 
     def workers(self) -> list[int]:
         """Spark's Python processes: the daemon, planners, tasks, commits."""
-        return [pid for pid in self.tree() if "pyspark" in _command(pid) and "java" not in _command(pid)]
+        return python_of_spark(self.tree())
 
     def dump(self, limit_s: float = DUMP_S) -> None:
         """Make every process write into the log where its threads stand; Spark's Python processes end by it."""
@@ -111,6 +112,11 @@ class Driver:
         self.want(held=True)
         resting = (str(self.lives - 1), "resting", str(self.wanted.number))
         wait_until(lambda: resting in {told[:3] for told in self.told()}, "the queries stop")
+
+
+def python_of_spark(pids: Iterable[int]) -> list[int]:
+    """Those of Spark's Python processes among them."""
+    return [pid for pid in pids if "pyspark" in _command(pid) and "java" not in _command(pid)]
 
 
 def _processes() -> dict[int, tuple[int, int]]:

@@ -19,16 +19,18 @@ from tests.e2e.world import LIMIT_S, CampaignError, World
 from tests.tools import SPARK_SAW_TWO, wait_until
 
 SHORT = "4 seconds"
+LOCAL, CLUSTER = "local", "cluster"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind: how often it is drawn, for which targets, and what a query may then fail of besides."""
+    """One kind: how often it is drawn, for which targets, what a query may then fail of besides, and on which Spark."""
 
     strike: Callable[[World], None]
     weight: int
     targets: tuple[str, ...] = ("delta", "kafka")
     expected: str = "$^"
+    where: tuple[str, ...] = (LOCAL, CLUSTER)
 
 
 def driver(world: World) -> None:
@@ -42,7 +44,23 @@ def worker(world: World) -> None:
     """One of Spark's Python processes: the daemon, a planner, a task or a commit."""
     world.some_moment()
     with suppress(ProcessLookupError):
-        os.kill(world.random.choice(wait_until(world.driver.workers, "a Python worker")), signal.SIGKILL)
+        os.kill(world.random.choice(wait_until(world.workers, "a Python worker")), signal.SIGKILL)
+
+
+def executor(world: World) -> None:
+    """One of the executors, with its tasks, its Python processes and what it holds of shuffles and of state."""
+    world.some_moment()
+    with suppress(ProcessLookupError):
+        os.kill(world.random.choice(wait_until(world.executors, "an executor")), signal.SIGKILL)
+
+
+def host(world: World) -> None:
+    """A worker's host with its disk; it comes back empty."""
+    world.some_moment()
+    lost = world.random.choice(world.hosts)
+    lost.lose()
+    time.sleep(world.random.uniform(0, 3))
+    lost.start()
 
 
 def broker(world: World) -> None:
@@ -212,10 +230,12 @@ FAULTS: Mapping[str, Fault] = {
     "broker": Fault(broker, 6),
     "cut": Fault(cut, 12),
     "half-open": Fault(half_open, 10),
-    "disk-full": Fault(disk_full, 2, expected=_FULL),
+    "executor": Fault(executor, 16, where=(CLUSTER,)),
+    "host": Fault(host, 4, where=(CLUSTER,)),
+    "disk-full": Fault(disk_full, 2, expected=_FULL, where=(LOCAL,)),
     "damage": Fault(damage, 2, expected=_DAMAGED),
-    "slow-commit": Fault(slow_commit, 1, ("kafka",), expected=_LOST),
-    "part-expired": Fault(part_expired, 2, ("kafka",), expected=_LOST),
+    "slow-commit": Fault(slow_commit, 1, ("kafka",), expected=_LOST, where=(LOCAL,)),
+    "part-expired": Fault(part_expired, 2, ("kafka",), expected=_LOST, where=(LOCAL,)),
     "large": Fault(large, 2),
     "duplicate": Fault(duplicate, 1, expected=_TWICE),
 }

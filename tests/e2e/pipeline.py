@@ -27,6 +27,7 @@ LAG = "2 hours"
 LOOK_S = 0.05
 STATUS_S = 5.0
 AGAIN_S = 0.3
+LOCAL = "local[2,4]"  # a task may fail three times
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -34,7 +35,7 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 class Wanted:
     """What is to run; `held`: nothing for now. `options` are the sink's, `source` the source's, taken at a start.
 
-    number: counts the wishes, so that one can be told to be carried out.
+    number: counts the wishes, so that one can be told to be carried out. master: Spark's.
     """
 
     target: str
@@ -43,6 +44,7 @@ class Wanted:
     disk: str
     held: bool = False
     number: int = 0
+    master: str = LOCAL
     options: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,11 +58,19 @@ class Wanted:
         return Wanted(**json.loads((directory / "wanted.json").read_text()))
 
 
-def session() -> SparkSession:
+def session(master: str = LOCAL) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    from keyedwm.compiled import cache_directory
+
     return (
-        SparkSession.builder.master("local[2,4]")  # a task may fail three times
+        SparkSession.builder.master(master)
+        .config("spark.executor.memory", "512m")
+        .config("spark.executor.cores", "1")
+        .config("spark.cores.max", "2")
+        # A host's own home has no compiled code.
+        .config("spark.executorEnv.NUMBA_CACHE_DIR", str(cache_directory() or ""))
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
@@ -139,7 +149,7 @@ class Supervisor:
 
     def __init__(self, directory: Path, who: str) -> None:
         self.directory, self.who = directory, who
-        self.spark = session()
+        self.spark = session(Wanted.read(directory).master)
         self.running: dict[str, StreamingQuery] = {}
         self._resting = 0
         self._status_at_s = 0.0

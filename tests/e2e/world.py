@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from keyedwm.core.errors import KeyedwmError
+from keyedwm.testing.standalone import Standalone, Worker, of_session, standalone
 from tests.e2e.brokers import Brokers, running
 from tests.e2e.disk import Disk, disk, keep
-from tests.e2e.driver import Driver, Told, sleep_until
+from tests.e2e.driver import Driver, Told, python_of_spark, sleep_until
 from tests.e2e.feed import PARTITIONS, Feed, Findings
-from tests.e2e.pipeline import Wanted
+from tests.e2e.pipeline import LOCAL, Wanted
 from tests.e2e.targets import TARGETS, Target
 from tests.tools import wait_until
 
@@ -38,20 +39,41 @@ class CampaignError(AssertionError):
 
 
 class World:
-    """One target, brokers behind proxies, one small disk, one directory, one seed."""
+    """One target, brokers behind proxies, one small disk, one directory, one seed; `spark` unless it is local."""
 
-    def __init__(self, directory: Path, target: str, seed: int, brokers: Brokers, full: Disk) -> None:
+    def __init__(
+        self, directory: Path, target: str, seed: int, brokers: Brokers, full: Disk, spark: Standalone | None = None
+    ) -> None:
+        self.spark = spark
         self.directory, self.brokers, self.disk = directory, brokers, full
         self.name, self.random = f"{seed} {target}", random.Random()
         topic = brokers.make_topic(f"kills-{uuid.uuid4().hex[:12]}", PARTITIONS)
         self.feed = Feed(brokers.cluster, topic, random.Random(f"{self.name} feed"))
         self.target: Target = TARGETS[target](brokers, directory, full.path, self.feed)
         self.driver = Driver(
-            directory, Wanted(target=target, bootstrap=brokers.behind, topic=topic, disk=str(full.path))
-        )
+            directory,
+            Wanted(
+                target=target, bootstrap=brokers.behind, topic=topic, disk=str(full.path),
+                master=spark.url if spark else LOCAL,
+            ),
+        )  # fmt: skip
         self.allowed = RECOVERABLE
         self._heard = 0
         self.notes: Counter = Counter()
+
+    def workers(self) -> list[int]:
+        """Spark's Python processes, the driver's and those on the hosts of a cluster."""
+        there = (pid for host in self.hosts if host.pid for pid in of_session(host.pid))
+        return self.driver.workers() + python_of_spark(there)
+
+    def executors(self) -> list[int]:
+        """The executors on the hosts of a cluster."""
+        return [pid for host in self.hosts for pid in host.executors]
+
+    @property
+    def hosts(self) -> list[Worker]:
+        """Those of a cluster; none where Spark is local."""
+        return self.spark.workers if self.spark else []
 
     def begin(self) -> None:
         """Start the pipeline and see a first piece through."""
@@ -164,11 +186,14 @@ def last_lines(log: Path, count: int = _SHOWN_LINES) -> str:
 
 
 @contextmanager
-def world(directory: Path, target: str, seed: int, brokers: int = 1) -> Iterator[World]:
-    """A world that leaves no process and no mount behind."""
+def world(directory: Path, target: str, seed: int, brokers: int = 1, spark_workers: int = 0) -> Iterator[World]:
+    """A world that leaves no process and no mount behind; without workers Spark is local."""
     with ExitStack() as stack:
         cluster = stack.enter_context(running(brokers))
         full = stack.enter_context(disk(directory / "disk"))
-        made = World(directory, target, seed, cluster, full)
+        # Room for two applications: a second driver must not wait for executors.
+        room = standalone(spark_workers, cores=2, memory_mb=2_048)
+        spark = stack.enter_context(room) if spark_workers else None
+        made = World(directory, target, seed, cluster, full, spark)
         stack.callback(made.driver.close)
         yield made
