@@ -3,7 +3,8 @@
 Rule: Spark reads two environment variables when its JVM starts. It looks `format("keyedwm")` up with
 PYSPARK_DRIVER_PYTHON (else PYSPARK_PYTHON, else `python3`) and runs its workers with PYSPARK_PYTHON (else `python3`).
 Any other Python does not have this package, and Spark then says DATA_SOURCE_NOT_FOUND. So the import of `keyedwm.spark`
-sets what is unset; where the JVM runs already, or a variable names another Python, it warns in one sentence.
+sets what is unset, PYSPARK_DRIVER_PYTHON only where PYSPARK_PYTHON is not this very environment: workers read a source
+by the path that looked it up. Where the JVM runs already, or a variable names another Python, it warns in one sentence.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ def use_this_python() -> None:
         return
     running = _variables_of_jvm()
     if running is None:
+        # Workers read a source by the path that looked it up, so one that is right here and there must be the only one.
+        if not (WORKERS in os.environ and _same(os.environ[WORKERS])):
+            os.environ.setdefault(LOOKUP, sys.executable)
         os.environ.setdefault(WORKERS, sys.executable)
-        os.environ.setdefault(LOOKUP, sys.executable)
     told = complaint(running or os.environ.get, too_late=running is not None)
     if told:
         warnings.warn(told, RuntimeWarning, stacklevel=3)

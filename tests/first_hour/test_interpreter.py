@@ -84,6 +84,19 @@ def test_what_is_unset_is_set_and_what_is_set_stays(monkeypatch: pytest.MonkeyPa
     assert (os.environ[LOOKUP], os.environ[WORKERS]) == (sys.executable, "./environment/bin/python")
 
 
+def test_a_path_that_leads_to_this_environment_here_too_is_the_only_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # As with a shipped environment: workers would look for the driver's own path.
+    (tmp_path / "environment").symlink_to(sys.prefix)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("keyedwm.spark.interpreter._variables_of_jvm", lambda: None)
+    monkeypatch.delenv(LOOKUP)
+    monkeypatch.setenv(WORKERS, "./environment/bin/python")
+    use_this_python()
+    assert LOOKUP not in os.environ
+
+
 def test_a_driver_python_that_is_not_a_python_is_named(tmp_path: Path):
     jupyter = tmp_path / "jupyter"
     jupyter.write_text("#!/bin/sh\nexit 1\n")
