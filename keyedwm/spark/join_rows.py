@@ -10,12 +10,13 @@ from keyedwm.arrow.schema import CONTROL_TYPE, axis_column
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
-from keyedwm.spark.join_stage import JoinStage
+from keyedwm.spark.join_stage import JoinStage, SelfJoinStage
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.spark.staged_rows import arrow_schema, columns_of, control_text
-from keyedwm.windows.join.plan import Axis, JoinSide
+from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.windows.join.ship import SHIPPED
+from keyedwm.windows.plan import HIDDEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,6 +72,26 @@ class Side:
         columns = tuple(side.schema.names)
         spec = SideSpec(name=side.name, number=number, columns=columns, on=side.on, axes=self.axes, buckets=buckets)
         return read.options(**spec.as_options()).load()
+
+
+def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
+    """Return the rows of both sides as they are shuffled; a frame that is joined with itself is read once."""
+    left, right = sides
+    if left.frame is not right.frame:
+        return left.shipped(LEFT, ids).union(right.shipped(RIGHT, ids))
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    times = {axis: f"{HIDDEN}time{number}" for number, axis in enumerate(dict.fromkeys([*left.axes, *right.axes]))}
+    hidden = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for axis, name in times.items()}
+    timed = left.frame.withColumns({**hidden, CONTROL_TEXT: control_text(left.frame)})
+    names = list(dict.fromkeys([*left.side.schema.names, *right.side.schema.names, *hidden, CONTROL_TEXT]))
+    rows = columns_of(timed, names).toDF(*map(str, range(len(names))))
+    stages = JoinStage(left.side, LEFT, tuple(ids)), JoinStage(right.side, RIGHT, tuple(ids))
+    of_left, of_right = (
+        [names.index(name) for name in (*one.side.schema.names, *(times[axis] for axis in one.axes))] for one in sides
+    )
+    return rows.mapInArrow(SelfJoinStage(stages, (of_left, of_right)), from_arrow_schema(SHIPPED))
 
 
 def side_of(given: DataFrame | Source, called: str, on: Sequence[str], wanted: Sequence[str] | None) -> Side:

@@ -10,7 +10,7 @@ from keyedwm.core.options import whole
 from keyedwm.core.rows import AXIS_KEY
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.join_batch import EMITTED, JoinLayout
-from keyedwm.spark.join_rows import Side, side_of
+from keyedwm.spark.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.source import Source
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
@@ -41,9 +41,8 @@ def wired(
     if savepoint is not None:
         begin = moved_join(savepoint, plan, layout)
         state = initial_state(sides[LEFT].frame.sparkSession, savepoint, begin, layout)
-    left, right = (one.shipped(number, layout.ids) for number, one in enumerate(sides))
     emitted = (
-        left.union(right)
+        shipped_rows(sides, layout.ids)
         .groupBy("bucket")
         .transformWithStateInPandas(JoinBucket(plan, layout, begin), EMITTED, "append", "None", initialState=state)
     )

@@ -12,8 +12,9 @@ import pytest
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import ControlKind
+from keyedwm.spark import join_stage
 from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
-from keyedwm.spark.join_stage import JoinStage
+from keyedwm.spark.join_stage import JoinStage, SelfJoinStage
 from keyedwm.spark.join_unpack import JoinUnpack, output_schema
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.windows.buckets import bucket_ids
@@ -142,6 +143,28 @@ def test_a_null_key_and_a_missing_event_time_match_nothing_and_leave_an_outer_jo
     pipeline = Pipeline(plan_of(TEN, how=How.FULL), buckets=2)
     made = pipeline.batch([event(None, 3), event("a", None), *told("t-0", 0, 1)], [event(None, 3), *told("u-0", 0, 1)])
     assert events(made) == {(None, 3, None): 1, ("a", None, None): 1, (None, None, 3): 1}
+
+
+def test_both_sides_of_one_read_are_shipped_as_two_reads_would_ship_them(monkeypatch):
+    monkeypatch.setattr(join_stage, "GROUP_ROWS", 4)
+    plan = plan_of(TEN)
+    stages = tuple(JoinStage(side, number, tuple(bucket_ids(3))) for number, side in enumerate(plan.sides))
+    names = ("k", "n", "v", "w", "at", "then", CONTROL_TEXT)
+    kinds = (pa.string(), *[pa.int64()] * 5, pa.string())
+    rows = [dict(zip(names, (key, at, at + 1, at + 2, 10 * at, 20 * at, None), strict=True))
+            for at, key in enumerate("abcdeabcd")]  # fmt: skip
+    rows[4:4] = told("t-0", 0, 5)
+    read = pa.Table.from_pylist(rows, schema=pa.schema(list(zip(names, kinds, strict=True))))
+    places = (0, 1, 2, 4), (0, 1, 3, 5)
+    apart = [
+        row
+        for stage, of_side in zip(stages, places, strict=True)
+        for out in stage(read.select([*of_side, 6]).to_batches(max_chunksize=4))
+        for row in out.to_pylist()
+    ]
+    once = [row for out in SelfJoinStage(stages, places)(read.to_batches(max_chunksize=4)) for row in out.to_pylist()]
+    assert len({row["part"] for row in once if row["rows"] is not None}) > 1
+    assert [row for side in (LEFT, RIGHT) for row in once if row["side"] == side] == apart
 
 
 @pytest.mark.parametrize("how", list(How))

@@ -38,6 +38,23 @@ def test_three_sides_of_which_one_was_read_before_meet_in_one_query(two, started
     assert found == [(1, 10, 1), (1, 10, 2), (1, 10, 4), (2, 10, 2), (2, 10, 4), (3, 20, 3), (4, 20, 3), (4, 20, 4)]
 
 
+def test_a_frame_that_is_joined_with_itself_is_read_once(two, started):
+    (topic, _), (frame, other) = two
+    itself = join(frame, frame, "k", within=("1 second", "10 seconds"), names=("first", "next"))
+    query = started(itself)
+    # Pairs of one batch, and of two with a restart between them.
+    made = query.give(topic, [event(1_000, "a", 1), event(3_000, "a", 2), event(3_500, "b", 3)])
+    query.restart()
+    made += query.give(topic, [event(9_000, "a", 4), event(9_500, "c", 5)])
+    found = sorted((r["v_first"], r["v_next"]) for r in made if r["control"] is None)
+    assert found == [(1, 2), (1, 4), (2, 4)]
+    assert (reads(itself), reads(join(frame, other, "k", within=("1 second", "10 seconds")))) == (1, 2)
+
+
+def reads(frame):
+    return frame._jdf.queryExecution().analyzed().toString().count("StreamingRelation")
+
+
 def test_where_nothing_is_late_the_pairs_are_those_of_sparks_own_join(two, run, kafka):
     topics, frames = two
     chance = random.Random(17)

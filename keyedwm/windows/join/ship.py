@@ -36,13 +36,15 @@ def ship_side(
     task: int,
     events: Iterable[pa.Table],
     control: Sequence[ControlRow],
+    first_part: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to be shuffled (`SHIPPED`).
 
     number: of the side. ids: of the buckets. task: its number. events: rows with the side's columns and times. control:
-    the task's control rows; they may come to light as the events are drawn.
+    the task's control rows; they may come to light as the events are drawn. first_part: how many tables of the side the
+    task has shipped before.
     """
-    part = task << 32
+    part = (task << 32) + first_part
     for rows in events:
         if rows.num_rows:
             yield _pieces(side, rows, number, ids, part)
