@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test broker lock wheel clean
+.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker lock wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ cluster: java  ## keep three Kafka brokers and a Spark cluster of three workers 
 
 cluster-test: install  ## the tests that start a Spark cluster, which make test leaves out (half an hour)
 	@$(BIN)/pytest -q -m cluster tests/cluster
+
+matrix: install  ## the contract tests with other versions of Python, PySpark and the dependencies (CELLS="lowest python-3.13"; ten minutes a cell)
+	@UV_PACKAGE=$(UV) $(BIN)/python -m tests.matrix $(CELLS)
 
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker

