@@ -65,7 +65,7 @@ mutants: install  ## break every rule on purpose: the suite must notice each (a 
 	@$(BIN)/python tests/mutants/run.py
 
 # What workers and Spark say beside the figures goes into build/bench-NAME.log.
-bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, state and store by their names alone), and docs/performance.md out of what came out
+bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, join, state and store by their names alone), and docs/performance.md out of what came out
 	@mkdir -p build
 	@for one in $(or $(ONLY),source sink windows restart start latency planning memory); do \
 	  echo "$$one, from $$(date +%H:%M)"; \

@@ -1,7 +1,7 @@
 """State that costs what changes: batches over much open state beside the same over none, and beside 0.1.
 
 Run: python -m benchmarks.state [--case NAME] [--pairs 5] [--seconds 20] [--scale 1.0]
-Cases: entries, sessions, small, small-sessions, restart, spark, curves.
+Cases: entries, sessions, small, small-sessions, restart, spark, join, curves.
 The processor that Spark calls runs in this process over a store that counts bytes (`bucket_drive.py`); only it is
 timed, in CPU seconds. Both sides of a case take the very same batches, so many that the quicker one runs for the asked
 seconds over all pairs. The engine of 0.1 runs in a checkout of its own. `--scale`: of the state, for a trial.
@@ -163,6 +163,11 @@ def spark(asked: Asked) -> None:
     module("benchmarks.state_spark", "--pairs", str(asked.pairs))
 
 
+def join(asked: Asked) -> None:
+    """10 million held rows of a join (`state_join.py`)."""
+    module("benchmarks.state_join", "--pairs", str(asked.pairs), "--held", str(int(10_000_000 * asked.scale)))
+
+
 def curves(asked: Asked) -> None:
     """What docs/scaling.md shows (`state_curves.py`)."""
     module("benchmarks.state_curves", "--most", str(int(10_000_000 * asked.scale)))
@@ -175,7 +180,7 @@ def module(name: str, *arguments: str) -> None:
 
 CASES: Mapping[str, Callable[[Asked], None]] = {
     "entries": entries, "sessions": sessions, "small": small, "small-sessions": small_sessions, "restart": restart,
-    "spark": spark, "curves": curves,
+    "spark": spark, "join": join, "curves": curves,
 }  # fmt: skip
 
 
