@@ -12,7 +12,7 @@ from keyedwm.windows import WindowJoin
 from keyedwm.windows.plan import SlidingWindow, tumbling
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow, hopping, hopping_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import KEEP_ALL, SCHEMA, Message, table
@@ -213,6 +213,54 @@ def test_pairs_by_the_clock_need_the_clock():
         operator.add_message("left", messages((0, 1)))
 
 
+# One row for each key and window
+
+
+def test_the_first_or_the_last_of_each_side_are_joined_when_both_have_completed_the_window():
+    for keep, wanted in ((Keep.FIRST, (0, 1)), (Keep.LAST, (0, 0))):
+        operator = WindowJoin(plan_of(tumbling(10_000), keep=keep))
+        operator.add_message("left", messages((0, 0)))
+        operator.add_message("right", messages((0, 2_000), (1, 1_000)))
+        operator.watermark("left", 20_000)
+        assert made(operator) == []
+        operator.watermark("right", 10_000)
+        assert made(operator) == [(*wanted, 0, "on_time")]
+
+
+def test_a_late_message_gives_the_row_of_its_window_again_if_it_changes_it():
+    plan, store, told = plan_of(hopping(10, 5), keep=Keep.LAST, retention=Retention(time_ms=10)), MemoryStore(), []
+    for name, side, given in (
+        ("add_message", "left", messages((0, 7))), ("add_message", "right", messages((0, 8))),
+        ("watermark", "left", 15), ("watermark", "right", 15), ("add_message", "right", messages((1, 6))),
+        ("add_message", "right", messages((2, 9))), ("add_message", "left", messages((1, 3))),
+        ("watermark", "left", 25), ("add_message", "right", messages((3, 9), (4, 9))),
+    ):  # fmt: skip
+        operator = WindowJoin(plan, store)
+        getattr(operator, name)(side, given)
+        told.append(made(operator))
+    on_time = [(0, 0, 0, "on_time"), (0, 0, 5, "on_time")]
+    late = [(0, 2, 0, "late"), (0, 2, 5, "late")]
+    assert told == [[], [], [], on_time, [], late, [], [], [(0, 4, 5, "late")]]  # [0, 10) is over
+
+
+@pytest.mark.parametrize("keep", [Keep.FIRST, Keep.LAST], ids=lambda keep: keep.value)
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_last_row_of_a_key_and_window_is_that_of_the_model_for_any_cut(window, keep):
+    for seed, full in enumerate(Full):
+        plan = plan_of(window, full=full, keep=keep)
+        given, model, last = steps(seed, 60 if window.size_ms == 4 else 25), Model(plan), []
+        for name, side, what in given:
+            getattr(model, name)(side, what)
+        for again in (given, recut(seed, given)):
+            played, found = Played(plan), []
+            for name, side, what in again:
+                found += played.step(name, side, as_table(name, what))
+            found += played.step("finish")
+            last.append({(key, row[6]): row[:6] for key, row in zip(played.keys, found, strict=True)})
+        assert last[0] == last[1] == model.chosen(first=keep is Keep.FIRST)
+        assert len(last[0]) > 1
+
+
 # Limits of size
 
 
@@ -229,6 +277,16 @@ def test_beyond_its_limits_a_join_drops_the_oldest_windows_and_says_how_much(lim
     operator.add_message("left", messages((4, 3), (5, 12)))
     assert operator.get_rejected("left")["reason"].to_pylist() == ["outside the retention"]
     assert made(operator) == [(5, 0, 10, "early")]
+
+
+def test_a_window_that_must_go_before_it_is_full_gives_its_row():
+    operator = WindowJoin(plan_of(tumbling(10), keep=Keep.LAST, retention=Retention(max_windows=1)))
+    operator.add_message("left", messages((0, 1), (1, 2)))
+    operator.add_message("right", messages((0, 3), (1, 12)))
+    assert made(operator) == [(1, 0, 0, "early")]
+    operator.add_message("left", messages((2, 4)))
+    operator.finish()
+    assert made(operator) == []
 
 
 def test_windows_of_rows_are_kept_by_number_for_each_partition():
@@ -287,6 +345,11 @@ REFUSED = {
     "two unbounded sides": (
         lambda: replace(plan_of(tumbling(10), unbounded="right"), left=side(unbounded=True)),
         "left and right, are unbounded: one of them needs the windows"),
+    "one row of rows": (
+        lambda: plan_of(tumbling_rows(3), keep=Keep.FIRST), "keep='first' gives one row when a window of time is full"),
+    "one row with an unbounded side": (
+        lambda: plan_of(tumbling(10), keep=Keep.LAST, unbounded="left"), "no windows of rows, no unbounded side"),
+    "one row at intervals": (lambda: plan_of(tumbling(10), keep=Keep.LAST, early_every_ms=5), "and no interval"),
     "two sides of one name": (lambda: with_left(name="right"), "both sides of a join are called 'right'"),
     "a side without a name": (lambda: side(name=""), "a side of a join has no name"),
     "no such column": (lambda: side(on=("z",)), "the input has no column 'z'"),

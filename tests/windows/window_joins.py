@@ -99,6 +99,18 @@ class Model:
                     start += self.sides[where].first[owner.topic, owner.partition]
                 self.pairs.append((*left[0][3:], *right[0][3:], start, "late" if late else "early"))
 
+    def chosen(self, *, first: bool) -> dict[tuple, tuple]:
+        """The first or the last message of each side, by key and start of the window."""
+        held: list[dict] = []
+        for side in self.sides.values():
+            windows: dict[tuple, list] = {}
+            for one, at in side.accepted:
+                for start in self.starts(at, self.step):
+                    windows.setdefault((one.k, start), []).append((at, *one[3:]))
+            held.append({place: (min if first else max)(found)[1:] for place, found in windows.items()})
+        left, right = held
+        return {place: (*left[place], *right[place]) for place in left.keys() & right.keys() if place[0] is not None}
+
     def floor_at(self, side: SideModel, horizon: int) -> int:
         kept_for = self.plan.retention.time_ms
         if kept_for is None or horizon == _NEVER:
@@ -126,6 +138,7 @@ class Played:
         self.plan, self.store = plan, MemoryStore()
         self.operator = WindowJoin(plan, self.store)
         self.rejected: dict[str, list] = {name: [] for name in NAMES}
+        self.keys: list[str] = []
 
     def step(self, name: str, *arguments) -> list[tuple]:
         getattr(self.operator, name)(*arguments)
@@ -134,7 +147,9 @@ class Played:
                 (Message(*list(row.values())[:-1]), row["reason"])
                 for row in self.operator.get_rejected(side).to_pylist()
             ]
-        made = [shown(row) for row in self.operator.flush().to_pylist()]
+        rows = self.operator.flush().to_pylist()
+        self.keys += [row["k"] for row in rows]
+        made = [shown(row) for row in rows]
         self.operator = WindowJoin(self.plan, self.store)
         return made
 

@@ -93,7 +93,7 @@ class JoinAxis:
         """Return the messages that wait to be shown."""
         slices, numbers, offsets = self._waiting([timing])
         rows = self.store.read_slices(np.unique(slices))
-        return rows.filter(pa.array(self._among(rows, numbers, offsets)))
+        return rows.filter(pa.array(self.among(rows, numbers, offsets)))
 
     def shown(self, timing: Timing) -> None:
         """Nothing waits any more."""
@@ -111,7 +111,7 @@ class JoinAxis:
             slices = slices[low < high]
         rows = self.store.read_slices(slices)
         _, numbers, offsets = self._waiting([Timing.EARLY, Timing.LATE])
-        return rows.filter(pa.array(~self._among(rows, numbers, offsets))) if len(numbers) else rows
+        return rows.filter(pa.array(~self.among(rows, numbers, offsets))) if len(numbers) else rows
 
     def forget(self, before: int) -> tuple[int, int]:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
@@ -143,7 +143,7 @@ class JoinAxis:
         table = pa.concat_tables([_WAITING.empty_table(), *tables])
         return [ints(contiguous(column)) for column in table.columns]
 
-    def _among(self, rows: pa.Table, numbers: Ints, offsets: Ints) -> Flags:
+    def among(self, rows: pa.Table, numbers: Ints, offsets: Ints) -> Flags:
         """Return which rows are the messages with these channels and offsets."""
         found = np.zeros(rows.num_rows, bool)
         mine, own = self._channels.numbers(rows), self._channels.offsets(rows)

@@ -18,7 +18,7 @@ from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import WINDOW_TYPE, Timing
 from keyedwm.windows.results import instants
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
+from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.windows.store.plan import ROWS_WINDOW_TYPE
 
 _LOWEST, _HIGHEST = -(2**62), 2**62
@@ -88,6 +88,30 @@ def _keys(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[list[Ints], 
     return numbers, known
 
 
+def chosen(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]:
+    """Return the pairs of the first message of a key on each side, or of the last one."""
+    keys, known = _keys(plan, left, right)
+    heads = []
+    for numbers, some, shown in zip(keys, known, (left, right), strict=True):
+        places = np.flatnonzero(some)
+        order = shown.order[places] if plan.keep is Keep.FIRST else -shown.order[places]
+        places = places[np.lexsort((order, numbers[places]))]
+        heads.append(places[np.flatnonzero(np.diff(numbers[places], prepend=-1))])
+    _, at_left, at_right = np.intersect1d(keys[LEFT][heads[LEFT]], keys[RIGHT][heads[RIGHT]], return_indices=True)
+    return heads[LEFT][at_left], heads[RIGHT][at_right]
+
+
+def laid_out_window(
+    plan: WindowJoinPlan, left: Shown, right: Shown, found: tuple[Ints, Ints], *, end: int, timing: Timing
+) -> pa.Table:
+    """Return pairs of one window as rows of the result, in order of the right message and of the left one."""
+    at_left, at_right = found
+    order = np.lexsort((left.order[at_left], right.order[at_right]))
+    places, count = (at_left[order], at_right[order]), len(order)
+    ends = np.full(count, end, np.int64)
+    return _rows(plan, (left, right), places, ends, pa.repeat(timing.value, count))
+
+
 def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> pa.Table:
     """Return pairs as rows of the result, by window, then in order of the right message and of the left one."""
     grid = plan.grid()
@@ -95,12 +119,18 @@ def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_
     windowed = LEFT if not plan.left.unbounded else RIGHT
     ends = grid.first_ends(np.maximum(*places) if plan.both_windowed else places[windowed])
     order = np.lexsort((left.order[at_left], right.order[at_right], ends))
-    chosen, sides = (at_left[order], at_right[order]), (left, right)
-    ends = ends[order] + sides[windowed].first[chosen[windowed]]
-    late = left.late[chosen[LEFT]] | right.late[chosen[RIGHT]]
-    made = [contiguous(sides[side].rows[name]).take(pa.array(chosen[side])) for _, side, name in plan.columns]
-    timing = pc.if_else(pa.array(late), Timing.LATE.value, Timing.EARLY.value)
-    return pa.Table.from_arrays([*made, _windows(plan, ends - grid.size, ends), timing], schema=plan.result_schema)
+    taken, sides = (at_left[order], at_right[order]), (left, right)
+    ends = ends[order] + sides[windowed].first[taken[windowed]]
+    late = left.late[taken[LEFT]] | right.late[taken[RIGHT]]
+    return _rows(plan, sides, taken, ends, pc.if_else(pa.array(late), Timing.LATE.value, Timing.EARLY.value))
+
+
+def _rows(
+    plan: WindowJoinPlan, sides: tuple[Shown, Shown], places: tuple[Ints, Ints], ends: Ints, timing: pa.Array
+) -> pa.Table:
+    made = [contiguous(sides[side].rows[name]).take(pa.array(places[side])) for _, side, name in plan.columns]
+    windows = _windows(plan, ends - plan.grid().size, ends)
+    return pa.Table.from_arrays([*made, windows, timing], schema=plan.result_schema)
 
 
 def _windows(plan: WindowJoinPlan, starts: Ints, ends: Ints) -> pa.Array:

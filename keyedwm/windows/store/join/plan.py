@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 import pyarrow as pa
@@ -32,6 +33,14 @@ from keyedwm.windows.store.retention import Retention
 
 LEFT, RIGHT = 0, 1
 TIMING = "timing"
+
+
+class Keep(Enum):
+    """Which messages of a key and window are joined."""
+
+    ALL = "all"  # every pair, when the later of the two comes
+    FIRST = "first"  # the first of each side by event time, when the window is full
+    LAST = "last"  # the last ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +101,8 @@ class WindowJoinPlan:
     `full` says what completes a window of a side: its watermark, or its first message past the end. A message that
     comes to an open window is joined at once, or with `early_every_ms` together with others, on that beat of the wall
     clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits.
+    With `keep` FIRST or LAST each key and window has one row, once both sides have completed the window, and again when
+    a late message changes it.
     """
 
     left: WindowJoinSide
@@ -101,6 +112,7 @@ class WindowJoinPlan:
     full: Full = Full.WATERMARK
     early_every_ms: int | None = None
     late_every_ms: int | None = None
+    keep: Keep = Keep.ALL
 
     def __post_init__(self) -> None:
         if self.left.name == self.right.name:
@@ -118,6 +130,11 @@ class WindowJoinPlan:
             check_length(f"interval between {name} pairs", ms or 0)
         if self.is_rows and self.late_every_ms is not None:
             raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
+        if self.keep is not Keep.ALL and (self.is_rows or not self.both_windowed or self.by_clock):
+            raise OptionError(
+                f"keep={self.keep.value!r} gives one row when a window of time is full on both sides: it goes with no "
+                "windows of rows, no unbounded side and no interval"
+            )
         self._check_result()
 
     @property
@@ -196,6 +213,7 @@ class WindowJoinPlan:
         """
         told = [str(self.grid()), str(self.is_rows), str(self.full), f"{self.early_every_ms is None}",
                 f"{self.late_every_ms is None}"]  # fmt: skip
+        told += [] if self.keep is Keep.ALL else [self.keep.value]
         for side in self.sides:
             told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
             told += [f"{one.name} {one.type}" for one in side.schema]

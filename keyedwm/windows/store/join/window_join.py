@@ -6,7 +6,7 @@ any message goes that it could meet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from keyedwm.windows.state.store import MemoryStore, TableLogs
 from keyedwm.windows.store.axis import HIGHEST, LOWEST
 from keyedwm.windows.store.join.axis import JoinAxis
 from keyedwm.windows.store.join.note import note, read_note
-from keyedwm.windows.store.join.pairs import laid_out, pairs
-from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
+from keyedwm.windows.store.join.pairs import Shown, chosen, laid_out, laid_out_window, pairs
+from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.windows.store.join.side import JoinSide, Taken
 from keyedwm.windows.store.messages import MessageStore
 from keyedwm.windows.store.retention import StoreCounts
@@ -40,6 +40,7 @@ class WindowJoin:
         sides: Sequence[Any] = told.get("sides", ({}, {}))
         self._sides = [JoinSide(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
         self._due: dict[str, list[int | None]] = told.get("due", {one.value: [None, None] for one in _KINDS})
+        self._full: int = told.get("full", LOWEST)  # windows that end by then have their row
         self._results: list[pa.Table] = []
 
     def add_message(self, side: str, messages: pa.Table, now_ms: int | None = None) -> None:
@@ -51,12 +52,17 @@ class WindowJoin:
         if now_ms is None and self.plan.by_clock:
             raise OptionError("the plan has pairs by the clock: give add_message the wall-clock time as now_ms")
         for taken in self._sides[number].take(messages):
-            self._add(number, taken, now_ms)
+            if self.plan.keep is Keep.ALL:
+                self._add(number, taken, now_ms)
+            else:
+                self._hold(number, taken)
+        self._speak(self._horizon())
         self._forget()
 
     def watermark(self, side: str, time_ms: int) -> None:
         """Promise that no message of a side below this event time is expected; a lower one has no effect."""
         self._sides[self.plan.number_of(side)].watermark(time_ms)
+        self._speak(self._horizon())
         self._forget()
         self._limit()
 
@@ -80,6 +86,7 @@ class WindowJoin:
         results = self.get_result()
         changes = self._logs.drain(self._merge)
         facts = {**self._logs.facts(), "sides": [side.facts() for side in self._sides], "due": self._due}
+        facts |= {} if self._full == LOWEST else {"full": self._full}
         self.store.blobs.update({**changes.written, NOTE: note(self.plan, facts)})
         for name in changes.removed:
             del self.store.blobs[name]
@@ -91,6 +98,7 @@ class WindowJoin:
     def finish(self) -> None:
         """The input has ended: what waits is shown, and nothing is kept."""
         self._show_waiting(_KINDS)
+        self._speak(HIGHEST)
         for side in self._sides:
             for axis in side.axes.values():
                 side.counted["expired"] += axis.forget(HIGHEST)[0]
@@ -132,6 +140,60 @@ class WindowJoin:
         for kind, flags in waits.items():
             if flags.any() and now_ms is not None:
                 self._wait(kind, now_ms)
+
+    def _hold(self, number: int, taken: Taken) -> None:
+        """Hold messages; windows that have their row give another one where it changes."""
+        axis = taken.axis
+        held = taken.filter(axis.grid.slices(taken.at) >= axis.gone)
+        self._sides[number].counted["expired"] += len(taken.at) - len(held.at)
+        if not len(held.at):
+            return
+        axis.hold(held.rows, held.at, held.numbers, {})
+        offsets = self._sides[number].channels.offsets(held.rows)
+        touched = {end for start in np.unique(axis.grid.slices(held.at)).tolist() for end in axis.grid.ends_of(start)}
+        for end in sorted(end for end in touched if end <= self._full):
+            self._window(end, Timing.LATE, lambda sides: axis.among(sides[number].rows, held.numbers, offsets), number)
+
+    def _horizon(self) -> int:
+        """Return how far both sides have come."""
+        marks = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self._sides]
+        return min(marks)
+
+    def _speak(self, horizon: int, timing: Timing = Timing.ON_TIME) -> None:
+        """Give the row of each key and window that both sides have completed."""
+        if self.plan.keep is Keep.ALL or horizon <= self._full:
+            return
+        left, right = (side.axes.get(0) for side in self._sides)
+        if left is not None and right is not None:
+            lows, highs = left.grid.held_ends(left.store.slices, self._full, horizon)
+            for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+                for end in range(low, high + 1, left.grid.step):
+                    self._window(end, timing)
+        self._full = horizon
+
+    def _window(
+        self,
+        end: int,
+        timing: Timing,
+        is_new: Callable[[Sequence[Shown]], Flags] | None = None,
+        number: int = LEFT,
+    ) -> None:
+        """Give the rows of a window that is held whole; is_new: which messages of a side a row must have one of."""
+        axes = [side.axes.get(0) for side in self._sides]
+        start = end - self.plan.grid().size
+        if any(axis is None or start < axis.gone for axis in axes):
+            return
+        both = []
+        for side, axis in zip(self._sides, axes, strict=True):
+            rows = axis.store.read(start, end) if axis is not None else None
+            both.append(side.shown(rows, np.zeros(0 if rows is None else rows.num_rows, bool)))
+        left, right = both
+        found = chosen(self.plan, left, right)
+        if is_new is not None:
+            kept = is_new(both)[found[number]]
+            found = found[LEFT][kept], found[RIGHT][kept]
+        if len(found[LEFT]):
+            self._results.append(laid_out_window(self.plan, left, right, found, end=end, timing=timing))
 
     def _wait(self, kind: Timing, now_ms: int) -> None:
         """Set when waiting messages are due: early ones on the beat that the first began, late ones after it."""
@@ -201,6 +263,7 @@ class WindowJoin:
         while self.plan.retention.has_sizes and (found := self._beyond()) is not None:
             side, axis = found
             self._show_waiting(_KINDS)
+            self._speak(axis.oldest()[1], Timing.EARLY)
             messages, size = axis.drop(axis.oldest()[1])
             side.counted.update(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)
             self._forget()
