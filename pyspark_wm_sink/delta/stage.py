@@ -21,7 +21,7 @@ from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.rows import CONTROL, REJECTED
 from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
 from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
-from pyspark_wm_sink.delta.stats import stats_json
+from pyspark_wm_sink.delta.stats import columns_with_statistics, float_bounds, stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
 from pyspark_wm_sink.errors_to import split_rejected
 from pyspark_wm_sink.reports import TaskReport
@@ -208,10 +208,12 @@ class _ParquetFile:
         name = f"part-{task.partition:05d}-{uuid.uuid4()}-c000.{_COMPRESSION}.parquet"
         self._name = directory_of(self._values) + name
         self._footer: list[pq.FileMetaData] = []
+        self._floats = float_bounds(plan.file_schema)
         self._stream = files_of(plan.path, plan.storage).open_output_stream(self._name)
         self._writer = pq.ParquetWriter(
-            self._stream, plan.file_schema, compression=_COMPRESSION, metadata_collector=self._footer
-        )
+            self._stream, plan.file_schema, compression=_COMPRESSION, metadata_collector=self._footer,
+            write_statistics=columns_with_statistics(plan.file_schema),
+        )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -221,7 +223,10 @@ class _ParquetFile:
     def write(self, rows: pa.Table) -> None:
         """Append rows of this file's partition."""
         schema = self._plan.file_schema
-        self._writer.write_table(rows.select(schema.names).cast(schema), row_group_size=_GROUP_ROWS)
+        written = rows.select(schema.names).cast(schema)
+        for name, seen in self._floats.items():
+            seen.take(written.column(name))
+        self._writer.write_table(written, row_group_size=_GROUP_ROWS)
 
     def close(self) -> StagedFile:
         """Finish the file; returns what the table's log records about it."""
@@ -233,7 +238,7 @@ class _ParquetFile:
             name=self._name,
             size=size,
             rows=footer.num_rows,
-            stats=stats_json(footer, self._plan.file_schema),
+            stats=stats_json(footer, self._plan.file_schema, self._floats),
             modified_ms=time.time_ns() // 1_000_000,
             partition=self._values,
         )

@@ -1,6 +1,8 @@
 """Delta's statistics of one file, read off the Parquet footer that was just written: nothing is scanned twice.
 
-Rule: a bound may be wide, never tight by mistake. Texts are cut to a prefix and times to the millisecond, outwards. A
+Rule: a bound may be wide, never tight by mistake. Texts are cut to a prefix and times to the millisecond, outwards.
+Parquet's bounds of floats leave NaN out, which Spark takes for the largest number: it would pass over a row group with
+NaN. So the footer has none of floats; those for the log are taken while a file is written, and NaN means no bounds. A
 file has bounds for every column of a bounded type that holds a value, or for none: deltalake's Arrow reader takes a
 bound that is missing in one file and present in another for "no row matches", and would hide rows.
 """
@@ -9,10 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _INDEXED_COLUMNS = 32
@@ -24,13 +27,56 @@ _SURROGATES = range(0xD800, 0xE000)
 Bounds = tuple[object, object]
 
 
-def stats_json(footer: pq.FileMetaData, schema: pa.Schema) -> str:
+class FloatBounds:
+    """The bounds of one column of floats, taken from its rows as they are written."""
+
+    def __init__(self) -> None:
+        self.nulls = 0
+        self._low, self._high = math.inf, -math.inf
+        self._has_nan = False
+
+    def take(self, column: pa.ChunkedArray) -> None:
+        """Look at further rows."""
+        self.nulls += column.null_count
+        if pc.any(pc.is_nan(column)).as_py():
+            self._has_nan = True
+        found = pc.min_max(column)
+        if found["min"].is_valid:
+            self._low, self._high = min(self._low, found["min"].as_py()), max(self._high, found["max"].as_py())
+
+    def bounds(self) -> Bounds | None:
+        """Return both bounds, None where there is no safe text for one of them; of two zeros the outer one."""
+        if self._has_nan or not (math.isfinite(self._low) and math.isfinite(self._high)):
+            return None
+        return self._low or -0.0, self._high or 0.0
+
+
+def float_bounds(schema: pa.Schema) -> dict[str, FloatBounds]:
+    """Make an empty one for each column of floats that the log has bounds of."""
+    return {of.name: FloatBounds() for of in list(schema)[:_INDEXED_COLUMNS] if pa.types.is_floating(of.type)}
+
+
+def columns_with_statistics(schema: pa.Schema) -> list[str]:
+    """Return the paths of the columns that the Parquet file has statistics of: all but floats, nested ones as well."""
+    empty = pa.BufferOutputStream()
+    pq.write_metadata(schema, empty)
+    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    every = [columns.column(i) for i in range(len(columns))]
+    return [column.path for column in every if column.physical_type not in {"FLOAT", "DOUBLE"}]
+
+
+def stats_json(footer: pq.FileMetaData, schema: pa.Schema, floats: Mapping[str, FloatBounds]) -> str:
     """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues."""
     columns = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
     nulls: dict[str, int] = {}
     bounds: dict[str, Bounds | None] = {}
     for field in list(schema)[:_INDEXED_COLUMNS]:
         if field.name not in columns or pa.types.is_nested(field.type):
+            continue
+        if field.name in floats:
+            nulls[field.name] = floats[field.name].nulls
+            if nulls[field.name] != footer.num_rows:
+                bounds[field.name] = floats[field.name].bounds()
             continue
         groups = [footer.row_group(g).column(columns[field.name]).statistics for g in range(footer.num_row_groups)]
         if all(group is not None and group.has_null_count for group in groups):
@@ -48,7 +94,6 @@ def stats_json(footer: pq.FileMetaData, schema: pa.Schema) -> str:
 def _is_bounded(kind: pa.DataType) -> bool:
     return (
         pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
         or pa.types.is_string(kind)
         or pa.types.is_date(kind)
         or (pa.types.is_timestamp(kind) and kind.tz is not None)
@@ -58,7 +103,7 @@ def _is_bounded(kind: pa.DataType) -> bool:
 def _bounds(groups: Sequence[pq.Statistics | None], kind: pa.DataType) -> Bounds | None:
     """Return both bounds as Delta writes them, None where there is no safe text for one of them."""
     known = [group for group in groups if group is not None and group.has_min_max]
-    # A group of nulls alone has no bounds and needs none; a group of NaN alone has none and would need them.
+    # A group of nulls alone has no bounds and needs none.
     if any(group is None or (group.num_values and not group.has_min_max) for group in groups) or not known:
         return None
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -67,7 +112,7 @@ def _bounds(groups: Sequence[pq.Statistics | None], kind: pa.DataType) -> Bounds
     if pa.types.is_string(kind):
         raised = _truncated_up(high)
         return None if raised is None else (low[:_TEXT_LIMIT], raised)
-    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+    return low, high
 
 
 def _calendar(low: int, high: int, *, dates: bool) -> Bounds | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -95,6 +97,29 @@ def test_statistics_never_hide_a_row(tmp_path):
         for value in everything.column(name).drop_null():
             wanted = pc.sum(pc.equal(everything.column(name), value)).as_py()
             assert dataset.to_table(filter=pc.field(name) == value).num_rows == wanted
+
+
+def test_neither_log_nor_file_says_a_bound_beside_which_not_a_number_lies(tmp_path):
+    """Spark takes NaN for the largest number, so a file of 1 and NaN must not say that 1 is the largest."""
+    nested = pa.struct([("x", pa.float32()), ("n", pa.int64())])
+    schema = pa.schema([("n", pa.int64()), ("x", pa.float64()), ("of", nested)])
+    to = how(tmp_path, schema=schema)
+
+    def written(*values: float | None) -> tuple[dict, pq.RowGroupMetaData]:
+        rows = [{"n": 1, "x": value, "of": {"x": value, "n": 1}} for value in values]
+        task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
+        (file,) = stage(to.stage, task, [pa.RecordBatch.from_pylist(rows, schema)]).files
+        return json.loads(file.stats), pq.read_metadata(tmp_path / file.name).row_group(0)
+
+    with_nan, group = written(1.0, math.nan)
+    assert "maxValues" not in with_nan
+    said = {group.column(i).path_in_schema: group.column(i).is_stats_set for i in range(group.num_columns)}
+    assert said == {"n": True, "x": False, "of.x": False, "of.n": True}
+    plain, _ = written(2.0, None, -0.5)
+    assert plain["nullCount"] == {"n": 0, "x": 1}
+    assert (plain["minValues"]["x"], plain["maxValues"]["x"]) == (-0.5, 2.0)
+    assert written(None)[0]["maxValues"] == {"n": 1}
+    assert "maxValues" not in written(math.inf)[0]
 
 
 def test_bounds_are_wide_outwards_or_there_are_none(tmp_path):
