@@ -38,7 +38,7 @@ def partitions_of(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition
     _, starts = np.unique(codes[order], return_index=True)
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         of_partition = ordered.slice(start, end - start)
-        yield tuple(_value_text(of_partition.column(name)[0]) for name in by), of_partition
+        yield tuple(_value_text(name, of_partition.column(name)[0]) for name in by), of_partition
 
 
 def directory_of(values: Mapping[str, str | None]) -> str:
@@ -74,11 +74,17 @@ def _can_partition(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _value_text(value: pa.Scalar) -> str | None:
+def _value_text(name: str, value: pa.Scalar) -> str | None:
     """The text of a value in Delta's log, where an empty string means null."""
     if pa.types.is_timestamp(value.type) and value.is_valid:
         return _timestamp_text(value)
-    found: Any = value.as_py()
+    try:
+        found: Any = value.as_py()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"column {name}, which partitions the table, holds bytes that are no text (UTF-8): "
+            f"{value.as_buffer().to_pybytes()[:_SHOWN]!r}"
+        ) from error
     if found is None or found == "":
         return None
     return str(found).lower() if isinstance(found, bool) else str(found)

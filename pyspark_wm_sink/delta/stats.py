@@ -108,7 +108,10 @@ def _bounds(groups: Sequence[pq.Statistics | None], kind: pa.DataType) -> Bounds
         return None
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _calendar(min(g.min_raw for g in known), max(g.max_raw for g in known), dates=pa.types.is_date(kind))
-    low, high = min(g.min for g in known), max(g.max for g in known)
+    try:
+        low, high = min(g.min for g in known), max(g.max for g in known)
+    except UnicodeDecodeError:  # Spark's texts can hold any bytes: a cast of a binary column checks nothing
+        return None
     if pa.types.is_string(kind):
         raised = _truncated_up(high)
         return None if raised is None else (low[:_TEXT_LIMIT], raised)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -120,6 +121,20 @@ def test_neither_log_nor_file_says_a_bound_beside_which_not_a_number_lies(tmp_pa
     assert (plain["minValues"]["x"], plain["maxValues"]["x"]) == (-0.5, 2.0)
     assert written(None)[0]["maxValues"] == {"n": 1}
     assert "maxValues" not in written(math.inf)[0]
+
+
+def test_bytes_that_are_no_text_in_a_column_of_text_stop_no_query(tmp_path):
+    """Spark's cast of a record's value to a string checks nothing; only as a partition's name must it be text."""
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    raw = pa.array([b"a", b"\xff", b"z"])
+    batch = pa.record_batch([pa.array([1, 2, 3]), pa.Array.from_buffers(pa.string(), 3, raw.buffers())], schema=schema)
+    to = how(tmp_path, schema=schema)
+    task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
+    publish(to, [stage(to.stage, task, [batch])], batch=0)
+    written = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n")
+    assert [value.as_buffer().to_pybytes() for value in written.column("s")] == [b"a", b"\xff", b"z"]
+    with pytest.raises(InputError, match=r"column s, which partitions .* no text \(UTF-8\): b'.xff'"):
+        stage(replace(to.stage, partition_by=("s",)), task, [batch])
 
 
 def test_bounds_are_wide_outwards_or_there_are_none(tmp_path):
