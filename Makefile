@@ -65,11 +65,11 @@ mutants: install  ## break every rule on purpose: the suite must notice each (a 
 	@$(BIN)/python tests/mutants/run.py
 
 # What workers and Spark say beside the figures goes into build/bench-NAME.log.
-bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, join, state and store by their names alone), and docs/performance.md out of what came out
+bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, join, state and store by their names alone; ARGS="--pairs 2": options of that part), and docs/performance.md out of what came out
 	@mkdir -p build
 	@for one in $(or $(ONLY),source sink windows restart start latency planning memory); do \
 	  echo "$$one, from $$(date +%H:%M)"; \
-	  $(BIN)/python -W ignore -m benchmarks.$$one 2>build/bench-$$one.log || { tail -n 20 build/bench-$$one.log; exit 1; }; \
+	  $(BIN)/python -W ignore -m benchmarks.$$one $(ARGS) 2>build/bench-$$one.log || { tail -n 20 build/bench-$$one.log; exit 1; }; \
 	done
 	@$(BIN)/python -m benchmarks.table
 

@@ -1,6 +1,7 @@
 """Nexmark q0 to q5 and q7 to q9 over Kafka: the keyedwm source and windows beside Spark's own, in turn.
 
-Run: python -m benchmarks.nexmark [--query q5] [--events 1000000] [--pairs 5] [--group 1]
+Run: python -m benchmarks.nexmark [--query q5] [--events 4000000] [--pairs 5] [--group 1] [--quick]
+`--quick`: 400,000 events and one round, to see that all sides agree; its figures say more of a start than of the rest.
 First all sides run the 60,000 events that the golden results were made for, mixed in groups of 1,000, and must give
 exactly those. Then each round is a fresh query per side over all events into a no-op sink; a figure counts only if the
 number of results and their checksum are those computed straight from the generator.
@@ -39,6 +40,9 @@ QUERIES = OF_ONE_STREAM | JOINS
 GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
 SPARK, OURS, STAGED = "spark", "keyedwm", "keyedwm, stage one in the source"
 HOUR_MS = 3_600_000
+# Of the events that are timed: enough for ten full micro-batches behind the first.
+BATCHES = 12
+FULL_EVENTS, QUICK_EVENTS = 4_000_000, 400_000
 _PIECE = 500_000
 
 
@@ -154,14 +158,17 @@ def main() -> None:
     """Check the queries, run them and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--query", action="append", choices=list(QUERIES))
-    parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--events", type=int, help=f"{FULL_EVENTS:,} unless it is told")
+    parser.add_argument("--pairs", type=int, help=f"{PAIRS} unless it is told")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events, one round")
     parser.add_argument("--group", type=int, default=1, help="events are mixed in groups of so many")
     chosen = parser.parse_args()
+    count = chosen.events or (QUICK_EVENTS if chosen.quick else FULL_EVENTS)
+    pairs = chosen.pairs or (1 if chosen.quick else PAIRS)
     with running(recommended_conf(cores=2)) as (cluster, spark):
-        events = Events(Stream(group=chosen.group), chosen.events)
+        events = Events(Stream(group=chosen.group), count)
         golden = Reading(cluster.config.addresses, "nexmark-golden", GOLDEN.count // 3)
-        timed = Reading(cluster.config.addresses, "nexmark", max(1, events.count // 4))
+        timed = Reading(cluster.config.addresses, "nexmark", max(1, events.count // BATCHES))
         load(cluster, golden.topic, GOLDEN)
         load(cluster, timed.topic, events)
         for name in chosen.query or QUERIES:
@@ -170,7 +177,7 @@ def main() -> None:
                 if trouble:
                     raise SystemExit(f"{side} {trouble}: no figure")
             print(f"nexmark-{name}: all sides gave the golden results", flush=True)
-            compare(name, timed, events, chosen.pairs, spark)
+            compare(name, timed, events, pairs, spark)
 
 
 if __name__ == "__main__":
