@@ -11,7 +11,7 @@ from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.plan import Early, tumbling
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.functions import median, quantile, window_function
-from keyedwm.windows.store.plan import Full, HoppingWindow, StorePlan, hopping, hopping_rows, tumbling_rows
+from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy, StorePlan, hopping, hopping_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table
 
@@ -275,6 +275,40 @@ def test_late_messages_are_shown_together_an_interval_after_the_first_of_them():
     assert operator.next_timeout_ms is None
 
 
+def test_late_messages_are_shown_together_when_event_time_has_come_an_interval_further():
+    plan = plan_of(tumbling(10), aggregates=(("rows", agg.count()),), late_every_ms=15, late_by=LateBy.EVENT)
+    store = MemoryStore()
+    told = []
+    steps = [
+        ("add_message", messages((0, 1, 1), (1, 12, 1))), ("watermark", 20), ("add_message", messages((2, 2, 1))),
+        ("watermark", 30), ("add_message", messages((3, 3, 1), (4, 31, 1))), ("watermark", 34), ("watermark", 35),
+        ("watermark", 50),
+    ]  # fmt: skip
+    for name, given in steps:
+        operator = WindowOperator(plan, store)
+        getattr(operator, name)(given)
+        assert operator.next_timeout_ms is None
+        told.append(results(operator, "rows"))
+    on_time = [(0, "on_time", 1), (10, "on_time", 1)]
+    assert told == [[], on_time, [], [], [], [], [(0, "late", 3)], [(30, "on_time", 1)]]
+
+
+@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+def test_late_panes_by_event_time_say_last_what_those_at_once_say(full):
+    given, last = random_messages(5, 200), []
+    for seed, by in ((1, {}), (1, {"late_every_ms": 25}), (2, {"late_every_ms": 25})):
+        settings = {**by, "late_by": LateBy.EVENT} if by else {}
+        played = Restarted(plan_of(hopping(10, 4), full=full, retention=Retention(time_ms=30), **settings))
+        for name, piece in cut(1, given, watermarks=True) if seed == 1 else cut(2, given, watermarks=False):
+            played.step(name, table(piece) if name == "add_message" else piece)
+        played.step("finish")
+        last.append(({pane[:3]: pane[3] for pane in played.made}, len(played.made)))
+    assert last[0][0] == last[1][0]
+    assert last[1][1] < last[0][1]
+    if full is Full.MESSAGE:
+        assert last[2][0] == last[0][0]  # however it is cut
+
+
 def test_late_messages_are_shown_before_their_window_goes():
     operator = operator_of(
         tumbling(10), ("rows", agg.count()), full=Full.MESSAGE, late_every_ms=1_000, retention=Retention(time_ms=10)
@@ -372,6 +406,10 @@ REFUSED = {
         lambda: plan_of(tumbling(10), aggregates=(("m", median("k")),)), r"quantile\(k\) needs whole numbers"),
     "no aggregate": (lambda: plan_of(tumbling(10), aggregates=(("m", 3),)), "3 is no aggregate"),
     "an offset that is a text": (lambda: plan_of(tumbling(10), offset="k"), "the column 'k' is of type string"),
+    "event time without an interval": (
+        lambda: plan_of(tumbling(10), late_by=LateBy.EVENT), "late panes by event time need an interval"),
+    "event time of rows": (
+        lambda: plan_of(tumbling_rows(3), late_by=LateBy.EVENT, late_every_ms=5), "windows of rows have no event time"),
     "late panes every 0 ms": (lambda: plan_of(tumbling(10), late_every_ms=0), "late panes every 0 ms"),
 }  # fmt: skip
 

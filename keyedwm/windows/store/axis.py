@@ -23,7 +23,7 @@ from keyedwm.windows.store.channels import Channel, Channels
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.messages import MessageStore
 from keyedwm.windows.store.pending import Pending
-from keyedwm.windows.store.plan import StorePlan
+from keyedwm.windows.store.plan import LateBy, StorePlan
 from keyedwm.windows.store.results import key_numbers, keyed, panes
 
 LOWEST = -(2**62)
@@ -73,7 +73,8 @@ class StoredWindows:
     @property
     def next_timer_ms(self) -> int | None:
         """When panes by the clock are due, None if nothing is pending."""
-        return min((one.due_ms for one in self._pending.values() if one.due_ms is not None), default=None)
+        due = (one.due_ms for name, one in self._pending.items() if self._by_clock(name))
+        return min((at for at in due if at is not None), default=None)
 
     def expired(self, at: Ints, horizons: Ints) -> Flags:
         """Return which places no window takes any more, given the horizon that each of them met."""
@@ -113,11 +114,12 @@ class StoredWindows:
         numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
         self.store.add(rows, at, channels, slices)
         late, open_ = self._changed(numbers, slices)
+        late_ms = now_ms if self._by_clock(_LATE) else self._marks()[0]
         if self._plan.late_rows is not None:
             self._pending[_LATE].add(keys, late, 0)
             yield from self._show(keys, late, Timing.LATE, enough=self._plan.late_rows)
-        elif _LATE in self._pending and now_ms is not None:
-            self._pending[_LATE].add(keys, late, now_ms)
+        elif _LATE in self._pending and late_ms is not None:
+            self._pending[_LATE].add(keys, late, late_ms)
         else:
             yield from self._show(keys, late, Timing.LATE)
         if _EARLY in self._pending and now_ms is not None:
@@ -135,6 +137,8 @@ class StoredWindows:
             keys = KeyDictionary(self._plan.key_fields)
             yield from self._emit(keys, end, self._read(end), Timing.ON_TIME)
         self.horizon = horizon
+        if not self._by_clock(_LATE):
+            yield from self._show_due(_LATE, Timing.LATE, horizon)
 
     def expire(self, last: int) -> Iterator[Output]:
         """Expire the windows that end by then; yield what was pending of them. See `forgotten` for what left."""
@@ -160,15 +164,20 @@ class StoredWindows:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        horizon, floor = self._marks()
         for name, timing in ((_LATE, Timing.LATE), (_EARLY, Timing.EARLY)):
-            if name in self._pending:
-                keys = KeyDictionary(self._plan.key_fields)
-                due = self._pending[name].drain(keys, now_ms)
-                shown = {
-                    end: found for end, found in due.items() if end > floor and (timing is Timing.LATE or end > horizon)
-                }
-                yield from self._show(keys, shown, timing)
+            if name in self._pending and self._by_clock(name):
+                yield from self._show_due(name, timing, now_ms)
+
+    def _by_clock(self, name: str) -> bool:
+        """Whether what is pending is due by wall-clock time."""
+        return name == _EARLY or self._plan.late_by is LateBy.CLOCK
+
+    def _show_due(self, name: str, timing: Timing, at: int) -> Iterator[Output]:
+        horizon, floor = self._marks()
+        keys = KeyDictionary(self._plan.key_fields)
+        due = self._pending[name].drain(keys, at)
+        shown = {end: found for end, found in due.items() if end > floor and (timing is Timing.LATE or end > horizon)}
+        yield from self._show(keys, shown, timing)
 
     def held_ends(self, above: int, by: int) -> list[int]:
         """Return the ends in `(above, by]` of windows that hold a message, ascending."""

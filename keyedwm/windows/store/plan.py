@@ -44,6 +44,13 @@ class Full(Enum):
     MESSAGE = "message"  # the first message past its end
 
 
+class LateBy(Enum):
+    """What the interval of late panes is counted in."""
+
+    CLOCK = "clock"  # wall-clock time
+    EVENT = "event"  # event time: the watermark, or the highest event time, as the plan says what completes a window
+
+
 class Reason(Enum):
     """Why a message was given back."""
 
@@ -108,8 +115,9 @@ class StorePlan:
 
     `topic`, `partition` and `offset` name the columns that tell messages apart, and order those of equal event time.
     `full` says what completes a window. Late messages inside the retention update its result at once, or with
-    `late_every_ms` together, so long (wall clock) after the first of them, or with `late_rows` after so many of a key
-    and window; what is left then is shown when the window goes. Every pane holds the whole result.
+    `late_every_ms` together, so long (`late_by`: wall clock, or event time) after the first of them, or with
+    `late_rows` after so many of a key and window; what is left then is shown when the window goes. Every pane holds the
+    whole result.
     """
 
     schema: pa.Schema
@@ -125,6 +133,7 @@ class StorePlan:
     early: Early | None = None
     late_every_ms: int | None = None
     late_rows: int | None = None
+    late_by: LateBy = LateBy.CLOCK
     functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -138,6 +147,12 @@ class StorePlan:
         check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
         if self.late_every_ms is not None and self.late_every_ms < 1:
             raise OptionError(f"late panes every {self.late_every_ms} ms: the interval must be 1 ms or more")
+        if self.late_by is LateBy.EVENT and self.late_every_ms is None:
+            raise OptionError("late panes by event time need an interval: give late_every")
+        if self.late_by is LateBy.EVENT and self.is_rows:
+            raise OptionError(
+                "windows of rows have no event time, and their messages never come late: leave late_by out"
+            )
         if self.late_rows is not None and (self.late_rows < 1 or self.late_every_ms is not None):
             also = " and every so often" if self.late_every_ms is not None else ""
             raise OptionError(
@@ -184,7 +199,8 @@ class StorePlan:
     @property
     def by_clock(self) -> bool:
         """Whether some panes are due by wall-clock time."""
-        return self.late_every_ms is not None or (self.early is not None and self.early.every_ms is not None)
+        late = self.late_every_ms is not None and self.late_by is LateBy.CLOCK
+        return late or (self.early is not None and self.early.every_ms is not None)
 
     def told(self) -> list[str]:
         """Return what decides how state is laid out, line by line."""
@@ -193,6 +209,7 @@ class StorePlan:
             " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
             *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
             *([] if self.late_rows is None else ["late by rows"]),
+            *([] if self.late_by is LateBy.CLOCK else ["late by event time"]),
         ]  # fmt: skip
 
     @cached_property
