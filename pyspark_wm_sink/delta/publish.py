@@ -175,6 +175,7 @@ class _Commit:
             _check_lacks_nothing(self._how, query, batch, before, is_there=table is not None)
         if table is None or query is None or before is None:
             return None
+        _check_not_restored(self._how, query, batch, table)
         record = delta.newest_record(table, query)
         if record is None:
             _log.warning(
@@ -252,3 +253,15 @@ def _check_lacks_nothing(how: DeltaPublication, query: str, batch: int, before: 
             f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "
             f"{batch - 1}, or start with a new checkpoint"
         )
+
+
+def _check_not_restored(how: DeltaPublication, query: str, batch: int | None, table: DeltaTable) -> None:
+    """Refuse a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
+    if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite or not delta.is_restored_behind(table, query):
+        return
+    raise InputError(
+        f"the Delta table {how.stage.path} was restored to an older version, or to a point in time, after the newest "
+        f"batch of query {query}, and now comes batch {batch}: restore the version before that RESTORE, or start with "
+        f"a new checkpoint, or, to go on without the rows that were taken out, start the query once with "
+        f"guarantee=at-least-once"
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -184,6 +185,34 @@ def newest_record(table: DeltaTable, query: str, batch: int | None = None) -> Re
         if limit is None or len(commits) < limit:
             return None
     return None
+
+
+def is_restored_behind(table: DeltaTable, query: str) -> bool:
+    """Whether the table holds an older version again (RESTORE), in which rows of this query's newest record are not.
+
+    Delta keeps application transactions through a RESTORE, so the newest batch alone does not tell.
+    """
+    for limit in _LOOK_BACK:
+        commits = table.history(limit)
+        newer = list(takewhile(lambda one: all(record.query != query for record in _records([one])), commits))
+        if len(newer) < len(commits):
+            return _is_cut_off(newer, commits[len(newer)]["version"])
+        if limit is None or len(commits) < limit:
+            return False
+    return False
+
+
+def _is_cut_off(newer: Sequence[Mapping], version: int) -> bool:
+    """Whether the commits, the newest first, lead back behind this version; a RESTORE to a later one can lead on."""
+    seen_from = None
+    for commit in newer:
+        if commit.get("operation") != "RESTORE" or (seen_from is not None and commit["version"] > seen_from):
+            continue
+        target = str(commit.get("operationParameters", {}).get("version"))
+        if not target.isdigit() or int(target) < version:  # of a restore to a point in time only that is known
+            return True
+        seen_from = int(target)
+    return False
 
 
 def holds_attempt(table: DeltaTable, attempt: str) -> bool:

@@ -40,6 +40,26 @@ def test_a_table_that_was_restored_to_an_older_version_is_refused(tmp_path):
     assert numbers(tmp_path / "table") == [0]
 
 
+def test_a_restore_behind_the_newest_batch_is_refused_until_it_is_undone_or_accepted(tmp_path):
+    """RESTORE keeps the application transactions, so the table still says that the newest batch is in it."""
+    to = how(tmp_path)
+    for batch in range(2):
+        publish(to, [staged(to, [batch], batch)], batch=batch)
+    whole = DeltaTable(tmp_path).version()
+    for target in (whole - 1, whole - 1, whole + 1):  # the last one leads to what the first one left
+        DeltaTable(tmp_path).restore(target)
+        assert DeltaTable(tmp_path).transaction_version("q") == 1
+        with pytest.raises(InputError, match=r"was restored to an older version.* and now comes batch 2"):
+            publish(to, [staged(to, [2], 2)], batch=2)
+    DeltaTable(tmp_path).restore(whole)
+    publish(to, [staged(to, [2], 2)], batch=2)
+    assert numbers(tmp_path) == [0, 1, 2]
+    DeltaTable(tmp_path).restore(whole)
+    publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), [staged(to, [3], 3)], batch=3)
+    publish(to, [staged(to, [4], 4)], batch=4)
+    assert numbers(tmp_path) == [0, 1, 3, 4]
+
+
 def test_a_batch_that_comes_again_with_other_rows_is_refused_without_any_barrier(tmp_path):
     to = how(tmp_path)
     first = staged(to, [1, 2])
