@@ -16,6 +16,7 @@ from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.core.errors import InputError
 from keyedwm.savepoint import Files, OperatorState
 from keyedwm.windows.state.summary import summary
+from keyedwm.windows.store.held import is_rows
 from keyedwm.windows.store.held import summary as of_store
 
 
@@ -41,17 +42,19 @@ def _table(operator: OperatorState) -> Table:
         of_frames = "sessions" if held.frames is None else str(held.frames)
         frames = of_frames if operator.kind == "aggregate" else "-"
         table.add_row(
-            str(number), _time(_watermark_ms(facts)), frames,
+            str(number), _time(_watermark_ms(told, facts)), frames,
             str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
         )  # fmt: skip
     return table
 
 
-def _watermark_ms(facts: Mapping[str, Any]) -> int | None:
-    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows."""
+def _watermark_ms(told: Mapping[str, Any], facts: Mapping[str, Any]) -> int | None:
+    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows, none of rows."""
     if "received" in facts:
         return min(facts["received"].values(), default=None)
-    of_store: int | None = facts.get("axes", {}).get("0", {}).get("horizon")
+    of_store: int | None = None
+    if "store" in told and not is_rows(told):
+        of_store = facts.get("axes", {}).get("0", {}).get("horizon")
     return facts.get("watermark_ms", of_store)
 
 

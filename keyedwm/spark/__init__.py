@@ -18,7 +18,7 @@ from keyedwm.spark.source import source
 from keyedwm.spark.start import start_in_turn
 from keyedwm.spark.store import Store, window_function
 from keyedwm.spark.watermark import with_watermark
-from keyedwm.spark.window_specs import early, hopping, session, sliding, tumbling
+from keyedwm.spark.window_specs import early, hopping, hopping_rows, session, sliding, tumbling, tumbling_rows
 from keyedwm.windows.aggregates.functions import (
     Aggregate,
     approx_count_distinct,
@@ -58,6 +58,7 @@ __all__ = [
     "held_messages",
     "held_windows",
     "hopping",
+    "hopping_rows",
     "join",
     "join_latest",
     "last",
@@ -83,6 +84,7 @@ __all__ = [
     "sum",
     "top_n",
     "tumbling",
+    "tumbling_rows",
     "variance",
     "window_function",
     "with_watermark",

@@ -23,9 +23,9 @@ from keyedwm.spark.store import Store, check_store, ship_messages
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.windows.shuffle import TIME
+from keyedwm.windows.shuffle import ORDER, TIME
 from keyedwm.windows.store.functions import WindowFunction
-from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.plan import HoppingWindow, RowWindow
 from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _TAKEN = (EVENT_TIME, WATERMARK)
 def aggregate(
     df: DataFrame | Source,
     by: str | Sequence[str] | Mapping[str, str],
-    window: SlidingWindow | SessionWindow | HoppingWindow,
+    window: SlidingWindow | SessionWindow | HoppingWindow | RowWindow,
     aggs: Mapping[str, AggregateSpec | WindowFunction],
     *,
     early: Early | None = None,
@@ -89,7 +89,7 @@ def aggregate(
     check_store(df, store, asked, continue_from)
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")
-    ids = bucket_ids(_bucket_count(spark, keys, buckets))
+    ids = bucket_ids(_bucket_count(spark, ORDER[:2] if isinstance(window, RowWindow) else keys, buckets))
     asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
     return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
@@ -133,7 +133,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
         )
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
-    if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow)):
+    if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow, RowWindow)):
         raise OptionError(f"aggregate: window={window!r}: keyedwm.spark's tumbling, sliding or session is expected")
     if early is not None and not isinstance(early, Early):
         raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is expected")

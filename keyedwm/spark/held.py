@@ -27,7 +27,8 @@ _WINDOWS = (
 def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:
     """Return the windows that an aggregate with a store keeps: one row for each window, topic and partition.
 
-    checkpoint: of the query. name: of the aggregate, needed if the query has several with a store. Raises InputError,
+    `window` is start and end, or of rows the first and the last offset, as in the aggregate's results. checkpoint: of
+    the query. name: of the aggregate, needed if the query has several with a store. Raises InputError,
     OptionError and FormatError in one sentence.
     """
     from pyspark.sql import functions as F
@@ -43,6 +44,8 @@ def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) 
         "start bigint, end bigint, " + _WINDOWS.partition(">, ")[2],
     )
     window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
+    if held.is_rows(operator.told or {}):
+        window = F.struct(F.col("start").alias("first_offset"), (F.col("end") - 1).alias("last_offset"))
     return made.withColumn("window", window).select("window", *made.columns[2:])
 
 

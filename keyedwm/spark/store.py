@@ -24,7 +24,7 @@ from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.shuffle import ORDER, SHIPPED
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
-from keyedwm.windows.store.plan import Full, HoppingWindow, StorePlan
+from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow, StorePlan
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 
@@ -95,6 +95,11 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
                 "store=Store(retention=...)"
             )
         check_aggregate(name, spec)
+    if isinstance(window, RowWindow):
+        raise OptionError(
+            f"aggregate: hopping_rows({window.size}, {window.step}) counts offsets, so its messages must be kept: give "
+            "store=Store(max_windows=...)"
+        )
     if isinstance(window, HoppingWindow):
         size, step = span_text(window.size_ms), span_text(window.step_ms)
         raise OptionError(
@@ -114,6 +119,11 @@ def check_store(df: DataFrame | Source, store: object, asked: Mapping[str, Any],
     if isinstance(window, SessionWindow):
         more = ", and full='message' has no meaning for them" if store.full == Full.MESSAGE.value else ""
         raise OptionError(f"aggregate: sessions keep no messages{more}: leave store out, or take other windows")
+    if isinstance(window, RowWindow) and (store.late_every is not None or store.late_rows is not None):
+        raise OptionError(
+            "aggregate: late_every and late_rows have no effect on windows of rows: offsets never come late; leave "
+            "them out"
+        )
     if isinstance(df, Source):
         raise OptionError("aggregate: a store keeps whole rows, so the source must be loaded: give source(...).load()")
     for name, (instead, is_default) in _INSTEAD.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.touching import Touching
 from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
-from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.plan import HoppingWindow, RowWindow
 
 
 def tumbling(size: str, offset: str = "0 seconds") -> SlidingWindow:
@@ -30,6 +30,22 @@ def hopping(size: str, step: str, offset: str = "0 seconds") -> HoppingWindow:
     Raises OptionError unless size and step are above 0 and 0 <= offset < step.
     """
     return HoppingWindow(duration_ms("size", size), duration_ms("step", step), duration_ms("offset", offset))
+
+
+def tumbling_rows(rows: int) -> RowWindow:
+    """Windows of so many offsets of a topic and partition, end to end from its first message on; they need a store.
+
+    Raises OptionError unless the number is above 0.
+    """
+    return hopping_rows(rows, rows)
+
+
+def hopping_rows(size: int, step: int) -> RowWindow:
+    """Windows of `size` offsets of a topic and partition, one every `step` offsets; they need a store.
+
+    Raises OptionError unless both are above 0.
+    """
+    return RowWindow(whole("size", str(size)), whole("step", str(step)))
 
 
 def session(gap: str, touching: str = "merge") -> SessionWindow:

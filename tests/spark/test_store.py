@@ -10,16 +10,19 @@ from keyedwm.core.errors import KeyedwmError
 from keyedwm.spark import (
     Store,
     aggregate,
+    collect,
     count,
     early,
     held_messages,
     held_windows,
     hopping,
+    hopping_rows,
     median,
     rejected,
     session,
     source,
     tumbling,
+    tumbling_rows,
     window_function,
 )
 from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
@@ -85,7 +88,37 @@ def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_l
     assert (back["topic"], back["partition"], back["offset"]) == (topic, 0, 6)
 
 
+def test_windows_of_rows_follow_the_offsets_of_a_partition_through_a_restart(spark, topic_of, load, started):
+    topic = topic_of(2)
+    frame = aggregate(
+        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")), "k", tumbling_rows(3),
+        {"n": median("v"), "offsets": collect("offset")}, store=Store(max_windows=2), buckets=2, name="threes",
+    )  # fmt: skip
+    query = started(frame)
+    made = query.give(topic, [AHEAD, steer(0), event(9_000, "a", 5), event(1_000, "b", 1)])  # AHEAD is filtered out
+    assert [row for row in made if row["control"] is None] == []
+    query.restart()
+    made = query.give(topic, [event(500, "a", 8), event(600, "a", 3)])
+    (window,) = held_windows(spark, query._checkpoint).where("NOT is_complete").collect()
+    assert (tuple(window["window"]), window["partition"], window["messages"]) == ((4, 6), 0, 1)
+    rows = [row for row in made if row["control"] is None]
+    told = [(row["k"], row["topic"], row["partition"], *row["window"], row["n"], row["offsets"]) for row in rows]
+    assert sorted(told) == [
+        ("a", topic, 0, 1, 3, 6.5, [1, 3]), ("b", topic, 0, 1, 3, 1.0, [2]),
+    ]  # fmt: skip
+    assert {(row["pane"]["timing"], row["event_time"]) for row in rows} == {("on_time", None)}
+
+
 CALLS = {
+    "hopping_rows(3, 3) counts offsets, so its messages must be kept": lambda df: call(
+        df, window=tumbling_rows(3), store=None
+    ),
+    "windows of rows are kept by number, not by time": lambda df: call(df, window=tumbling_rows(3)),
+    "late_every and late_rows have no effect on windows of rows": lambda df: call(
+        df, window=hopping_rows(4, 2), store=Store(max_windows=9, late_rows=2)
+    ),
+    "option size: '0' is wrong": lambda _: tumbling_rows(0),
+    "option step: 'two' is wrong": lambda _: hopping_rows(4, "two"),
     "the retention of 5 seconds is shorter than the window of 10 seconds": lambda df: call(
         df, store=Store(retention="5 seconds")
     ),

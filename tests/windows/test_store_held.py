@@ -14,12 +14,13 @@ from keyedwm.windows import WindowOperator
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import held
-from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.plan import HoppingWindow, RowWindow
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 from tests.windows.stored import cut, plan_of, random_messages, table
 
 WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1))
+ROWS = (RowWindow(4, 4), RowWindow(5, 3), RowWindow(2, 5))
 
 
 def played(plan, steps, mine) -> tuple[WindowOperator, MemoryStore]:
@@ -32,11 +33,22 @@ def played(plan, steps, mine) -> tuple[WindowOperator, MemoryStore]:
     return operator, store
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def in_first_half(one, window) -> bool:
+    """Messages are spread by key, or for windows of rows by channel."""
+    return one.topic == "a" if isinstance(window, RowWindow) else one.k == "x"
+
+
+def kept_for(window) -> Retention:
+    return Retention(max_windows=4) if isinstance(window, RowWindow) else Retention(time_ms=60)
+
+
+@pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
 def test_the_windows_of_two_buckets_are_those_of_one_store_that_holds_all(window, seed):
-    plan = plan_of(window, retention=Retention(time_ms=60))
+    plan = plan_of(window, retention=kept_for(window))
     steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
-    halves = [played(plan, steps, lambda one, key=key: (one.k == "x") is key)[1] for key in (True, False)]
+    halves = [
+        played(plan, steps, lambda one, half=half: (in_first_half(one, window)) is half)[1] for half in (True, False)
+    ]
     told = json.loads(json.dumps(StagedStore(plan=plan).told()))
     notes = [json.loads(store.get(NOTE)) for store in halves]
     blobs = [{name: blob for name, blob in store.blobs.items() if name.startswith(held.INDEX)} for store in halves]
@@ -57,17 +69,18 @@ def test_the_windows_of_two_buckets_are_those_of_one_store_that_holds_all(window
     )
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
 def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(window, seed):
-    plan = plan_of(window, retention=Retention(time_ms=60))
+    plan = plan_of(window, retention=kept_for(window))
     steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
     operator, store = played(plan, steps, lambda _: True)
     told, facts = StagedStore(plan=plan).told(), json.loads(store.get(NOTE))
     found = held.summary(told, store.sizes, facts)
     windows = operator.get_windows(-(10**6), 10**6)
-    assert found.frames == len(set(windows["end"].to_pylist())) > 0
+    ends = {(row["end"], *((row["topic"], row["partition"]) if plan.is_rows else ())) for row in windows.to_pylist()}
+    assert found.frames == len(ends) > 0
     assert found.rows == operator.get_messages(-(10**6), 10**6).num_rows
-    assert found.oldest_ms == min(windows["start"].to_pylist())
+    assert found.oldest_ms == (None if plan.is_rows else min(windows["start"].to_pylist()))
     assert found.size_bytes == sum(store.sizes.values())
     shown = Console(file=StringIO(), width=200)
     state = OperatorState(

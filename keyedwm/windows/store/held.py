@@ -22,7 +22,7 @@ INDEX, MESSAGES = "slices-", "messages-"
 
 @dataclass(frozen=True, slots=True)
 class HeldWindow:
-    """A window of one topic and partition; start and end in ms of event time, the end is behind the window."""
+    """A window of one topic and partition; start and end in ms of event time, or offsets; the end is behind it."""
 
     start: int
     end: int
@@ -46,6 +46,11 @@ class HeldWindow:
         )
 
 
+def is_rows(told: Mapping[str, Any]) -> bool:
+    """Return whether the windows of a plan count offsets; told: of the plan."""
+    return bool(told["store"][1] == str(True))
+
+
 def windows(
     told: Mapping[str, Any], buckets: Iterable[tuple[Mapping[str, Any], Mapping[str, bytes]]]
 ) -> list[HeldWindow]:
@@ -53,19 +58,25 @@ def windows(
 
     told: of the plan. buckets: the store's note of each, and its blobs that tell of slices.
     """
-    grid = Grid(*told["grid"])
     found: dict[tuple[int, str, int], HeldWindow] = {}
     for facts, blobs in buckets:
-        for one in _of_bucket(grid, facts, blobs):
+        for one in _of_bucket(told, facts, blobs):
             place = one.end, one.topic, one.partition
             found[place] = found[place].joined(one) if place in found else one
     return [found[place] for place in sorted(found)]
 
 
-def _of_bucket(grid: Grid, facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:
+def _grid(told: Mapping[str, Any], facts: Mapping[str, Any], axis: int) -> Grid:
+    """The windows on an axis, of rows from the first offset of its channel on."""
+    size, step, origin = told["grid"]
+    return Grid(size, step, facts["channels"][axis][2] if is_rows(told) else origin)
+
+
+def _of_bucket(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:
     """One row for each slice, channel and window."""
     for name, blob in blobs.items():
-        marks = facts["axes"][name.partition(PART)[0].removeprefix(INDEX)]
+        axis = name.partition(PART)[0].removeprefix(INDEX)
+        marks, grid = facts["axes"][axis], _grid(told, facts, int(axis))
         horizon, floor = (LOWEST if marks[one] is None else marks[one] for one in ("horizon", "floor"))
         columns = (column.to_pylist() for column in unpacked(blob).columns)
         for start, number, first, last, rows, size in zip(*columns, strict=True):
@@ -84,17 +95,20 @@ def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[st
 
     `frames` are the windows that hold a message, and `rows` the messages.
     """
-    grid, mark = Grid(*told["grid"]), facts.get("axes", {}).get("0", {}).get("floor")
     logs = {name.partition(PART)[0] for name in blobs if name.startswith(MESSAGES)}
-    slices = [int(name.removeprefix(MESSAGES).partition("-")[2]) for name in logs]
-    floor = LOWEST if mark is None else mark
-    ends = {end for start in slices for end in grid.ends_of(start) if end > floor}
+    ends: set[tuple[str, int]] = set()
+    for log in logs:
+        axis, _, start = log.removeprefix(MESSAGES).partition("-")
+        mark = facts["axes"][axis]["floor"]
+        held = _grid(told, facts, int(axis)).ends_of(int(start))
+        ends.update((axis, end) for end in held if mark is None or end > mark)
     rows = facts.get("rows", {})
+    oldest = None if is_rows(told) else min((end for _, end in ends), default=None)
     return Summary(
         frames=len(ends),
         rows=sum(rows.get(log, 0) for log in logs),
         size_bytes=sum(blobs.values()),
-        oldest_ms=min(ends) - grid.size if ends else None,
+        oldest_ms=None if oldest is None else oldest - told["grid"][0],
     )
 
 

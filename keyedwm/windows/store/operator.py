@@ -71,7 +71,12 @@ class StoreOperator:
         return min((ms for axis in self.axes.values() if (ms := axis.next_timer_ms) is not None), default=None)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark that outputs keep: late panes come as long as their window is kept."""
+        """Return the watermark that outputs keep: late panes come as long as their window is kept.
+
+        Panes of rows have no event time, so none of them is behind any watermark.
+        """
+        if self._plan.is_rows:
+            return watermark_ms
         if self._plan.retention.time_ms is not None:
             return watermark_ms - self._plan.retention.time_ms
         floor = self.axes[0].floor if 0 in self.axes else None

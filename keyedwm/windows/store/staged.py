@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
+from keyedwm.windows.columns import Ints
 from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import BlobStore, StateChanges
@@ -44,8 +45,8 @@ class StagedStore:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The key columns, by which messages are spread over buckets."""
-        return self.plan.by
+        """The columns by which messages are spread: the keys, or for windows of rows the channel, which they count."""
+        return self.plan.record[:2] if self.plan.is_rows else self.plan.by
 
     @property
     def time(self) -> str:
@@ -148,13 +149,14 @@ class StagedStoreOperator:
         return self._operator.drain()
 
     def _panes(self, made: Iterator[Output]) -> Iterator[Output]:
-        if self._staged.late is not LatePolicy.EMIT:
-            yield from made
-            return
         wanted = self._staged.result_schema
         for output in made:
-            nothing = pa.nulls(output.rows.num_rows, wanted.field(REJECTED).type)
-            yield Output(output.rows.append_column(wanted.field(REJECTED), nothing), output.event_ms)
+            rows, event_ms = output.rows, output.event_ms
+            if self._staged.plan.is_rows:
+                event_ms = _no_times(rows.num_rows)
+            if self._staged.late is LatePolicy.EMIT:
+                rows = rows.append_column(wanted.field(REJECTED), pa.nulls(rows.num_rows, wanted.field(REJECTED).type))
+            yield Output(rows, event_ms)
 
     def _given_back(self, rejected: pa.Table) -> Output:
         """Return messages as rows of the result; they have no event time, so that no watermark is behind them."""
@@ -162,4 +164,9 @@ class StagedStoreOperator:
         whole = rejected.to_struct_array().combine_chunks() if count else pa.array([], wanted.field(REJECTED).type)
         columns = [pa.nulls(count, one.type) for one in self._staged.plan.result_schema]
         rows = pa.Table.from_arrays([*columns, whole.cast(wanted.field(REJECTED).type)], schema=wanted)
-        return Output(rows, np.ma.MaskedArray(np.zeros(count, np.int64), mask=True))
+        return Output(rows, _no_times(count))
+
+
+def _no_times(count: int) -> Ints:
+    """Return event times of rows that have none."""
+    return np.ma.MaskedArray(np.zeros(count, np.int64), mask=True)
