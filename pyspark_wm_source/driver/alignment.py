@@ -41,11 +41,15 @@ class BarrierPosition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelPosition:
-    """A channel when a batch is planned: next offset, log end, and the last barrier read."""
+    """A channel when a batch is planned: next offset, log end, and the last barrier read.
+
+    is_ahead: records of transactions that are still open, or whose end does not stand there yet, lie behind the end.
+    """
 
     position: int
     end: int
     barrier: PropagatedState | None
+    is_ahead: bool = False
 
 
 class Aligner:
@@ -124,7 +128,7 @@ class Aligner:
                 newest[tp] = found[tp].cut.snapshot
             elif channel.barrier is not None:
                 newest[tp] = channel.barrier.snapshot
-            elif channel.position < channel.end:
+            elif channel.position < channel.end or channel.is_ahead:
                 LOG.warning(
                     "%s: the records from offset %d on wait for a barrier: %s", tp, channel.position, self._why(tp)
                 )

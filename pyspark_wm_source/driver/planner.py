@@ -232,7 +232,10 @@ class Planner:
         for tp, end in seen.ends.items():
             before = start.channels.get(tp)
             axes = after[tp].axes if tp in after else {} if before is None else before.axes
-            channels[tp] = ChannelPosition(position=position_of(start, seen, tp), end=end, barrier=last_barrier(axes))
+            channels[tp] = ChannelPosition(
+                position=position_of(start, seen, tp), end=end, barrier=last_barrier(axes),
+                is_ahead=seen.uncommitted(tp) > 0,
+            )  # fmt: skip
         return self._aligner.ends(channels, limit)
 
     def _assignment(self, start: QueryOffset, known: Collection[TopicPartition]) -> Assignment:

@@ -11,9 +11,11 @@ from keyedwm.core.errors import FormatError, InputError, OptionError, Regression
 from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, encode_change, encode_cut
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
+from keyedwm.kafka.transactions import end
 from pyspark_wm_source.options.source_options import SourceOptions
+from tests.sink.kafka_sink import Sink
 from tests.source.test_recovery import DAMAGES, run
-from tests.tools import Record, at, cluster_at, controls, events, produce
+from tests.tools import Record, at, cluster_at, controls, events, produce, settle
 
 MARK = ((HEADER, VERSION),)
 
@@ -120,6 +122,19 @@ def test_rows_behind_a_barrier_wait_until_every_partition_shows_it(kafka, topic_
     (second, *rest) = stream.drain()
     assert sorted(values(second)) == ["b0", "b1"]
     assert not [value for batch in rest for value in values(batch)]
+
+
+def test_a_partition_of_which_nothing_is_committed_yet_holds_the_first_snapshot(kafka, topic_of, propagated, tmp_path):
+    """Its log ends where it begins for a reader of committed records, but it is not empty."""
+    topic = topic_of(2)
+    sink = Sink(kafka.bootstrap, topic, tmp_path / "ledger", "upstream")
+    uncommitted = sink.placed(0, [("b", 1)])
+    produce(kafka.bootstrap, topic, [row(0, "a"), barrier(0, 0, {"in-0": 5}), barrier(1, 0, {"in-0": 5})])
+    stream = propagated(topic)
+    assert [values(batch) for batch in stream.drain() if values(batch)] == []
+    end(sink.cluster, [uncommitted.transaction], commit=True)
+    settle(kafka.bootstrap, topic)
+    assert [sorted(values(batch)) for batch in stream.drain() if values(batch)] == [["a", "b"]]
 
 
 def test_at_least_once_lets_rows_of_the_next_snapshot_overtake_the_barrier(kafka, topic_of, propagated):
