@@ -7,6 +7,7 @@ cut; a processor that gives other results for another cut is wrong, and nothing 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -41,11 +42,15 @@ class ProcessState:
     def read(self, log: str) -> pa.Table | None:
         """Return all rows of a log, in the order in which they were appended; None if there is no such log."""
         tables = self._logs.read(log)
-        return pa.concat_tables(tables) if tables else None
+        return _joined(log, tables) if tables else None
 
     def append(self, log: str, table: pa.Table) -> None:
         """Add rows to a log; of one schema, without reading those that it has."""
         _check_log(log)
+        if not isinstance(table, pa.Table):
+            raise InputError(
+                f"process: {type(table).__name__} was appended to the log {log!r}, an Arrow table is expected"
+            )
         if table.num_rows:
             self._logs.append(log, table)
 
@@ -131,11 +136,12 @@ class ProcessOperator:
     @property
     def next_timer_ms(self) -> int | None:
         """When the processor wants to be told the wall-clock time."""
-        return self._processor.next_timer_ms
+        due_ms = self._processor.next_timer_ms
+        return None if due_ms is None else self._whole_ms("next_timer_ms", due_ms)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return what the processor passes on."""
-        return self._processor.output_watermark_ms(watermark_ms)
+        return self._whole_ms("output_watermark_ms", self._processor.output_watermark_ms(watermark_ms))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002
         """Hand rows to the processor."""
@@ -171,7 +177,7 @@ class ProcessOperator:
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        changes = self._logs.drain(lambda _, tables: pa.concat_tables(tables).combine_chunks())
+        changes = self._logs.drain(lambda log, tables: _joined(log, tables).combine_chunks())
         facts: dict[str, Any] = {
             "watermark_ms": self._processor.watermark_ms,
             "due_ms": self.next_timer_ms,
@@ -181,12 +187,21 @@ class ProcessOperator:
             facts["watermarks_ms"] = list(self._processor.watermarks_ms)
         try:
             told = note(self._plan, {**facts, **self._logs.facts()})
-        except TypeError as error:
+            _check_facts(self._state.facts)
+        except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"process: {self._plan.called} put something into state.facts that JSON has no value for ({error}): "
                 f"keep it as a table, or as texts, numbers, lists and objects"
             ) from error
         return StateChanges({**changes.written, NOTE: told}, changes.removed)
+
+    def _whole_ms(self, what: str, ms: object) -> int:
+        try:
+            return operator.index(ms)  # type: ignore[arg-type]  # as of NumPy, too
+        except TypeError as error:
+            raise InputError(
+                f"process: {self._plan.called} gave {ms!r} as {what}, a whole number of ms is expected"
+            ) from error
 
     def _tell_watermarks(self, by_input: Sequence[int | None]) -> None:
         known = [ms for ms in by_input if ms is not None]
@@ -217,6 +232,33 @@ class ProcessOperator:
         return Output(rows, ints(times) // _US_PER_MS)
 
 
+def _joined(log: str, tables: Sequence[pa.Table]) -> pa.Table:
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid as error:
+        held = " and ".join(dict.fromkeys(str(table.schema).replace("\n", ", ") for table in tables))
+        raise InputError(
+            f"process: the log {log!r} holds tables of several schemas ({held}): append tables of one schema to it, or "
+            f"give the others a log of their own"
+        ) from error
+
+
+def _check_facts(facts: object) -> None:
+    """Raise TypeError for what JSON would give back as something else: a key that is no text becomes one."""
+    if not isinstance(facts, dict):
+        raise TypeError(f"facts are {type(facts).__name__}, a dict is expected")
+    left: list[object] = [facts]
+    while left:
+        found = left.pop()
+        if isinstance(found, dict):
+            wrong = next((key for key in found if not isinstance(key, str)), None)
+            if wrong is not None or None in found:
+                raise TypeError(f"the key {wrong!r} is {type(wrong).__name__}, keys are texts")
+            left += found.values()
+        elif isinstance(found, list | tuple):
+            left += found
+
+
 def _check_log(log: str) -> None:
-    if not log or log == NOTE or "+" in log:
+    if not isinstance(log, str) or not log or log == NOTE or "+" in log:
         raise FormatError(f"process: a log cannot be called {log!r}: any other name without '+' would do")

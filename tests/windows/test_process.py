@@ -209,6 +209,66 @@ def test_state_that_cannot_be_written_is_one_sentence():
         Restarted(plan_of(Misnamed)).batch(("on_rows", 0, table([("a", 1, 1)]), None))
 
 
+def once(what) -> ProcessPlan:
+    class Once(Processor):
+        uses_clock = True
+
+        def on_rows(self, input_number, rows):
+            what(self, rows)
+            return ()
+
+    return plan_of(Once)
+
+
+CIRCLE: list = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"by": {1: 2}}, "the key 1 is int, keys are texts"),
+        ({"by": [{"x": {None: 2}}]}, "the key None is NoneType, keys are texts"),
+        ({"x": CIRCLE}, "Circular reference detected"),
+        ([1], "facts are list, a dict is expected"),
+    ],
+)
+def test_facts_that_json_would_give_back_as_something_else_are_refused_before_they_are_written(facts, said):
+    plan = once(lambda mine, _: setattr(mine.state, "facts", facts))
+    with pytest.raises(InputError, match=re.escape(said)):
+        Restarted(plan).batch(("on_rows", 0, table([("a", 1, 1)]), None))
+
+
+def test_a_log_of_several_schemas_is_one_sentence_when_it_is_read_and_when_it_is_compacted():
+    def append(mine, rows):
+        number = mine.state.facts["batch"] = mine.state.facts.get("batch", 0) + 1
+        mine.state.append("log", rows.select(["id" if number % 2 else "n"]))
+
+    wrong = Restarted(once(append))
+    for _ in range(2):
+        wrong.batch(("on_rows", 0, table([("a", 1, 1)]), None))
+    said = r"the log 'log' holds tables of several schemas \(id: string and n: int64\)"
+    with pytest.raises(InputError, match=said):
+        wrong.operator._state.read("log")
+    wrong.operator._state.append("log", table([("a", 1, 1)]))
+    wrong.operator._state.append("log", table([("a", 1, 1)]).select(["n"]))
+    with pytest.raises(InputError, match="the log 'log' holds tables of several schemas"):
+        wrong.operator.drain()
+
+
+def test_what_is_no_table_no_name_and_no_time_is_one_sentence():
+    rows = ("on_rows", 0, table([("a", 1, 1)]), None)
+    with pytest.raises(InputError, match="list was appended to the log 'log', an Arrow table is expected"):
+        Restarted(once(lambda mine, rows: mine.state.append("log", rows.to_pylist()))).batch(rows)
+    with pytest.raises(FormatError, match="a log cannot be called 5"):
+        Restarted(once(lambda mine, rows: mine.state.append(5, rows))).batch(rows)
+    with pytest.raises(InputError, match=r"Mine gave 5\.5 as next_timer_ms, a whole number of ms is expected"):
+        Restarted(once(lambda mine, _: setattr(mine, "next_timer_ms", 5.5))).batch(rows)
+    counted = Restarted(once(lambda mine, _: setattr(mine, "next_timer_ms", np.int64(5))))
+    counted.batch(rows)
+    assert counted.operator.next_timer_ms == 5
+
+
 def test_state_of_another_version_is_refused():
     again = Restarted(plan_of(Deduplicate))
     again.batch(("on_rows", 0, table([("a", 1, 1)]), None))
