@@ -24,6 +24,7 @@ _ADDRESS_ONLY = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _UNSAFE_STORES = ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "mount_allow_unsafe_rename")
 _SPARK = ("checkpointLocation", "queryName")
 _DELTA = ("path", "partitionBy", "mergeSchema")
+_INSTEAD = {"subscribe": "topic", "topics": "topic"}  # of Spark's Kafka source
 _OURS = (*_DELTA, "errorsTo", "snapshot", "guarantee", "controlRows", "replayCheck")
 
 
@@ -90,6 +91,7 @@ class SinkOptions:
             (*_OURS, *_SPARK, *KAFKA_NAMES),
             side="sink",
             kafka=KNOWN,
+            instead=_INSTEAD,
         )
         guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
         control_rows = choice("controlRows", given.get("controlrows", ControlRows.DROP.value), ControlRows)

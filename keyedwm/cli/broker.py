@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs until Ctrl-C or SIGTERM, which both leave as KeyboardInterrupt with the broker stopped."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print("starting a Kafka broker; the first start on a machine also fetches it", file=sys.stderr, flush=True)
     with broker(args.way, port=args.port) as running:
         print(f"{running.describe()}; Ctrl-C stops it", file=sys.stderr, flush=True)
         print(running.bootstrap, flush=True)  # last: who waits for it may stop the broker at once

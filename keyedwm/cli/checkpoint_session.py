@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def session_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Return what NAME=VALUE texts say, secrets from where they name. Raises OptionError."""
+    return settings_of("--conf", settings, "spark.hadoop.fs.s3a.endpoint=HOST")
+
+
 @contextmanager
 def checkpoint_session(settings: Sequence[str] = ()) -> Iterator[SparkSession]:
     """Start a session, or use the one that runs; settings: NAME=VALUE, as for spark-submit. Raises OptionError."""
-    given = settings_of("--conf", settings, "spark.hadoop.fs.s3a.endpoint=HOST")
+    given = session_settings(settings)
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from keyedwm.cli.checkpoint_session import checkpoint_session
+from keyedwm.cli.checkpoint_session import checkpoint_session, session_settings
 
 HELP = "write down what a stopped query knows, for a query with other buckets or aggregates to go on from"
 
@@ -27,8 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the savepoint; raises InputError, OptionError or FormatError with one sentence."""
-    from keyedwm.spark.savepoint import savepoint
+    from keyedwm.spark.savepoint import check_places, savepoint
 
+    session_settings(args.conf)
+    check_places(args.checkpoint, args.target)  # both before Spark starts, which takes seconds
     with checkpoint_session(args.conf) as spark:
         made = savepoint(spark, args.checkpoint, args.target)
     print(f"{args.target}: savepoint of {args.checkpoint} after batch {made.batch}, {len(made.sources)} sources")

@@ -7,8 +7,10 @@ written, and the record's timestamp where there is none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
 from keyedwm.core.json_path import WANTED, json_path, json_steps
 from keyedwm.core.options import wrong
@@ -33,6 +35,14 @@ class Unit(Enum):
     MICROSECONDS = "us"
     NANOSECONDS = "ns"
     ISO = "iso"
+
+
+# What users call the units elsewhere, and our names.
+UNIT_WORDS: Mapping[str, str] = MappingProxyType({
+    "second": "s", "seconds": "s", "sec": "s", "millis": "ms", "millisecond": "ms", "milliseconds": "ms",
+    "micros": "us", "microsecond": "us", "microseconds": "us", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns",
+    "iso8601": "iso", "iso-8601": "iso", "timestamp": "iso", "string": "iso",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

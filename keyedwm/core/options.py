@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import TypeVar
 
 from keyedwm.core.errors import OptionError
@@ -22,6 +23,7 @@ SECRET = re.compile(
     re.IGNORECASE,
 )
 _MOST_SHOWN = 200
+_NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_MS = 2**63 - 1
 
 _OF_A_TABLE = "option."  # what Spark puts before the options of CREATE TABLE
@@ -45,11 +47,17 @@ def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
 
 
 def refuse_unknown(
-    given: Iterable[str], known: Iterable[str], *, side: str, kafka: Collection[str] = frozenset()
+    given: Iterable[str],
+    known: Iterable[str],
+    *,
+    side: str,
+    kafka: Collection[str] = frozenset(),
+    instead: Mapping[str, str] = _NONE,
 ) -> None:
     """Raise OptionError for the first option (in name order) that is not known, with the nearest known name.
 
-    kafka: properties, in lower case, that are options only with `kafka.` in front.
+    kafka: properties, in lower case, that are options only with `kafka.` in front. instead: names of others, in lower
+    case, and the known name of the same thing.
     """
     names, given = list(known), list(given)
     lower = {n.lower() for n in names}
@@ -62,7 +70,7 @@ def refuse_unknown(
     for name in sorted(given):
         if name.lower() in lower or name.lower().startswith("kafka."):
             continue
-        hint = f"kafka.{name.lower()}" if name.lower() in kafka else nearest(name, names)
+        hint = f"kafka.{name.lower()}" if name.lower() in kafka else instead.get(name.lower()) or nearest(name, names)
         advice = f"did you mean {hint}?" if hint else "it is neither keyedwm's, Spark's, nor a kafka.* one"
         raise OptionError(f"option {name} is unknown to the keyedwm {side}: {advice}")
 
@@ -93,6 +101,7 @@ def duration_ms(name: str, value: str) -> int:
     if at < len(text) or not text or total != int(total):
         least = ", 0 or more" if text.startswith("-") else ""
         right = f"a duration such as '10 seconds', '1 hour 30 minutes' or '500 milliseconds' is expected{least}"
+        right += ", in whole milliseconds" if re.search(r"micro|nano|\d\s*[un]s\b", text) or total != int(total) else ""
         raise wrong(name, value, right)
     return int(total)
 
@@ -105,13 +114,13 @@ def span_text(ms: int) -> str:
     return f"{ms} ms"
 
 
-def choice(name: str, value: str, kind: type[E]) -> E:
-    """Return the member of `kind` whose value equals `value`, ignoring case."""
+def choice(name: str, value: str, kind: type[E], instead: Mapping[str, str] = _NONE) -> E:
+    """Return the member of `kind` whose value equals `value`, ignoring case. instead: see `refuse_unknown`."""
     for member in kind:
         if str(member.value).lower() == str(value).strip().lower():
             return member
     allowed = ", ".join(str(m.value) for m in kind)
-    hint = nearest(str(value), [str(m.value) for m in kind])
+    hint = instead.get(str(value).strip().lower()) or nearest(str(value), [str(m.value) for m in kind])
     raise wrong(name, value, f"one of {allowed} is expected" + (f"; did you mean {hint}?" if hint else ""))
 
 

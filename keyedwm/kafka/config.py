@@ -27,6 +27,8 @@ LARGEST_BATCH_BYTES = 128 * MIB
 # So close to a known name is a name only by mistake: taken without effect, it would silently change what is read.
 _MISTYPED = 0.85
 _PORT = re.compile(r"[0-9]{1,5}")
+_PROTOCOL = re.compile(r"^[0-9A-Za-z%._-]*://")
+_HOST = re.compile(r"\[?[0-9A-Za-z%._:-]+\]?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +99,11 @@ class ClientConfig:
 
 
 def _addresses(name: str, value: str) -> tuple[str, ...]:
-    addresses = tuple(part.strip() for part in value.split(",") if part.strip())
+    # Kafka's own clients take a protocol before a host, such as SASL_SSL://, and pay no attention to it.
+    addresses = tuple(_PROTOCOL.sub("", part.strip()) for part in value.split(",") if part.strip())
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65_536:
+        if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65_536:
             raise wrong(name, value, "comma-separated host:port is expected")
     if not addresses:
         raise wrong(name, value, "host:port of at least one broker is expected")

@@ -26,8 +26,8 @@ def recommended_conf(cores: int = 4) -> Mapping[str, str]:
     switches off a limit in bytes for which Spark measures the whole batch after every row it hands to Python, a third
     of what our sink costs the JVM; rows of a megabyte want the limit back, or a lower maxRecordsPerBatch.
     """
-    if cores < 1:
-        raise OptionError(f"recommended_conf(cores={cores}): a whole number of at least 1 is expected")
+    if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
+        raise OptionError(f"cores={cores!r}: a whole number of at least 1 is expected")
     return {
         PROVIDER: ROCKSDB,
         PARTITIONS: str(cores),

@@ -65,6 +65,12 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     return told
 
 
+def check_places(checkpoint: str, target: str) -> None:
+    """Raise what `savepoint` would of a query that has not stopped between two batches, or a place that is taken."""
+    _offsets(Files(checkpoint))
+    _check_free(Files(target))
+
+
 def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[OperatorState, DataFrame]]:
     """Yield what each operator of a checkpoint knows, and its blobs as rows of a savepoint, as of the last batch."""
     for number, kind in _operators(spark, files):

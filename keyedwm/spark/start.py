@@ -11,6 +11,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from keyedwm.core.errors import OptionError
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -23,8 +25,14 @@ _SETTING_UP = "Initializing"
 def start_in_turn(*writers: DataStreamWriter) -> list[StreamingQuery]:
     """Start the queries one after another and return them in that order.
 
-    A query that ends while it is set up is returned like the others; its own `exception()` says why.
+    A query that ends while it is set up is returned like the others; its own `exception()` says why. Raises
+    OptionError before anything starts if one of them cannot be started.
     """
+    for writer in writers:
+        if not hasattr(writer, "start"):
+            raise OptionError(
+                f"start_in_turn: {writer!r} is no writer of a stream: give df.writeStream..., not started"
+            )
     queries = []
     for writer in writers:
         query = writer.start()

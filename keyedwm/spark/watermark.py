@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.spark.frames import require_frame
 
 _DRIVING = "_keyedwm_watermark"
 _OF_AXIS = f"{WATERMARK}_"
@@ -23,8 +24,9 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
     window, session_window, stream-stream join, dropDuplicates(WithinWatermark) and transformWithState on the result all
     follow the keyedwm source's watermark. Control rows end here; the columns `control` (null) and `event_time` stay,
     `watermark` becomes Spark's own. axis: the time axis to follow, when several are configured.
-    Raises InputError if `df` lacks the source's columns.
+    Raises OptionError if `df` is no frame, InputError if it lacks the source's columns.
     """
+    require_frame(df, "with_watermark")
     event_time, watermark = axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)
     known = [name.removeprefix(_OF_AXIS) for name in df.columns if name.startswith(_OF_AXIS)]
     if axis and axis not in known and (known or WATERMARK in df.columns):

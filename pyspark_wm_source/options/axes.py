@@ -15,7 +15,7 @@ from typing import Any
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.axis import AxisConfig
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.core.event_time import UNIT_WORDS, EventTime, Place, Unit
 from keyedwm.core.future_time import FutureTime, OnFuture
 from keyedwm.core.options import boolean, choice, duration_ms, refuse_unknown, wrong
 from keyedwm.core.parsing import parse_json
@@ -156,8 +156,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _key(name: str, settings: Mapping[str, Any]) -> int:
     key = next((value for option, value in settings.items() if option.lower() == "key"), None)
     if not isinstance(key, int) or isinstance(key, bool) or not MIN_KEY <= key <= MAX_KEY:
+        found = "no key" if key is None else f"key {key!r}"
         raise OptionError(
-            f"option watermarks: axis {name} has key {key!r}; a whole number from {MIN_KEY} to {MAX_KEY} is expected"
+            f"option watermarks: axis {name} has {found}; a whole number from {MIN_KEY} to {MAX_KEY} is expected"
         )
     return key
 
@@ -165,7 +166,7 @@ def _key(name: str, settings: Mapping[str, Any]) -> int:
 def _axis(name: str, key: int, given: Mapping[str, str]) -> TimeAxis:
     throttle = _throttle(given)
     build_throttle, throttle_takes = _THROTTLES[throttle]
-    unit = choice("eventTimeUnit", given.get("eventtimeunit", Unit.MILLISECONDS.value), Unit)
+    unit = choice("eventTimeUnit", given.get("eventtimeunit", Unit.MILLISECONDS.value), Unit, UNIT_WORDS)
     return TimeAxis(
         config=AxisConfig(
             key=key,

@@ -59,6 +59,13 @@ _NOT_PROPAGATED = (
     *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "idleTimeout", "minPartitions",
     "maxRecordsPerPartition",
 )  # fmt: skip
+# What else means the same: of our sink, and of Spark.
+_INSTEAD = {
+    "topic": "subscribe",
+    "topics": "subscribe",
+    "withwatermark": "watermarkLag",
+    "eventtimeformat": "eventTimeUnit",
+}
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Columns that another option leaves out.
 _SWITCHES = {HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false"}
@@ -149,7 +156,9 @@ class SourceOptions:
     def parse(options: Mapping[str, str]) -> SourceOptions:
         """Check every option; raises OptionError with one sentence about the first that is wrong."""
         given = {name.lower(): value for name, value in options.items()}
-        refuse_unknown(options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY), side="source", kafka=KNOWN)
+        refuse_unknown(
+            options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY), side="source", kafka=KNOWN, instead=_INSTEAD
+        )
         topics = topics_of(given)
         smallest, largest = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
         kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}

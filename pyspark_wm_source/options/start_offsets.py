@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import choice, whole, wrong
+from keyedwm.core.options import choice, wrong
 from keyedwm.core.parsing import parse_json
 from keyedwm.kafka.values import TopicPartition
 
@@ -128,7 +128,9 @@ def bound_of(options: Mapping[str, str], side: str) -> Bound:
         strategy = options.get("startingoffsetsbytimestampstrategy", "error")
         no_match = choice("startingOffsetsByTimestampStrategy", strategy, NoMatch)
     if (stamp := options.get(f"{side}timestamp")) is not None:
-        return Bound(side=side, timestamp_ms=whole(f"{side}Timestamp", stamp, at_least=0), no_match=no_match)
+        if not re.fullmatch(r"\s*[0-9]{1,18}\s*", stamp):
+            raise wrong(f"{side}Timestamp", stamp, "whole milliseconds since 1970, such as 1767225600000, are expected")
+        return Bound(side=side, timestamp_ms=int(stamp), no_match=no_match)
     if (stamps := options.get(f"{side}offsetsbytimestamp")) is not None:
         listed = _partition_map(f"{side}OffsetsByTimestamp", stamps, least=0)
         return Bound(side=side, timestamps_ms=listed, no_match=no_match)

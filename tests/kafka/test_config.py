@@ -32,12 +32,19 @@ def test_the_java_clients_properties_become_settings() -> None:
     assert not config.check_crcs
 
 
+def test_a_protocol_before_a_host_is_passed_over_as_kafkas_own_clients_do():
+    config = ClientConfig.from_options({"bootstrap.servers": "SASL_SSL://a:9092, PLAINTEXT://[::1]:9093"})
+    assert config.bootstrap_servers == ("a:9092", "[::1]:9093")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ({}, "kafka.bootstrap.servers"),
         ({"bootstrap.servers": "no-port"}, "kafka.bootstrap.servers"),
         ({"bootstrap.servers": "a:0"}, "kafka.bootstrap.servers"),
+        ({"bootstrap.servers": "a b:9092"}, "kafka.bootstrap.servers"),
+        ({"bootstrap.servers": "user@a:9092"}, "kafka.bootstrap.servers"),
         (HERE | {"isolation.level": "read_comitted"}, "kafka.isolation.level"),
         (HERE | {"request.timeout.ms": "soon"}, "kafka.request.timeout.ms"),
         (HERE | {"request.timeout.ms": "-1"}, "kafka.request.timeout.ms"),

@@ -74,7 +74,7 @@ def test_a_throttle_takes_its_own_options(options: dict[str, str], throttle: obj
         ({"watermarks": "{}"}, "option watermarks.*JSON"),
         ({"watermarks": '{"a b": {"key": 0}}'}, "option watermarks: 'a b'"),
         ({"watermarks": '{"a": {"key": 300}}'}, "axis a has key 300"),
-        ({"watermarks": '{"a": {}}'}, "axis a has key None"),
+        ({"watermarks": '{"a": {}}'}, "axis a has no key"),
         ({"watermarks": '{"a": {"key": 1}, "A": {"key": 2}}'}, "option watermarks: 'a' stands twice in one object"),
         ({"watermarks": '{"a": {"key": 1, "KEY": 2}}'}, "option watermarks: 'key' stands twice in one object"),
         ({"watermarks": '{"a": {"key": 1}, "b": {"key": 1}}'}, "two axes have the same key"),

@@ -38,7 +38,7 @@ WRONG = [
     ({"startingOffsets": '{"t": 5}'}, r"option startingOffsets: .* is wrong; JSON such as"),
     (
         {"startingTimestamp": "yesterday"},
-        r"option startingTimestamp: 'yesterday' is wrong; a whole number of at least 0",
+        r"option startingTimestamp: 'yesterday' is wrong; whole milliseconds since 1970",
     ),
     ({"startingOffsetsByTimestamp": "5"}, r"option startingOffsetsByTimestamp: '5' is wrong; a JSON object"),
     (
