@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 VERSION = 1
 MANIFEST = "savepoint.json"
 STATE = "state"
+_NOTE = "note"  # of an operator, which stands in the manifest
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -191,3 +192,17 @@ def _whole(operator: OperatorState) -> OperatorState:
 
 def _are_objects(found: object) -> bool:
     return isinstance(found, list) and all(isinstance(one, dict) for one in found)
+
+
+def check_blobs(who: str, notes: Sequence[Mapping[str, Any]], counts: Mapping[int, int]) -> None:
+    """Raise FormatError unless every bucket has the blobs that its note tells of: a copy cut short would lose rows.
+
+    counts: blobs found of each old bucket, by its number, without its operator's note.
+    """
+    for bucket, note in enumerate(notes):
+        told = len(note["blobs"].keys() - {_NOTE})
+        if counts.get(bucket, 0) != told:
+            raise FormatError(
+                f"{who} has {counts.get(bucket, 0)} blobs of bucket {bucket} under {STATE}, and {MANIFEST} tells of "
+                f"{told}: it is not whole; copy it once more, or make it anew"
+            )

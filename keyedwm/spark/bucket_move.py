@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.savepoint import STATE, Files
+from keyedwm.savepoint import STATE, Files, check_blobs
 from keyedwm.spark.bucket_batch import BucketLayout, BucketNote
 from keyedwm.spark.continued import follows_of, operator_of
 from keyedwm.windows.columns import contiguous, ints
@@ -135,6 +135,8 @@ def initial_state(spark: SparkSession, place: str, moved: Moved, layout: BucketL
     schema = from_arrow_schema(_PIECE)
     state = spark.read.parquet(f"{Files(place).for_spark}/{STATE}")
     mine = state.where(F.col("operator") == moved.name).select("bucket", "name", "blob")
+    counts = {row["bucket"]: row["count"] for row in mine.groupBy("bucket").count().collect()}
+    check_blobs(moved.move.who, moved.notes, counts)
     pieces: DataFrame = mine.mapInArrow(CutState(moved.move, layout.ids), schema)
     each = spark.createDataFrame([(one, None, None, 0, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")

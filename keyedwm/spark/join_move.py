@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.savepoint import STATE, Files
+from keyedwm.savepoint import STATE, Files, check_blobs
 from keyedwm.spark.continued import follows_of, operator_of
 from keyedwm.spark.join_batch import JoinLayout, JoinNote
 from keyedwm.windows.join.held import MATCHED
@@ -109,6 +109,8 @@ def initial_state(spark: SparkSession, place: str, moved: MovedJoin, layout: Joi
 
     schema = from_arrow_schema(_PIECE)
     state = spark.read.parquet(f"{Files(place).for_spark}/{STATE}").where(F.col("operator") == moved.name)
+    counts = {row["bucket"]: row["count"] for row in state.groupBy("bucket").count().collect()}
+    check_blobs(moved.move.who, moved.notes, counts)
     bits = state.where(F.col("name").endswith(MATCHED)).select(
         "bucket", F.expr(f"left(name, length(name) - {len(MATCHED)})").alias("name"), F.col("blob").alias("matched")
     )

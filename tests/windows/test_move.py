@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.control_row import ControlRow
-from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.rows import ControlKind
+from keyedwm.savepoint import check_blobs
 from keyedwm.spark.bucket_batch import BucketLayout, BucketNote
 from keyedwm.spark.bucket_move import CutState, Moved
 from keyedwm.spark.continued import check_follows
@@ -186,6 +187,19 @@ def test_results_that_are_held_back_do_not_move():
     store.blobs[NOTE] = json.dumps(told | {"watermark_ms": told["watermark_ms"] - 6_000}).encode()
     with pytest.raises(OptionError, match="max_rows_per_batch holds results back"):
         move_of(old, old.plan)
+
+
+def test_a_savepoint_that_was_copied_in_part_is_refused():
+    old = begun(plan_of(TUMBLING))
+    notes = move_of(old, old.plan).notes
+    counts = {number: len(note["blobs"]) - 1 for number, note in enumerate(notes)}
+    check_blobs("place", notes, counts)
+    check_blobs("place", [*notes, {"blobs": {NOTE: 5}}], counts)  # a bucket that holds nothing
+    assert counts[1] > 1
+    for found in (counts | {1: counts[1] - 1}, counts | {1: 2 * counts[1]}, {0: counts[0]}):
+        said = f"place has {found.get(1, 0)} blobs of bucket 1 under state, and savepoint.json tells of {counts[1]}"
+        with pytest.raises(FormatError, match=said):
+            check_blobs("place", notes, found)
 
 
 def test_channels_that_are_new_tell_their_watermark_and_known_ones_do_not():
