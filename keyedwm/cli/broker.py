@@ -9,7 +9,7 @@ import argparse
 import signal
 import sys
 
-from keyedwm.testing.broker import WAYS, broker
+from keyedwm.testing.broker import WAYS, broker, choose_way
 
 HELP = "keep a real Kafka running and print its address"
 
@@ -23,8 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs until Ctrl-C or SIGTERM, which both leave as KeyboardInterrupt with the broker stopped."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    print("starting a Kafka broker; the first start on a machine also fetches it", file=sys.stderr, flush=True)
-    with broker(args.way, port=args.port) as running:
+    way = args.way or choose_way()
+    if way != "given":
+        print("starting a Kafka broker; the first start on a machine also fetches it", file=sys.stderr, flush=True)
+    with broker(way, port=args.port) as running:
         print(f"{running.describe()}; Ctrl-C stops it", file=sys.stderr, flush=True)
         print(running.bootstrap, flush=True)  # last: who waits for it may stop the broker at once
         while True:

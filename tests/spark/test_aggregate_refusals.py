@@ -68,7 +68,7 @@ CALLS = {
     "sum(Column<'n'>): the name of a column": lambda df: aggregate(df, "k", TEN, {"n": sum(F.col("n"))}),
     "early='10 seconds': keyedwm.spark.early": lambda df: aggregate(df, "k", TEN, N, early="10 seconds"),
     "which cannot be a key": lambda df: aggregate(df.withColumn("k", F.array("k")), "k", TEN, N),
-    "recommended_conf(cores=0)": lambda _: recommended_conf(cores=0),
+    "cores=0: a whole number of at least 1": lambda _: recommended_conf(cores=0),
 }
 
 
