@@ -24,7 +24,7 @@ from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.shuffle import ORDER, SHIPPED
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
-from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow, StorePlan
+from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy, RowWindow, StorePlan
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 
@@ -42,8 +42,8 @@ class Store:
     retention: so long after its end, in event time, a window takes late messages. max_windows: so many windows that
     hold a message. max_messages, max_bytes: of all messages of the query, bytes as Arrow holds them; each bucket has an
     equal share. full: what completes a window, the `watermark` or the first `message` past its end. late_every: late
-    messages are shown together, so long (wall clock) after the first of them; late_rows: after so many of a key and
-    window, what is left then when the window goes. At once without either.
+    messages are shown together, so long after the first of them, by the wall `clock` or, with late_by, by `event` time;
+    late_rows: after so many of a key and window, what is left then when the window goes. At once without either.
     """
 
     retention: str | None = None
@@ -53,10 +53,12 @@ class Store:
     full: str = Full.WATERMARK.value
     late_every: str | None = None
     late_rows: int | None = None
+    late_by: str = LateBy.CLOCK.value
 
     def __post_init__(self) -> None:
         self.limits(1)
         choice("full", self.full, Full)
+        choice("late_by", self.late_by, LateBy)
         self.late_every_ms()
         self.late_count()
 
@@ -172,6 +174,7 @@ def ship_messages(
         schema=arrow_schema(columns_of(df, kept)), by=keys, window=asked["window"], aggregates=asked["aggregates"],
         retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
         late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
+        late_by=choice("late_by", store.late_by, LateBy),
     )  # fmt: skip
     staged = StagedStore(plan=plan, late=asked["late"])
     rows = columns_of(timed, [*staged.columns, CONTROL_TEXT])

@@ -134,6 +134,8 @@ CALLS = {
     "late panes after 2 messages and every so often": lambda df: call(
         df, store=Store(retention="1 day", late_rows=2, late_every="1 second")
     ),
+    "late panes by event time need an interval": lambda df: call(df, store=Store(retention="1 day", late_by="event")),
+    "option late_by: 'events' is wrong": lambda _: Store(retention="1 day", late_by="events"),
     "option full: 'massage' is wrong": lambda _: Store(retention="1 day", full="massage"),
     "sessions keep no messages, and full='message' has no meaning": lambda df: call(
         df, window=session("5 seconds"), store=Store(retention="1 day", full="message")
