@@ -64,6 +64,11 @@ def ints(array: pa.Array) -> Ints:
     return array.to_numpy(zero_copy_only=True)
 
 
+def as_floats(values: pa.Array) -> pa.Array:
+    """Return numbers as floats; a whole number beyond 2**53 is rounded, as Spark does it."""
+    return values.cast(pa.float64(), safe=False)
+
+
 def empty(field: pa.Field) -> Column:
     """Return a column without values."""
     return np.empty(0, np.int64) if _is_number(field) else pa.array([], field.type)

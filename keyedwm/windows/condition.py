@@ -1,8 +1,8 @@
 """A condition as the text of a SQL comparison of columns, evaluated over many rows (of a join: pairs of rows) at once.
 
 Rule: comparisons of columns and literals (= <> < <= > >=, BETWEEN, IS NULL) with AND, OR, NOT, + - * and brackets, as
-Spark evaluates them: null is unknown, NaN is equal to itself and above every number, an overflow is an error. Whatever
-else SQL has is refused when the plan is built.
+Spark evaluates them: null is unknown, NaN is equal to itself and above every number, a literal with a point is a
+decimal, an overflow is an error. Whatever else SQL has is refused when the plan is built.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
-from keyedwm.windows.columns import Flags
+from keyedwm.windows.columns import Flags, as_floats
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>'(?:[^']|'')*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"
@@ -30,6 +31,7 @@ _COMPARE = {
 }  # fmt: skip
 _RECKON = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}
 _WORDS = {"and", "or", "not", "is", "null", "between", "true", "false"}
+_DEEPEST = 200
 # What Arrow raises for types that do not go together.
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -73,12 +75,12 @@ class Condition:
         if not isinstance(text, str):
             example = "left.v < right.w" if len(sides) > 1 else "v > 0"
             raise OptionError(f"{of}: condition={text!r}: the text of a comparison is expected, as {example!r}")
-        tree = _Parser(text, sides, of).whole()
+        tree = _parsed(text, sides, of)
         used = [{one.name for one in _columns(tree) if one.side == side} for side in range(len(sides))]
         if not any(used):
             raise OptionError(f"{of}: the condition {text!r} names no column: leave it out, or compare columns")
         found = cls(text, tree, tuple(tuple(sorted(names)) for names in used), of)
-        nothing = [{name: pa.array([], schema.field(name).type) for name in schema.names} for _, schema in sides]
+        nothing = [{name: pa.nulls(1, schema.field(name).type) for name in schema.names} for _, schema in sides]
         try:
             kind = found._value(tree, nothing).type
         except _UNFIT as error:
@@ -103,7 +105,10 @@ class Condition:
         values = [self._value(one, rows) for one in node.arguments]
         if node.function in _COMPARE.values() and any(pa.types.is_floating(one.type) for one in values):
             values = [_ordered(one) for one in values]
-        return pc.call_function(node.function, values)
+        try:
+            return pc.call_function(node.function, values)
+        except pa.ArrowInvalid:  # more than the 38 digits of a decimal; any other error comes again
+            return pc.call_function(node.function, [_wide(one) for one in values])
 
 
 class _Parser:
@@ -159,16 +164,16 @@ class _Parser:
         )
 
     def _either(self) -> _Node:
-        node = self._both()
+        nodes = [self._both()]
         while self._take("or"):
-            node = _Call("or_kleene", (node, self._both()))
-        return node
+            nodes.append(self._both())
+        return _balanced("or_kleene", nodes)
 
     def _both(self) -> _Node:
-        node = self._negated()
+        nodes = [self._negated()]
         while self._take("and"):
-            node = _Call("and_kleene", (node, self._negated()))
-        return node
+            nodes.append(self._negated())
+        return _balanced("and_kleene", nodes)
 
     def _negated(self) -> _Node:
         return _Call("invert", (self._negated(),)) if self._take("not") else self._comparison()
@@ -220,7 +225,8 @@ class _Parser:
             self._refuse()
         self._at += 1
         if kind == "number":
-            return _Literal(float(word) if "." in word else int(word))
+            # A whole number beyond 64 bits is a decimal.
+            return _Literal(int(word) if word.isdecimal() and int(word) < 2**63 else Decimal(word))
         return _Literal(word[1:-1].replace("''", "'")) if kind == "text" else self._column(_bare(word))
 
     def _column(self, word: str) -> _Node:
@@ -253,8 +259,38 @@ class _Parser:
 
 def columns_named(text: str, names: Sequence[str], of: str) -> tuple[str, ...]:
     """Return which of the columns a condition names, without their types. Raises OptionError as `parse` does."""
-    tree = _Parser(text, [("", pa.schema([(name, pa.null()) for name in names]))], of).whole()
+    tree = _parsed(text, [("", pa.schema([(name, pa.null()) for name in names]))], of)
     return tuple(sorted({one.name for one in _columns(tree)}))
+
+
+def _parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str) -> _Node:
+    """Return the tree of a text. One that is too deep for the interpreter's stack is refused."""
+    try:
+        tree = _Parser(text, sides, of).whole()
+    except RecursionError:
+        tree = None
+    if tree is None or _depth(tree) > _DEEPEST:
+        raise OptionError(
+            f"{of}: the condition that begins with {text[:40]!r} is nested more than {_DEEPEST} levels deep: compute a "
+            f"part of it as a column before"
+        )
+    return tree
+
+
+def _balanced(function: str, nodes: Sequence[_Node]) -> _Node:
+    """Many nodes as a tree that is not deep; the function is associative."""
+    if len(nodes) == 1:
+        return nodes[0]
+    half = len(nodes) // 2
+    return _Call(function, (_balanced(function, nodes[:half]), _balanced(function, nodes[half:])))
+
+
+def _depth(tree: _Node) -> int:
+    levels, found = [tree], 0
+    while levels:
+        found += 1
+        levels = [inner for one in levels if isinstance(one, _Call) for inner in one.arguments]
+    return found
 
 
 def _bare(word: str) -> str:
@@ -269,11 +305,17 @@ def _columns(node: _Node) -> Iterator[_Column]:
             yield from _columns(one)
 
 
+def _wide(values: Any) -> Any:
+    """Return decimals with room for twice as many digits, other values as they are."""
+    kind = values.type
+    return values.cast(pa.decimal256(kind.precision, kind.scale)) if pa.types.is_decimal(kind) else values
+
+
 def _ordered(values: Any) -> Any:
     """Return numbers as whole ones of the same order and equality as Spark gives them: NaN is above all."""
     if isinstance(values, pa.Scalar):
-        return _ordered(pa.array([values.as_py()], pa.float64()))[0] if values.is_valid else pa.scalar(None, pa.int64())
-    floats = values.cast(pa.float64())
+        return _ordered(pa.array([float(values.as_py())]))[0] if values.is_valid else pa.scalar(None, pa.int64())
+    floats = as_floats(values)
     plain = floats.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
     bits = np.where(np.isnan(plain), np.nan, plain).view(np.int64)
     return pa.array(

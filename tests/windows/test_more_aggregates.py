@@ -129,6 +129,14 @@ def test_a_small_variance_of_large_numbers_is_not_lost_in_rounding():
     assert one(agg.linear_trend("v"), [5.0, 6.0, 7.0], [1_700_000_000_000 + ms for ms in (0, 500, 1_000)]) == 2.0
 
 
+def test_whole_numbers_beyond_the_digits_of_a_float_are_rounded_and_stop_no_window():
+    large = [2**53 + 1, 2**60, 2**63 - 1]
+    floats = [float(value) for value in large]
+    for spec in (agg.median("v"), agg.quantile("v", 0.9), agg.variance("v"), agg.stddev("v"), agg.linear_trend("v")):
+        assert one(spec, large, kind=pa.int64()) == one(spec, floats)
+    assert one(agg.median("v"), large, kind=pa.int64()) == 2.0**60
+
+
 @pytest.mark.parametrize("spec", [agg.variance("v"), agg.stddev("v"), agg.linear_trend("v")])
 def test_less_than_two_values_have_no_spread_and_no_trend(spec):
     assert one(spec, [1.0]) is None

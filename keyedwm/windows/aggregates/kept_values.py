@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.windows.aggregates.extremes import is_sortable, ordered
 from keyedwm.windows.aggregates.lists import ListAggregate, lengths, lists, order_within, ordered_fields, single
-from keyedwm.windows.columns import Column, Ints, contiguous
+from keyedwm.windows.columns import Column, Ints, as_floats, contiguous
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Quantile(ListAggregate):
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
         """Return a list of one element for a value and an empty list for a null."""
-        return [single([pc.cast(values, pa.float64())], pc.is_valid(values))[0]]
+        return [single([as_floats(values)], pc.is_valid(values))[0]]
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Sort the values of each list and return the one at the share; null for an empty list."""

@@ -2,8 +2,8 @@
 """Variance, standard deviation and linear trend: sums of values, of squares and of products, finished once.
 
 Rule: the sums are those of `float_sum`, so order and grouping change no bit. A product is added as the two floats that
-it is exactly, and the sums are taken as pairs of floats. Of a sum 84 bits are kept, so a variance keeps its digits as
-long as the values are less than some 10**10 times their spread apart from zero.
+it is exactly, and the sums are taken as pairs of floats. Of a sum 84 bits are kept, so a variance keeps nearly all its
+digits while the values are less than 10**8 times their spread apart from zero, seven up to 10**12, none beyond 10**14.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
 from keyedwm.windows.aggregates.float_sum import PLACES, add_by_group_of, add_by_span_of, as_pairs, floats_by_group
 from keyedwm.windows.aggregates.sums import VALUES, present
-from keyedwm.windows.columns import Column, Flags, Ints, contiguous, number
+from keyedwm.windows.columns import Column, Flags, Ints, as_floats, contiguous, number
 from keyedwm.windows.kernels import add_by_group, add_by_span
 
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ class MomentSums(AggregateFunction):
     def gather(self, values: pa.Array, rows: RowOrder, groups: Groups) -> list[Column]:
         """Split the products and sum them by group."""
         valid = contiguous(pc.is_valid(values)).to_numpy(zero_copy_only=False)
-        floats = contiguous(pc.cast(values.filter(pa.array(valid)), pa.float64())).to_numpy()
+        floats = contiguous(as_floats(values.filter(pa.array(valid)))).to_numpy()
         ids = groups.ids[valid]
         columns: list[Column] = []
         for parts in self.parts(floats, rows.times[valid].astype(np.float64)):
