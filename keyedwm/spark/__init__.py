@@ -18,7 +18,17 @@ from keyedwm.spark.source import source
 from keyedwm.spark.start import start_in_turn
 from keyedwm.spark.store import Store, window_function
 from keyedwm.spark.watermark import with_watermark
-from keyedwm.spark.window_specs import early, hopping, hopping_rows, session, sliding, tumbling, tumbling_rows
+from keyedwm.spark.window_specs import (
+    early,
+    hopping,
+    hopping_key_rows,
+    hopping_rows,
+    session,
+    sliding,
+    tumbling,
+    tumbling_key_rows,
+    tumbling_rows,
+)
 from keyedwm.windows.aggregates.functions import (
     Aggregate,
     approx_count_distinct,
@@ -58,6 +68,7 @@ __all__ = [
     "held_messages",
     "held_windows",
     "hopping",
+    "hopping_key_rows",
     "hopping_rows",
     "join",
     "join_latest",
@@ -84,6 +95,7 @@ __all__ = [
     "sum",
     "top_n",
     "tumbling",
+    "tumbling_key_rows",
     "tumbling_rows",
     "variance",
     "window_function",

@@ -5,18 +5,20 @@ Rule: Spark's own state reader reads; the query may be stopped or run, the answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.savepoint import Files, OperatorState
-from keyedwm.windows.store import held
+from keyedwm.windows.store import held, held_keys
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _WINDOWS = (
     "window struct<start timestamp, end timestamp>, topic string, partition int, first_offset bigint, "
@@ -27,6 +29,7 @@ _WINDOWS = (
 def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:
     """Return the windows that an aggregate with a store keeps: one row for each window, topic and partition.
 
+    Of windows that count a key's messages: one for each key, topic and partition, which is complete next.
     `window` is start and end, or of rows the first and the last offset, as in the aggregate's results. checkpoint: of
     the query. name: of the aggregate, needed if the query has several with a store. Raises InputError,
     OptionError and FormatError in one sentence.
@@ -35,7 +38,7 @@ def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) 
 
     operator, blobs = _store(spark, checkpoint, name)
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
-    for row in blobs.where(F.col("name").startswith(held.INDEX)).collect():
+    for row in blobs.where(_begins(held.INDEX)).collect():
         found[row.bucket][row.name] = bytes(row.blob)
     listed = held.windows(operator.told or {}, zip(operator.facts, found.values(), strict=True))
     rows = [astuple(one) for one in listed]
@@ -57,18 +60,53 @@ def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None)
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    blobs = _store(spark, checkpoint, name)[1]
-    mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("blob")
+    operator, blobs = _store(spark, checkpoint, name)
+    mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("bucket", "blob")
     first = mine.first()
     if first is None:
         return spark.createDataFrame([], "topic string, partition int, offset bigint")
-    return mine.mapInArrow(_unpack, from_arrow_schema(held.messages(bytes(first.blob)).schema))
+    unpack = _unpack
+    if held_keys.counts_keys(operator.told or {}):
+        unpack = _OfKeys(operator.told or {}, operator.facts, _known(blobs))
+    return mine.mapInArrow(unpack, from_arrow_schema(held.messages(bytes(first.blob)).schema))
 
 
 def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for blob in batch.column(0).to_pylist():
+        for blob in batch.column("blob").to_pylist():
             yield from held.messages(blob).to_batches()
+
+
+@dataclass(frozen=True)
+class _OfKeys:
+    """Messages of windows that count those of a key: some are needed no more. known: of each bucket its log of keys."""
+
+    told: Mapping[str, Any]
+    facts: Sequence[Mapping[str, Any]]
+    known: Mapping[int, Mapping[str, bytes]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for bucket, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                rows = held.messages(blob)
+                yield from held_keys.messages(
+                    self.told, self.facts[bucket], self.known.get(bucket, {}), rows
+                ).to_batches()
+
+
+def _known(blobs: DataFrame) -> dict[int, dict[str, bytes]]:
+    found: dict[int, dict[str, bytes]] = {}
+    for row in blobs.where(_begins((held_keys.INDEX,))).collect():
+        found.setdefault(row.bucket, {})[row.name] = bytes(row.blob)
+    return found
+
+
+def _begins(prefixes: Sequence[str]) -> Column:
+    """Whether the name of a blob begins with one of these."""
+    from pyspark.sql import functions as F
+
+    begins = [F.col("name").startswith(prefix) for prefix in prefixes]
+    return reduce(or_, begins)
 
 
 def _store(spark: SparkSession, checkpoint: str, name: str | None) -> tuple[OperatorState, DataFrame]:

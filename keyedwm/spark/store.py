@@ -24,7 +24,7 @@ from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.shuffle import ORDER, SHIPPED
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
-from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy, RowWindow, StorePlan
+from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, LateBy, RowWindow, StorePlan
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 
@@ -97,6 +97,11 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
                 "store=Store(retention=...)"
             )
         check_aggregate(name, spec)
+    if isinstance(window, KeyRowWindow):
+        raise OptionError(
+            f"aggregate: hopping_key_rows({window.size}, {window.step}) counts messages, so they must be kept: give "
+            "store=Store(max_messages=...)"
+        )
     if isinstance(window, RowWindow):
         raise OptionError(
             f"aggregate: hopping_rows({window.size}, {window.step}) counts offsets, so its messages must be kept: give "

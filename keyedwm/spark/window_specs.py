@@ -5,7 +5,7 @@ from __future__ import annotations
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.touching import Touching
 from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
-from keyedwm.windows.store.plan import HoppingWindow, RowWindow
+from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow
 
 
 def tumbling(size: str, offset: str = "0 seconds") -> SlidingWindow:
@@ -46,6 +46,22 @@ def hopping_rows(size: int, step: int) -> RowWindow:
     Raises OptionError unless both are above 0.
     """
     return RowWindow(whole("size", str(size)), whole("step", str(step)))
+
+
+def tumbling_key_rows(rows: int) -> KeyRowWindow:
+    """Windows of so many messages of a key in a topic and partition, end to end; they need a store.
+
+    Raises OptionError unless the number is above 0.
+    """
+    return hopping_key_rows(rows, rows)
+
+
+def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
+    """Windows of `size` messages of a key in a topic and partition, one every `step` of its messages.
+
+    They need a store. Raises OptionError unless both are above 0.
+    """
+    return KeyRowWindow(whole("size", str(size)), whole("step", str(step)))
 
 
 def session(gap: str, touching: str = "merge") -> SessionWindow:

@@ -16,12 +16,14 @@ from keyedwm.spark import (
     held_messages,
     held_windows,
     hopping,
+    hopping_key_rows,
     hopping_rows,
     median,
     rejected,
     session,
     source,
     tumbling,
+    tumbling_key_rows,
     tumbling_rows,
     window_function,
 )
@@ -109,7 +111,37 @@ def test_windows_of_rows_follow_the_offsets_of_a_partition_through_a_restart(spa
     assert {(row["pane"]["timing"], row["event_time"]) for row in rows} == {("on_time", None)}
 
 
+def test_windows_of_a_keys_messages_go_on_through_a_restart_and_only_what_is_needed_is_held(
+    spark, topic_of, load, started
+):
+    topic = topic_of(2)
+    frame = aggregate(
+        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")), "k", tumbling_key_rows(2),
+        {"n": median("v"), "offsets": collect("offset")}, store=Store(max_messages=1_000), buckets=2, name="pairs",
+    )  # fmt: skip
+    query = started(frame)
+    made = query.give(topic, [AHEAD, steer(0), event(9_000, "a", 5), event(1_000, "b", 1)])
+    assert [row for row in made if row["control"] is None] == []
+    query.restart()
+    made = query.give(topic, [event(500, "a", 8), event(600, "a", 3)])
+    (row,) = [row for row in made if row["control"] is None]
+    told = (row["k"], row["topic"], row["partition"], tuple(row["window"]), row["n"], row["offsets"], row["event_time"])
+    assert told == ("a", topic, 0, (1, 3), 6.5, [1, 3], None)
+    windows = held_windows(spark, query._checkpoint).collect()
+    assert sorted((*one["window"], one["messages"], one["is_complete"]) for one in windows) == [
+        (2, 2, 1, False), (4, 4, 1, False),
+    ]  # fmt: skip
+    kept = held_messages(spark, query._checkpoint).collect()
+    assert sorted((one["k"], one["v"], one["offset"]) for one in kept) == [("a", 3, 4), ("b", 1, 2)]
+
+
 CALLS = {
+    "hopping_key_rows(3, 3) counts messages, so they must be kept": lambda df: call(
+        df, window=tumbling_key_rows(3), store=None
+    ),
+    "windows of a key's messages speak once": lambda df: call(
+        df, window=hopping_key_rows(4, 2), store=Store(max_messages=9), early=early(rows=2)
+    ),
     "hopping_rows(3, 3) counts offsets, so its messages must be kept": lambda df: call(
         df, window=tumbling_rows(3), store=None
     ),

@@ -79,6 +79,13 @@ class Channels:
         """Return the offsets of rows."""
         return ints(contiguous(rows[self._names[2]]))
 
+    def columns(self, schema: pa.Schema, numbers: Ints) -> list[pa.Array]:
+        """Return topic and partition of these channels, in the types that messages have them in."""
+        places, made = pa.array(numbers), []
+        for place, name in enumerate(self._names[:2]):
+            made.append(pa.array([one[place] for one in self.known], schema.field(name).type).take(places))
+        return made
+
     def ranks(self) -> Ints:
         """Return for each number the place of its channel in order of topic and partition."""
         ranks = np.empty(len(self.known), np.int64)

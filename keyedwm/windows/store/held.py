@@ -6,7 +6,6 @@ Rule: it is the state as a batch left it; nothing is computed and nothing change
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,36 +13,12 @@ import pyarrow as pa
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
+from keyedwm.windows.store import held_keys
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.grid import Grid
+from keyedwm.windows.store.held_keys import HeldWindow
 
-INDEX, MESSAGES = "slices-", "messages-"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldWindow:
-    """A window of one topic and partition; start and end in ms of event time, or offsets; the end is behind it."""
-
-    start: int
-    end: int
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    messages: int
-    bytes: int
-    is_complete: bool
-
-    def joined(self, other: HeldWindow) -> HeldWindow:
-        """Return what two buckets hold of it."""
-        return replace(
-            self,
-            first_offset=min(self.first_offset, other.first_offset),
-            last_offset=max(self.last_offset, other.last_offset),
-            messages=self.messages + other.messages,
-            bytes=self.bytes + other.bytes,
-            is_complete=self.is_complete and other.is_complete,
-        )
+INDEX, MESSAGES = ("slices-", held_keys.INDEX), "messages-"
 
 
 def is_rows(told: Mapping[str, Any]) -> bool:
@@ -59,8 +34,9 @@ def windows(
     told: of the plan. buckets: the store's note of each, and its blobs that tell of slices.
     """
     found: dict[tuple[int, str, int], HeldWindow] = {}
+    of_bucket = held_keys.windows if held_keys.counts_keys(told) else _of_bucket
     for facts, blobs in buckets:
-        for one in _of_bucket(told, facts, blobs):
+        for one in of_bucket(told, facts, blobs):
             place = one.end, one.topic, one.partition
             found[place] = found[place].joined(one) if place in found else one
     return [found[place] for place in sorted(found)]
@@ -75,7 +51,7 @@ def _grid(told: Mapping[str, Any], facts: Mapping[str, Any], axis: int) -> Grid:
 def _of_bucket(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:
     """One row for each slice, channel and window."""
     for name, blob in blobs.items():
-        axis = name.partition(PART)[0].removeprefix(INDEX)
+        axis = name.partition(PART)[0].removeprefix(INDEX[0])
         marks, grid = facts["axes"][axis], _grid(told, facts, int(axis))
         horizon, floor = (LOWEST if marks[one] is None else marks[one] for one in ("horizon", "floor"))
         columns = (column.to_pylist() for column in unpacked(blob).columns)
@@ -95,6 +71,8 @@ def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[st
 
     `frames` are the windows that hold a message, and `rows` the messages.
     """
+    if held_keys.counts_keys(told):
+        return held_keys.summary(blobs, facts)
     logs = {name.partition(PART)[0] for name in blobs if name.startswith(MESSAGES)}
     ends: set[tuple[str, int]] = set()
     for log in logs:

@@ -115,9 +115,15 @@ def messages(
     plan: StorePlan, channels: Channels, axis: StoredWindows, asked: tuple[Edge, Edge], equal: Mapping[str, Any]
 ) -> pa.Table:
     """Return the messages in this closed range whose columns have these values, in order."""
-    start, end = asked
-    low, high = (edge[0] if isinstance(edge, tuple) else edge for edge in (start, end))
-    rows = axis.store.read(low - axis.grid.step - axis.grid.size, high + 1)
+    low, high = _numbers(asked)
+    return chosen(plan, channels, axis.store.read(low - axis.grid.step - axis.grid.size, high + 1), asked, equal)
+
+
+def chosen(
+    plan: StorePlan, channels: Channels, rows: pa.Table, asked: tuple[Edge, Edge], equal: Mapping[str, Any]
+) -> pa.Table:
+    """Return those of some messages that lie in this closed range and whose columns have these values, in order."""
+    (start, end), (low, high) = asked, _numbers(asked)
     at, offsets = places(plan, rows), channels.offsets(rows)
     inside = (at >= low) & (at <= high)
     if isinstance(start, tuple):
@@ -131,6 +137,12 @@ def messages(
         found = rows[name]
         rows = rows.filter(pc.is_null(found) if value is None else pc.equal(found, pa.scalar(value, found.type)))
     return in_order(plan, channels, rows)
+
+
+def _numbers(asked: tuple[Edge, Edge]) -> tuple[int, int]:
+    """The places of both edges."""
+    start, end = (edge[0] if isinstance(edge, tuple) else edge for edge in asked)
+    return start, end
 
 
 def oldest_offsets(channels: Channels, axes: Mapping[int, StoredWindows]) -> dict[tuple[str, int], int]:

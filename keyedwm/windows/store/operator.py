@@ -8,7 +8,7 @@ a reason, or known as a replay: the counts add up. Limits of size are applied wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -20,6 +20,7 @@ from keyedwm.windows.columns import Ints
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
+from keyedwm.windows.store import looking
 from keyedwm.windows.store.axis import HIGHEST, LOWEST, StoredWindows, met
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.incoming import check_times, checked
@@ -143,6 +144,25 @@ class StoreOperator:
             "counts": {name: count for name, count in sorted(self._counts.items()) if count},
         }
         return StateChanges({**changes.written, NOTE: note(self._plan, told)}, changes.removed)
+
+    def windows(self, start: int, end: int, *, by_key: bool) -> pa.Table:
+        """Return the windows that overlap `[start, end]`; see `looking.windows`."""
+        made = [
+            looking.windows(self._plan, self.channels, axis, start, end, by_key=by_key)
+            for _, axis in sorted(self.axes.items())
+        ]
+        return pa.concat_tables([looking.windows_schema(self._plan, by_key=by_key).empty_table(), *made])
+
+    def messages(self, asked: tuple[looking.Edge, looking.Edge], equal: Mapping[str, Any]) -> pa.Table:
+        """Return the messages that are held; see `looking.messages`."""
+        made = [
+            looking.messages(self._plan, self.channels, axis, asked, equal) for _, axis in sorted(self.axes.items())
+        ]
+        return pa.concat_tables([self._plan.schema.empty_table(), *made])
+
+    def oldest_offsets(self) -> dict[tuple[str, int], int]:
+        """Return for each channel where its records must be read from to have all that is held again."""
+        return looking.oldest_offsets(self.channels, self.axes)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return self.axes[MessageStore.place_of(log)].merge(log, tables)

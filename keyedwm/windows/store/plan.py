@@ -32,8 +32,11 @@ from keyedwm.windows.plan import (
 )
 from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
 from keyedwm.windows.store.grid import Grid
+from keyedwm.windows.store.key_grid import KeyGrid
 from keyedwm.windows.store.retention import Retention
 
+# In what a plan tells of itself, and with it the state.
+OF_KEYS = "rows of each key"
 ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
 
 
@@ -91,6 +94,11 @@ class RowWindow:
                 raise OptionError(f"the {name} of a window of rows is {rows}, it must be 1 or more")
 
 
+@dataclass(frozen=True, slots=True)
+class KeyRowWindow(RowWindow):
+    """Windows of `size` messages of a key in a topic and partition, one every `step`, in order of offset."""
+
+
 def hopping(size_ms: int, step_ms: int, offset_ms: int = 0) -> HoppingWindow:
     """Windows of event time with any step, also one that does not divide the size or is larger."""
     return HoppingWindow(size_ms, step_ms, offset_ms)
@@ -104,6 +112,16 @@ def tumbling_rows(rows: int) -> RowWindow:
 def hopping_rows(size: int, step: int) -> RowWindow:
     """Windows of `size` offsets of a topic and partition, one every `step` offsets."""
     return RowWindow(size, step)
+
+
+def tumbling_key_rows(rows: int) -> KeyRowWindow:
+    """Windows of so many messages of a key in a topic and partition, end to end."""
+    return KeyRowWindow(rows, rows)
+
+
+def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
+    """Windows of `size` messages of a key in a topic and partition, one every `step` of its messages."""
+    return KeyRowWindow(size, step)
 
 
 AnyWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow
@@ -145,6 +163,8 @@ class StorePlan:
         result = [*self.by, *(self.record[:2] if self.is_rows else ()), *(name for name, _ in self.aggregates)]
         check_result_names(result, has_aggregates=bool(self.aggregates))
         check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
+        if self.counts_keys:
+            self._check_key_rows()
         if self.late_every_ms is not None and self.late_every_ms < 1:
             raise OptionError(f"late panes every {self.late_every_ms} ms: the interval must be 1 ms or more")
         if self.late_by is LateBy.EVENT and self.late_every_ms is None:
@@ -159,6 +179,18 @@ class StorePlan:
                 f"late panes after {self.late_rows} messages{also}: 1 or more is expected, or an interval in its place"
             )
 
+    def _check_key_rows(self) -> None:
+        if self.early is not None or self.late_every_ms is not None or self.late_rows is not None:
+            raise OptionError(
+                "windows of a key's messages speak once, when they are complete, and their messages never come late: "
+                "leave early and late panes out"
+            )
+        if self.retention.max_windows is not None:
+            raise OptionError(
+                "windows of a key's messages are kept until they are complete, their number is that of the keys: give "
+                "max_messages or max_bytes, not max_windows"
+            )
+
     @property
     def record(self) -> tuple[str, str, str]:
         """The columns that tell messages apart: topic, partition and offset."""
@@ -166,8 +198,17 @@ class StorePlan:
 
     @property
     def is_rows(self) -> bool:
-        """Whether windows count offsets."""
+        """Whether windows count rows: offsets, or the messages of a key."""
         return isinstance(self.window, RowWindow)
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether windows count the messages of a key."""
+        return isinstance(self.window, KeyRowWindow)
+
+    def key_grid(self) -> KeyGrid:
+        """Return the windows of each key, where they count its messages."""
+        return KeyGrid(self.grid().size, self.grid().step, known_ahead=self.full is Full.WATERMARK)
 
     def grid(self, first: int = 0) -> Grid:
         """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
@@ -210,6 +251,7 @@ class StorePlan:
             *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
             *([] if self.late_rows is None else ["late by rows"]),
             *([] if self.late_by is LateBy.CLOCK else ["late by event time"]),
+            *([OF_KEYS] if self.counts_keys else []),
         ]  # fmt: skip
 
     @cached_property

@@ -73,10 +73,27 @@ def panes(
 ) -> pa.Table:
     """Return one row for each key (`plan.result_schema`); channel: whose offsets the window counts, if it does."""
     count = len(messages)
-    of_channel: Sequence[pa.Array] = ()
+    of_channel: list[pa.Array] = []
     if channel is not None:
         fields = [plan.schema.field(name) for name in plan.record[:2]]
         of_channel = [pa.repeat(pa.scalar(one, inner.type), count) for one, inner in zip(channel, fields, strict=True)]
+    edges = np.full(count, start, np.int64), np.full(count, end, np.int64)
+    return pane_rows(plan, keys, messages, edges=edges, of_channel=of_channel, timing=timing, index=index, last=last)
+
+
+def pane_rows(
+    plan: StorePlan,
+    keys: KeyDictionary,
+    messages: KeyedMessages,
+    *,
+    edges: tuple[Ints, Ints],
+    of_channel: Sequence[pa.Array],
+    timing: Timing,
+    index: Ints,
+    last: bool,
+) -> pa.Table:
+    """Return one row for each group; edges: of its window. of_channel: the columns of its topic and partition."""
+    count = len(messages)
     made = [
         computed(name, function, messages.window)
         for (name, _), function in zip(plan.aggregates, plan.functions, strict=True)
@@ -85,13 +102,12 @@ def panes(
         [pa.repeat(timing.value, count), pa.array(index.astype(np.int32)), pa.repeat(last, count)],
         fields=list(PANE_TYPE),
     )
-    columns = [*keys.columns(messages.keys), *of_channel, _window(plan, start, end, count), *made, pane]
+    columns = [*keys.columns(messages.keys), *of_channel, _window(plan, *edges), *made, pane]
     return pa.Table.from_arrays(columns, schema=plan.result_schema)
 
 
-def _window(plan: StorePlan, start: int, end: int, count: int) -> pa.Array:
+def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:
     if plan.is_rows:
-        edges = [pa.repeat(pa.scalar(edge, pa.int64()), count) for edge in (start, end - 1)]
-        return pa.StructArray.from_arrays(edges, fields=list(ROWS_WINDOW_TYPE))
-    times = [instants(np.full(count, edge, np.int64)) for edge in (start, end)]
+        return pa.StructArray.from_arrays([pa.array(starts), pa.array(ends - 1)], fields=list(ROWS_WINDOW_TYPE))
+    times = [instants(edges) for edges in (starts, ends)]
     return pa.StructArray.from_arrays(times, fields=list(WINDOW_TYPE))

@@ -20,7 +20,7 @@ from keyedwm.windows.columns import Ints
 from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import BlobStore, StateChanges
-from keyedwm.windows.store.operator import StoreOperator
+from keyedwm.windows.store.operators import store_operator
 from keyedwm.windows.store.plan import StorePlan
 
 
@@ -45,8 +45,8 @@ class StagedStore:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The columns by which messages are spread: the keys, or for windows of rows the channel, which they count."""
-        return self.plan.record[:2] if self.plan.is_rows else self.plan.by
+        """The columns by which messages are spread: the keys, or the channel whose offsets windows count."""
+        return self.plan.record[:2] if self.plan.is_rows and not self.plan.counts_keys else self.plan.by
 
     @property
     def time(self) -> str:
@@ -90,7 +90,7 @@ class StagedStoreOperator:
 
     def __init__(self, staged: StagedStore, store: BlobStore) -> None:
         self._staged = staged
-        self._operator = StoreOperator(staged.plan, store)
+        self._operator = store_operator(staged.plan, store)
 
     @property
     def late_rows(self) -> int:

@@ -15,7 +15,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import looking
-from keyedwm.windows.store.operator import StoreOperator
+from keyedwm.windows.store.operators import store_operator
 from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.retention import StoreCounts
 
@@ -26,7 +26,7 @@ class WindowOperator:
     def __init__(self, plan: StorePlan, store: MemoryStore | None = None) -> None:
         self.plan = plan
         self.store = MemoryStore() if store is None else store
-        self._operator = StoreOperator(plan, self.store)
+        self._operator = store_operator(plan, self.store)
         self._results: list[pa.Table] = []
         self._rejected: list[pa.Table] = []
 
@@ -87,20 +87,20 @@ class WindowOperator:
         return dict(zip(channels.known, channels.next, strict=True))
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
-        """Return for each topic and partition the first offset that is still held: a new store starts there."""
-        return looking.oldest_offsets(self._operator.channels, self._operator.axes)
+        """Return for each topic and partition the first offset that is still held: a new store starts there.
+
+        Where windows count a key's messages it is the first offset that was read.
+        """
+        return self._operator.oldest_offsets()
 
     def get_windows(self, start: int, end: int, *, by_key: bool = False) -> pa.Table:
         """Return the windows that overlap `[start, end]`, in order of expiry: one row for each topic and partition.
 
         Edges are ms of event time, or offsets. Columns: start, end (behind the window), topic, partition, first_offset,
         last_offset, messages, bytes, is_complete. by_key: one row for each key too, for which messages are read.
+        Of windows that count a key's messages: those that are complete next, one for each key, topic and partition.
         """
-        channels, axes = self._operator.channels, self._operator.axes
-        made = [
-            looking.windows(self.plan, channels, axis, start, end, by_key=by_key) for _, axis in sorted(axes.items())
-        ]
-        return pa.concat_tables([looking.windows_schema(self.plan, by_key=by_key).empty_table(), *made])
+        return self._operator.windows(start, end, by_key=by_key)
 
     def get_messages(
         self,
@@ -119,9 +119,7 @@ class WindowOperator:
             if name not in self.plan.by:
                 raise OptionError(f"{name!r} is no by column, they are {', '.join(self.plan.by) or 'none'}")
         equal = {**(join_keys or {}), **(key or {})}
-        channels, axes = self._operator.channels, self._operator.axes
-        made = [looking.messages(self.plan, channels, axis, (start, end), equal) for _, axis in sorted(axes.items())]
-        return pa.concat_tables([self.plan.schema.empty_table(), *made])
+        return self._operator.messages((start, end), equal)
 
     def _keep(self, made: Iterator[Output]) -> None:
         self._results += [output.rows for output in made]

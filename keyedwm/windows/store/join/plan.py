@@ -24,6 +24,7 @@ from keyedwm.windows.store.plan import (
     ROWS_WINDOW_TYPE,
     AnyWindow,
     Full,
+    KeyRowWindow,
     RowWindow,
     check_record,
     check_retention,
@@ -123,6 +124,8 @@ class WindowJoinPlan:
                 "windows"
             )
         self._check_on()
+        if isinstance(self.window, KeyRowWindow):
+            raise OptionError("windows of a key's messages are not joined: take tumbling_rows or windows of time")
         check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
         for name, ms in (("early", self.early_every_ms), ("late", self.late_every_ms)):
             if ms is not None and ms < 1:

@@ -1,0 +1,98 @@
+"""What the state of windows that count a key's messages holds, read from its blobs; see `held`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.store import PART
+from keyedwm.windows.state.summary import Summary
+from keyedwm.windows.store.channels import Channels
+from keyedwm.windows.store.key_grid import KeyGrid
+from keyedwm.windows.store.key_rows import FACTS, OpenKeys, channels_of
+from keyedwm.windows.store.plan import OF_KEYS, Full
+
+INDEX = "open-keys"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWindow:
+    """A window of one topic and partition; start and end in ms of event time, or offsets; the end is behind it."""
+
+    start: int
+    end: int
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    messages: int
+    bytes: int
+    is_complete: bool
+
+    def joined(self, other: HeldWindow) -> HeldWindow:
+        """Return what two buckets hold of it."""
+        return replace(
+            self,
+            first_offset=min(self.first_offset, other.first_offset),
+            last_offset=max(self.last_offset, other.last_offset),
+            messages=self.messages + other.messages,
+            bytes=self.bytes + other.bytes,
+            is_complete=self.is_complete and other.is_complete,
+        )
+
+
+def counts_keys(told: Mapping[str, Any]) -> bool:
+    """Return whether the windows of a plan count the messages of a key; told: of the plan."""
+    return OF_KEYS in told["store"]
+
+
+def windows(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:
+    """Return of each key, topic and partition the window that is complete next; blobs: the log of keys."""
+    keys = _keys(blobs)
+    if keys is None:
+        return
+    held = _grid(told).held(keys.places.counts)
+    places = keys.places.take(held > 0)
+    columns = (column.tolist() for column in (channels_of(places.codes), *places.columns()[2:], held[held > 0]))
+    for number, first, last, size, rows in zip(*columns, strict=True):
+        topic, partition = facts["channels"][number][:2]
+        yield HeldWindow(first, last + 1, topic, partition, first, last, rows, size, is_complete=False)
+
+
+def messages(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[str, bytes], rows: pa.Table) -> pa.Table:
+    """Return those of some messages of a bucket that are held still; blobs: the log of keys."""
+    keys = _keys(blobs)
+    if keys is None:
+        return rows.slice(0, 0)
+    channels = Channels(tuple(told["record"]), facts["channels"])
+    codes = keys.codes(rows, channels.numbers(rows))
+    live = keys.live(codes, channels.offsets(rows), _grid(told).held(keys.places.counts) > 0)
+    return rows.filter(pa.array(live))
+
+
+def summary(blobs: Mapping[str, int], facts: Mapping[str, Any]) -> Summary:
+    """Return what a bucket holds, from its notes alone; `frames` are the keys that have a window."""
+    windows_held, rows = facts.get("open", (0, 0))
+    return Summary(frames=windows_held, rows=rows, size_bytes=sum(blobs.values()), oldest_ms=None)
+
+
+def _grid(told: Mapping[str, Any]) -> KeyGrid:
+    size, step, _ = told["grid"]
+    return KeyGrid(size, step, known_ahead=told["store"][2] == str(Full.WATERMARK))
+
+
+def _keys(blobs: Mapping[str, bytes]) -> OpenKeys | None:
+    """What is known of each key, None if nothing ever was."""
+    parts = [name for name in blobs if name.partition(PART)[0] == INDEX]
+    tables: Sequence[pa.Table] = [unpacked(blobs[name]) for name in sorted(parts, key=_number)]
+    if not tables:
+        return None
+    return OpenKeys([one for one in tables[0].schema if one.name not in FACTS], tables)
+
+
+def _number(name: str) -> int:
+    return int(name.partition(PART)[2] or 0)

@@ -1,0 +1,13 @@
+"""Which operator runs a plan of windows that keep their messages."""
+
+from __future__ import annotations
+
+from keyedwm.windows.state.store import BlobStore
+from keyedwm.windows.store.key_row_operator import KeyRowOperator
+from keyedwm.windows.store.operator import StoreOperator
+from keyedwm.windows.store.plan import StorePlan
+
+
+def store_operator(plan: StorePlan, store: BlobStore) -> StoreOperator | KeyRowOperator:
+    """Return the operator of a plan; `store` is the state that it goes on from."""
+    return KeyRowOperator(plan, store) if plan.counts_keys else StoreOperator(plan, store)
