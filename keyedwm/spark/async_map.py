@@ -86,7 +86,8 @@ def _wired(frame: DataFrame, task: AsyncRows) -> DataFrame:
 
 
 def _is_coroutine(fn: object) -> bool:
-    return any(map(inspect.iscoroutinefunction, (fn, vars(type(fn)).get("__call__"))))
+    inner = fn.func if isinstance(fn, partial) else fn
+    return any(map(inspect.iscoroutinefunction, (inner, getattr(type(inner), "__call__", None))))  # noqa: B004
 
 
 def _called(fn: object) -> str:

@@ -45,7 +45,8 @@ class AsyncRows:
             for unnamed in grouped(batches, self.rows_per_call, GROUP_BYTES):
                 # Spark gives timestamps in the session's time zone.
                 rows = unnamed.rename_columns(self.given.names).cast(self.given)
-                yield from self._laid_out(self._given(running, rows))
+                if rows.num_rows:
+                    yield from self._laid_out(self._given(running, rows))
             yield from self._laid_out(running.rest())
         freeze_gc()
 
@@ -120,6 +121,11 @@ class AsyncRows:
             ]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(f"{about} a table that does not fit its schema, for {worded(rows)}: {error}") from error
+        for field, array in zip(self.columns, arrays, strict=False):
+            if not field.nullable and array.null_count:
+                raise InputError(
+                    f"{about} nulls in {field.name!r}, which its schema has as NOT NULL, for {worded(rows)}"
+                )
         return pa.Table.from_arrays(arrays, schema=self.result)
 
 

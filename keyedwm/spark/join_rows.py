@@ -45,8 +45,9 @@ class Side:
         return self.side.axes[0].name
 
     def number_of(self, axis: str) -> int:
-        """Return the number of an axis within the side."""
-        return [one.name for one in self.side.axes].index(axis)
+        """Return the number of an axis within the side; one without a name may be called by the side's."""
+        names = self.axes if axis in self.axes else [one.name for one in self.side.axes]
+        return list(names).index(axis)
 
     def shipped(self, number: int, ids: Sequence[int]) -> DataFrame:
         """Return the side's rows as they are shuffled; number: of the side."""

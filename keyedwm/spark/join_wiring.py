@@ -106,6 +106,8 @@ def check_names(names: object, name: object, savepoint: object, asked_by: str) -
         raise OptionError(
             f"{asked_by}: names={names!r}: two different texts are expected, such as ('orders', 'shipments')"
         )
+    if any("`" in one for one in names):  # type: ignore[attr-defined]
+        raise OptionError(f"{asked_by}: names={names!r}: columns are called by them, so they cannot hold a backtick")
     if name is not None and not (isinstance(name, str) and name):
         raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
     if savepoint is not None and not isinstance(savepoint, str):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import TIMEOUT_MAX, Thread
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -58,7 +58,7 @@ class RunningCalls(Generic[T]):
         self._flight: InFlight[T] = InFlight(ordered=calls.ordered, capacity=calls.capacity)
         self._asked: dict[int, pa.Table] = {}
         self._answers: dict[int, tuple[pa.Table, pa.Table]] = {}
-        self._finished: SimpleQueue[tuple[int, asyncio.Task[pa.Table] | None]] = SimpleQueue()
+        self._finished: SimpleQueue[tuple[int, asyncio.Future[pa.Table] | None]] = SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="async_map", daemon=True)
         self._started = 0
@@ -67,16 +67,21 @@ class RunningCalls(Generic[T]):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, failed: BaseException | None, _trace: object) -> None:
+        if not self._thread.is_alive():
+            return  # a coroutine has stopped the loop
         ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        error: BaseException | None = None
         try:
-            ending.result(_CLOSE_MS / 1_000)
+            error = ending.result(_CLOSE_MS / 1_000)
         except futures.TimeoutError:
             return  # a coroutine that holds up its thread is left behind
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        if error is not None and failed is None:
+            raise CallError(f"async_map: aclose of {self._calls.called} failed: {_told(error)}") from error
 
     def rows(self, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | T]:
         """Call the coroutine when there is room; yields what leaves: (rows, result), or a control row."""
@@ -100,19 +105,32 @@ class RunningCalls(Generic[T]):
 
     async def _call(self, number: int, rows: pa.Table) -> None:
         task = asyncio.ensure_future(self._answer(rows))
-        done, _ = await asyncio.wait({task}, timeout=self._calls.timeout_ms / 1_000)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._calls.timeout_ms / 1_000)
+        except asyncio.CancelledError:  # by a coroutine that cancels whatever runs
+            cancelled: asyncio.Future[pa.Table] = self._loop.create_future()
+            cancelled.cancel()
+            self._finished.put((number, cancelled))
+            raise
         self._finished.put((number, task if done else None))
 
     async def _answer(self, rows: pa.Table) -> pa.Table:
-        return await self._calls.run(rows.drop_columns(list(self._calls.hidden)))
+        try:
+            return await self._calls.run(rows.drop_columns(list(self._calls.hidden)))
+        except (SystemExit, KeyboardInterrupt) as error:  # either would end the thread of the loop
+            raise CallError(_told(error)) from error
 
     def _wait(self) -> Iterator[tuple[pa.Table, pa.Table] | T]:
         """Take the next call that has finished; yields what leaves."""
         limit = span_text(self._calls.timeout_ms)
         try:
-            number, task = self._finished.get(timeout=(self._calls.timeout_ms + _GRACE_MS) / 1_000)
+            number, task = self._finished.get(timeout=min((self._calls.timeout_ms + _GRACE_MS) / 1_000, TIMEOUT_MAX))
         except Empty:
             first = self._asked[min(self._asked)]
+            if not self._thread.is_alive():
+                raise CallError(
+                    f"{self._about(first)} has stopped its event loop: a coroutine has to leave it"
+                ) from None
             raise CallError(
                 f"{self._about(first)} has held up its event loop for more than timeout={limit}: a coroutine has to "
                 f"await what takes time, or run it by asyncio.to_thread"
@@ -127,8 +145,8 @@ class RunningCalls(Generic[T]):
             raise CallError(f"{self._about(rows)} was cancelled: a coroutine has to return a table, or raise")
         error = task.exception()
         if error is not None:
-            told = _told(error)
-            raise CallError(f"{self._about(rows)} failed: {type(error).__name__}: {told}") from error
+            told = error.message if isinstance(error, CallError) else _told(error)
+            raise CallError(f"{self._about(rows)} failed: {told}") from error
         self._answers[number] = rows, task.result()
         yield from self._left(self._flight.finish(Call(number)))
 
@@ -142,14 +160,19 @@ class RunningCalls(Generic[T]):
     def _about(self, rows: pa.Table) -> str:
         return f"async_map: the call of {self._calls.called} with {worded(rows)}"
 
-    async def _end(self) -> None:
+    async def _end(self) -> BaseException | None:
+        """Cancel what runs, and close the object; return what its `aclose` raised."""
         running = asyncio.all_tasks() - {asyncio.current_task()}
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         close = getattr(self._calls.run, "aclose", None)
-        if close is not None:
-            await close()
+        try:
+            if close is not None:
+                await close()
+        except BaseException as error:  # noqa: BLE001  told by the caller's thread
+            return error
+        return None
 
 
 def worded(rows: pa.Table) -> str:
@@ -168,7 +191,11 @@ def worded(rows: pa.Table) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """Return what an error says, which may be a server's words: short, in one line, without control characters."""
-    words = " ".join(str(error).split())
+    """Return an error's kind and what it says, maybe a server's words: short, in one line, no control characters."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  it is the user's
+        said = "it cannot say more"
+    words = " ".join(said.split())
     words = words if len(words) <= _MOST_TOLD else f"{words[:_MOST_TOLD]}... ({len(words)} characters)"
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in words)
+    return f"{type(error).__name__}: " + "".join(one if one.isprintable() else repr(one)[1:-1] for one in words)

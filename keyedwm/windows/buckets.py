@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keyedwm.core.errors import OptionError
+
+MOST_BUCKETS = 100_000
 _SPARK_SEED = 42
 _MASK = 0xFFFFFFFF
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -20,7 +23,14 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
 def bucket_ids(count: int) -> list[int]:
-    """Return `count` bucket ids of which Spark's hash partitioning puts each on its own one of `count` partitions."""
+    """Return `count` bucket ids of which Spark's hash partitioning puts each on its own one of `count` partitions.
+
+    Raises OptionError for more buckets than a query can have.
+    """
+    if count > MOST_BUCKETS:
+        raise OptionError(
+            f"option buckets: {count} is wrong; {MOST_BUCKETS} is the most, some for each core are enough"
+        )
     found: dict[int, int] = {}
     candidate = 0
     while len(found) < count:

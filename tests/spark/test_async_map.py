@@ -239,6 +239,63 @@ def test_other_calls_are_cancelled_and_the_object_is_closed_when_one_fails():
     assert (fn.closed, fn.cancelled) == (1, 1)
 
 
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(SystemExit(3), "SystemExit: 3"), (KeyboardInterrupt(), "Keyb"), (SilentError(), "SilentError: it cannot say")],
+)
+def test_an_error_that_ends_programs_or_has_no_words_is_told_like_any_other(error, said):
+    async def fails(_rows):
+        raise error
+
+    with pytest.raises(CallError, match=f"t-0 at offset 1 failed: {said}"):
+        ran(fails, [events(0, 1)])
+
+
+def test_a_coroutine_that_cancels_whatever_runs_is_told_at_once():
+    async def cancels(rows):
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await asyncio.sleep(0)
+        return rows
+
+    with pytest.raises(CallError, match="was cancelled"):
+        ran(cancels, [events(0, 1)])
+
+
+def test_an_object_that_cannot_be_closed_is_one_sentence_and_hides_no_failed_call():
+    class Unclosed:
+        error: Exception | None = None
+
+        async def __call__(self, rows):
+            if self.error is not None:
+                raise self.error
+            return doubled(rows)
+
+        async def aclose(self):
+            raise ValueError("still in use")
+
+    with pytest.raises(CallError, match="aclose of fn failed: ValueError: still in use"):
+        ran(Unclosed(), [events(0, 1)])
+    failing = Unclosed()
+    failing.error = KeyError("first")
+    with pytest.raises(CallError, match="failed: KeyError: 'first'"):
+        ran(failing, [events(0, 1)])
+
+
+def test_an_object_whose_call_is_inherited_or_partial_is_a_coroutine(spark):
+    class Child(Gate):
+        pass
+
+    frame = spark.createDataFrame([], "a int, event_time timestamp, watermark timestamp")
+    for fn in (Child(0, after=4), partial(Child(0, after=4))):
+        assert async_map(frame, fn, "a int").columns == ["a", "event_time", "watermark"]
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -254,6 +311,20 @@ def test_a_table_that_does_not_fit_is_one_sentence(answer, said):
 
     with pytest.raises(InputError, match=said):
         ran(answers, [events(7)])
+
+
+def test_nulls_in_a_column_that_has_none_are_one_sentence():
+    async def nothing(rows):
+        return rows.append_column("twice", pa.nulls(rows.num_rows, pa.int64()))
+
+    calls = AsyncCalls(run=nothing, ordered=True, capacity=1, timeout_ms=600_000, called="fn", hidden=("control",))
+    task = AsyncRows(calls, GIVEN, pa.schema([pa.field("twice", pa.int64(), nullable=False)]), 1)
+    with pytest.raises(InputError, match="fn returned nulls in 'twice', which its schema has as NOT NULL, for 1 row"):
+        list(task([events(7)]))
+
+
+def test_a_batch_without_rows_asks_nothing():
+    assert ran(at_once, [events()]) == []
 
 
 def test_a_coroutine_may_return_fewer_rows_or_none():

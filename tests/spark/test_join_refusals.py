@@ -59,6 +59,10 @@ ONE_AXIS = {
     "names=('a', 'A'): two different texts": lambda df: join(df, df, "k", within=HOUR, names=("a", "A")),
     "name=5: a text is expected": lambda df: join(df, df, "k", within=HOUR, name=5),
     "join: continue_from=5: the place of a savepoint": lambda df: join(df, df, "k", within=HOUR, continue_from=5),
+    "option buckets: 1000000000 is wrong; 100000 is the most": lambda df: join(df, df, "k", within=HOUR, buckets=10**9),
+    "columns are called by them, so they cannot hold a backtick": lambda df: join(
+        df, df, "k", within=HOUR, names=("a`b", "c")
+    ),
     "option buckets: '0' is wrong": lambda df: join(df, df, "k", within=HOUR, buckets=0),
     "names a column 'nope' that is not there": lambda df: join(df, df, "k", within=HOUR, condition="nope = 1"),
     "both sides have a column 'v', write left.v or right.v": lambda df: join(
@@ -105,6 +109,11 @@ def test_a_store_that_cannot_hold_the_state_is_refused(one, spark):
     spark.conf.set(PROVIDER, HDFS)
     with pytest.raises(KeyedwmError, match="join: the session's state store provider is HDFSBacked"):
         join(one, one, "k", within=HOUR)
+
+
+def test_an_axis_without_a_name_is_called_so_or_by_its_side(one):
+    by_side = join(one, one, "k", bounds={("left", "right"): HOUR})
+    assert join(one, one, "k", bounds={("", ""): HOUR}).columns == by_side.columns
 
 
 def test_the_result_has_the_axes_of_both_sides_and_can_be_joined_again(one, two):
