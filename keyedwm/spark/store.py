@@ -5,6 +5,9 @@ Rule: what a store cannot do together with the other arguments is refused here, 
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 # By their classes: a column of Spark has an attribute of every name.
 _OVER_MESSAGES = (WindowFunction, Quantile)
+# A stream below other nodes of a plan, as Spark explains it.
+_STREAM = re.compile(r"^[ :]*[:+]- StreamingRelation ", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,6 +161,21 @@ _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
 }
 
 
+def _check_one_source(df: DataFrame, window: object) -> None:
+    """Refuse windows of rows over a union: two sources may read one partition, from different offsets on."""
+    if not isinstance(window, RowWindow):
+        return
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):  # the only way to a plan that does not reach into the JVM
+        df.explain("simple")
+    streams = len(_STREAM.findall(told.getvalue()))
+    if streams > 1:
+        raise OptionError(
+            f"aggregate: windows of rows count the offsets of one source, and the frame is made of {streams} streams: "
+            "read all topics with one source (subscribe='a,b'), or give each its own aggregate"
+        )
+
+
 def ship_messages(
     df: DataFrame, asked: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, StagedStore, int]:
@@ -165,6 +185,7 @@ def ship_messages(
     store: Store = asked["store"]
     keys = tuple(asked["by"])
     check_rows(df, axis)
+    _check_one_source(df, asked["window"])
     check_columns(df, keys)
     missing = [name for name in ORDER if name not in df.columns]
     if missing:

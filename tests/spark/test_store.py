@@ -139,6 +139,12 @@ CALLS = {
     "hopping_key_rows(3, 3) counts messages, so they must be kept": lambda df: call(
         df, window=tumbling_key_rows(3), store=None
     ),
+    "windows of rows count the offsets of one source, and the frame is made of 2 streams": lambda df: call(
+        df.unionByName(df), window=tumbling_rows(3), store=Store(max_windows=9)
+    ),
+    "the frame is made of 2 streams: read all topics with one source (subscribe='a,b')": lambda df: call(
+        df.where("v > 3").union(df), window=hopping_key_rows(4, 2), store=Store(max_messages=9)
+    ),
     "windows of a key's messages speak once": lambda df: call(
         df, window=hopping_key_rows(4, 2), store=Store(max_messages=9), early=early(rows=2)
     ),
