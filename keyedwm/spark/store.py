@@ -152,7 +152,6 @@ _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
         "a message is late when every window that holds it is gone",
         lambda asked: asked["late_rule"] is LateRule.WINDOW,
     ),
-    "accumulating": ("each pane holds the whole window", lambda asked: asked["accumulating"]),
     "max_rows_per_batch": ("leave it out", lambda asked: asked["most_rows"] is None),
     "continue_from": (
         "its state cannot move yet, start from a new checkpoint",
@@ -200,7 +199,7 @@ def ship_messages(
         schema=arrow_schema(columns_of(df, kept)), by=keys, window=asked["window"], aggregates=asked["aggregates"],
         retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
         late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
-        late_by=choice("late_by", store.late_by, LateBy),
+        late_by=choice("late_by", store.late_by, LateBy), accumulating=asked["accumulating"],
     )  # fmt: skip
     staged = StagedStore(plan=plan, late=asked["late"])
     rows = columns_of(timed, [*staged.columns, CONTROL_TEXT])

@@ -181,7 +181,9 @@ CALLS = {
     "sessions keep no messages: leave store out": lambda df: call(df, window=session("5 seconds")),
     "lateness has no effect on a store: its retention": lambda df: call(df, lateness="5 seconds"),
     "late_rule has no effect on a store": lambda df: call(df, late_rule="frame"),
-    "accumulating has no effect on a store": lambda df: call(df, accumulating=False),
+    "leave early and late panes out, and accumulating": lambda df: call(
+        df, window=tumbling_key_rows(2), store=Store(max_messages=9), accumulating=False
+    ),
     "continue_from has no effect on a store": lambda df: call(df, continue_from="/there"),
     "store='1 day': keyedwm.spark.Store": lambda df: call(df, store="1 day"),
     "result='doubel' (": lambda _: window_function(len, "doubel"),
@@ -215,4 +217,6 @@ def test_a_store_needs_rows_with_their_offsets_from_a_source_that_is_loaded(spar
     made = aggregate(frame, "k", hopping("4 seconds", "10 seconds"), N, store=DAY, early=early(rows=3), late="emit")
     assert made.columns == ["k", "window", "n", "pane", "rejected", "event_time", "watermark", "control"]
     assert {"k", "v", "topic", "offset", "value", "reason"} <= set(made.schema["rejected"].dataType.names)
+    made = aggregate(frame, "k", TEN, N, store=DAY, early=early(rows=3), accumulating=False)
+    assert made.columns == ["k", "window", "n", "pane", "event_time", "watermark", "control"]
     assert window_function(len, pa.int64()) == window_function(len, "long")

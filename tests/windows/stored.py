@@ -86,6 +86,8 @@ class Model:
     retention: Retention = KEEP_ALL
     rows: int | None = None
     late_rows: int | None = None
+    accumulating: bool = True
+    told: dict = field(default_factory=dict)
     held: list[Message] = field(default_factory=list)
     seen: set = field(default_factory=set)
     horizon: int = -(10**9)
@@ -196,8 +198,14 @@ class Model:
         for end, k in sorted(pairs, key=lambda pair: (pair[0], pair[1] is None, pair[1] or "")):
             inside = self.inside(end, k)
             index, _ = self.shown.get((end, k), (0, 0))
+            new = inside
+            if not self.accumulating:
+                new = [one for one in inside if one[3:] not in self.told.setdefault((end, k), set())]
+                self.told[end, k] |= {one[3:] for one in inside}
+                if not new and timing != "on_time" and not last:
+                    continue
             self.shown[end, k] = index + 1, len(inside)
-            self.made.append((end - self.size, end, k, told(table(inside)), timing, index, last))
+            self.made.append((end - self.size, end, k, told(table(new)) if new else None, timing, index, last))
 
 
 class Restarted:

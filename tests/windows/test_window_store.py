@@ -20,18 +20,19 @@ WINDOWS = (
 RETENTIONS = (KEEP_ALL, Retention(time_ms=15), Retention(max_windows=3), Retention(max_messages=12, time_ms=30))
 
 
-def model_of(window, full, retention, rows=None, late_rows=None) -> Model:
+def model_of(window, full, retention, rows=None, late_rows=None, *, accumulating=True) -> Model:
     step_ms = window.slide_ms if isinstance(window, SlidingWindow) else window.step_ms
-    return Model(window.size_ms, step_ms, window.offset_ms, full, retention, rows, late_rows)
+    return Model(window.size_ms, step_ms, window.offset_ms, full, retention, rows, late_rows, accumulating)
 
 
-def differential(seed: int, window, full: Full, count: int) -> int:
+def differential(seed: int, window, full: Full, count: int, *, accumulating: bool = True) -> int:
     """Play random messages to the store and to the model; return how many panes there were."""
     retention, rows = RETENTIONS[seed % 4], 2 if seed % 2 else None
     early = None if rows is None else Early(rows=rows)
     late_rows = 2 if seed % 3 == 1 else None
-    model = model_of(window, full, retention, rows, late_rows)
-    plan = plan_of(window, full=full, retention=retention, early=early, late_rows=late_rows)
+    model = model_of(window, full, retention, rows, late_rows, accumulating=accumulating)
+    settings = {"early": early, "late_rows": late_rows, "accumulating": accumulating}
+    plan = plan_of(window, full=full, retention=retention, **settings)
     played = Restarted(plan, always=seed % 4 != 3)
     messages = random_messages(seed, count)
     for name, given in cut(seed, messages, watermarks=True):
@@ -58,3 +59,11 @@ def test_panes_rejected_messages_and_counts_are_those_of_the_model_with_a_restar
     monkeypatch.setattr(logs, "FAN_OUT", 3)  # compaction at every third part
     for seed in range(4):
         assert differential(seed, window, full, 50) > 5
+
+
+@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_panes_of_what_is_new_are_those_of_the_model_with_a_restart_after_each_step(window, full, monkeypatch):
+    monkeypatch.setattr(logs, "FAN_OUT", 3)
+    for seed in range(10, 14):
+        assert differential(seed, window, full, 50, accumulating=False) > 5

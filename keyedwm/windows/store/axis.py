@@ -23,7 +23,7 @@ from keyedwm.windows.store.channels import Channel, Channels
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.messages import MessageStore
 from keyedwm.windows.store.pending import Pending
-from keyedwm.windows.store.plan import LateBy, StorePlan
+from keyedwm.windows.store.plan import ARRIVAL, LateBy, StorePlan
 from keyedwm.windows.store.results import key_numbers, keyed, panes
 
 LOWEST = -(2**62)
@@ -52,6 +52,7 @@ class StoredWindows:
         self._plan, self.grid, self._channels, self._channel = plan, grid, channels, channel
         self.horizon: int | None = facts.get("horizon")
         self.floor: int | None = facts.get("floor")
+        self._arrivals = facts.get("arrivals", 0)
         self.store = MessageStore(plan, channels, logs, place, self._first_kept())
         rest = (grid.origin + grid.size) % grid.step
         self._ends = SlidingWindow(grid.step, grid.step, rest)
@@ -68,7 +69,8 @@ class StoredWindows:
     def facts(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""
         pending = {name: one.facts() for name, one in self._pending.items()}
-        return {"horizon": self.horizon, "floor": self.floor, **pending}
+        arrivals = {} if self._plan.accumulating else {"arrivals": self._arrivals}
+        return {"horizon": self.horizon, "floor": self.floor, **arrivals, **pending}
 
     @property
     def next_timer_ms(self) -> int | None:
@@ -112,7 +114,7 @@ class StoredWindows:
             return
         keys = KeyDictionary(self._plan.key_fields)
         numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
-        self.store.add(rows, at, channels, slices)
+        self.store.add(self._numbered(rows), at, channels, slices)
         late, open_ = self._changed(numbers, slices)
         late_ms = now_ms if self._by_clock(_LATE) else self._marks()[0]
         if self._plan.late_rows is not None:
@@ -126,6 +128,13 @@ class StoredWindows:
             self._pending[_EARLY].add(keys, open_, now_ms)
         if self._plan.early is not None and self._plan.early.rows is not None:
             yield from self._show(keys, open_, Timing.EARLY, enough=self._plan.early.rows)
+
+    def _numbered(self, rows: pa.Table) -> pa.Table:
+        """Return messages as they are held: with the number of this call, where panes hold what is new."""
+        if self._plan.accumulating:
+            return rows
+        self._arrivals += 1
+        return rows.append_column(self._plan.stored_schema.field(ARRIVAL), pa.repeat(self._arrivals, rows.num_rows))
 
     def advance(self, horizon: int) -> Iterator[Output]:
         """Yield the on-time panes of the windows that end by then, in order of their ends."""
@@ -248,12 +257,16 @@ class StoredWindows:
         number = (end - self._ends.offset_ms) // self._ends.slide_ms
         ends = np.full(len(messages), number, np.int64)
         index, before = self._panes.emitted(keys, messages.keys, ends)
+        marks = messages.counts
+        if not self._plan.accumulating:  # the mark is an arrival; complete windows speak without news, too
+            messages, before, marks = messages.since(before), np.zeros_like(before), np.full_like(marks, self._arrivals)
+            enough = max(enough, int(not last and timing is not Timing.ON_TIME))
         if enough:
             due = np.flatnonzero(messages.counts - before >= enough)
-            messages, ends, index = messages.take(due), ends[due], index[due]
+            messages, ends, index, marks = messages.take(due), ends[due], index[due], marks[due]
         if not len(messages):
             return
-        self._panes.append(keys, messages.keys, ends, index + 1, messages.counts)
+        self._panes.append(keys, messages.keys, ends, index + 1, marks)
         start = end - self.grid.size
         made = panes(
             self._plan, keys, messages, start=start, end=end, channel=self._channel, timing=timing, index=index,

@@ -38,7 +38,10 @@ class FullState(Protocol):
         """The type of the result column."""
 
     def over(self, window: WindowRows) -> pa.Array:
-        """Return one value for each group."""
+        """Return one value for each group; every group has a message."""
+
+    def of_nothing(self, count: int) -> pa.Array:
+        """Return so many values of groups without a message."""
 
 
 class FullStateSpec(Protocol):
@@ -105,6 +108,10 @@ class _Quantile:
         made = np.where(share == 0, numbers[low], numbers[low] * (1 - share) + numbers[high] * share)
         return pa.array(made, mask=held == 0)
 
+    def of_nothing(self, count: int) -> pa.Array:
+        """See FullState."""
+        return pa.nulls(count, self.result)
+
 
 @dataclass(frozen=True, slots=True)
 class WindowFunction:
@@ -120,6 +127,10 @@ class WindowFunction:
     def over(self, window: WindowRows) -> pa.Array:
         """Call the function once for each group."""
         return pa.array([self.function(table) for table in _tables(window)], self.result)
+
+    def of_nothing(self, count: int) -> pa.Array:
+        """Null: a function is not called for a table without rows."""
+        return pa.nulls(count, self.result)
 
     def describe(self) -> str:
         """See FullStateSpec."""
@@ -154,6 +165,13 @@ class _Recomputed:
         groups = Groups(np.repeat(np.arange(count), rows), count)
         return self.function.finish(self.function.gather(values, order, groups), rows)
 
+    def of_nothing(self, count: int) -> pa.Array:
+        """See FullState."""
+        order = tuple(pa.nulls(count, self.schema.field(name).type) for name in self.order)
+        rows, groups = RowOrder(np.zeros(count, np.int64), order), Groups(np.arange(count), count)
+        made = self.function.gather(self.spec.no_values(self.schema, count), rows, groups)
+        return self.function.finish(made, np.zeros(count, np.int64))
+
 
 def bound(spec: AggregateSpec | FullStateSpec, schema: pa.Schema, order: Sequence[str]) -> FullState:
     """Return the function of an aggregate; order: the columns that order rows of equal event time."""
@@ -171,7 +189,12 @@ def _tables(window: WindowRows) -> Iterator[pa.Table]:
 
 def computed(name: str, function: FullState, window: WindowRows) -> pa.Array:
     """Return the result column of one aggregate; raise InputError if it is not one value for each group."""
-    made = function.over(window)
-    if len(made) != len(window.borders) - 1:
-        raise InputError(f"the aggregate {name!r} gave {len(made)} values for {len(window.borders) - 1} windows")
-    return made
+    some = np.diff(window.borders) > 0
+    borders = np.append(window.borders[:-1][some], window.borders[-1])
+    made = function.over(WindowRows(window.rows, window.at, borders)) if some.any() else function.of_nothing(0)
+    if len(made) != some.sum():
+        raise InputError(f"the aggregate {name!r} gave {len(made)} values for {some.sum()} windows")
+    if some.all():
+        return made
+    found = np.cumsum(some) - 1
+    return pa.concat_arrays([made, function.of_nothing(1)]).take(pa.array(np.where(some, found, len(made))))

@@ -17,6 +17,7 @@ from keyedwm.windows.store import held_keys
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.held_keys import HeldWindow
+from keyedwm.windows.store.plan import ARRIVAL
 
 INDEX, MESSAGES = ("slices-", held_keys.INDEX), "messages-"
 
@@ -92,4 +93,5 @@ def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[st
 
 def messages(blob: bytes) -> pa.Table:
     """Return the messages of a blob."""
-    return unpacked(blob)
+    rows = unpacked(blob)
+    return rows.select([name for name in rows.schema.names if name != ARRIVAL])

@@ -136,7 +136,7 @@ def chosen(
             raise OptionError(f"messages have no column {name!r}, they have {', '.join(plan.schema.names)}")
         found = rows[name]
         rows = rows.filter(pc.is_null(found) if value is None else pc.equal(found, pa.scalar(value, found.type)))
-    return in_order(plan, channels, rows)
+    return in_order(plan, channels, rows.select(plan.schema.names))
 
 
 def _numbers(asked: tuple[Edge, Edge]) -> tuple[int, int]:

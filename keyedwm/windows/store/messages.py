@@ -21,6 +21,7 @@ from keyedwm.windows.kernels import add_by_group, count_by_group, highest_by_gro
 from keyedwm.windows.partials import millis
 from keyedwm.windows.state.store import TableLogs
 from keyedwm.windows.store.channels import Channels
+from keyedwm.windows.store.plan import ARRIVAL
 
 _MESSAGES, _INDEX = "messages-", "slices-"
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "first", "last", "rows", "bytes")])
@@ -30,8 +31,8 @@ class Kept(Protocol):
     """What a store must know of its messages: a plan, or a side of a join."""
 
     @property
-    def schema(self) -> pa.Schema:
-        """Theirs."""
+    def stored_schema(self) -> pa.Schema:
+        """Theirs, as they are held."""
 
     @property
     def time(self) -> str:
@@ -118,7 +119,7 @@ class MessageStore:
     def read_slices(self, chosen: Ints) -> pa.Table:
         """Return the messages of the slices with these starts, in no order."""
         tables = [table for start in chosen.tolist() for table in self._logs.read(f"{self._prefix}{start}")]
-        return pa.concat_tables([self._plan.schema.empty_table(), *tables])
+        return pa.concat_tables([self._plan.stored_schema.empty_table(), *tables])
 
     def forget(self, before: int) -> tuple[int, int]:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
@@ -162,9 +163,11 @@ def _order(plan: Kept, channels: Channels, rows: pa.Table, at: Ints, numbers: In
 
 
 def message_bytes(rows: pa.Table) -> Ints:
-    """Return what each message takes in Arrow; of nested columns the mean of these rows."""
+    """Return what each message takes in Arrow, its own columns; of nested columns the mean of these rows."""
     sizes = np.zeros(rows.num_rows, np.int64)
-    for column in rows.columns:
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name == ARRIVAL:
+            continue
         found = column.type
         if pa.types.is_string(found) or pa.types.is_binary(found):
             lengths = pc.fill_null(pc.binary_length(column), 0)

@@ -19,6 +19,7 @@ from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.plan import (
+    HIDDEN,
     PANE,
     PANE_TYPE,
     WINDOW,
@@ -37,6 +38,8 @@ from keyedwm.windows.store.retention import Retention
 
 # In what a plan tells of itself, and with it the state.
 OF_KEYS = "rows of each key"
+# Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
+ARRIVAL = f"{HIDDEN}arrival"
 ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
 
 
@@ -135,7 +138,7 @@ class StorePlan:
     `full` says what completes a window. Late messages inside the retention update its result at once, or with
     `late_every_ms` together, so long (`late_by`: wall clock, or event time) after the first of them, or with
     `late_rows` after so many of a key and window; what is left then is shown when the window goes. Every pane holds the
-    whole result.
+    whole result, or unless `accumulating` that of the messages which came since the pane before.
     """
 
     schema: pa.Schema
@@ -152,6 +155,7 @@ class StorePlan:
     late_every_ms: int | None = None
     late_rows: int | None = None
     late_by: LateBy = LateBy.CLOCK
+    accumulating: bool = True
     functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -165,6 +169,8 @@ class StorePlan:
         check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
         if self.counts_keys:
             self._check_key_rows()
+        if not self.accumulating and ARRIVAL in self.schema.names:
+            raise OptionError(f"with accumulating=False a message's column cannot be called {ARRIVAL!r}: rename it")
         if self.late_every_ms is not None and self.late_every_ms < 1:
             raise OptionError(f"late panes every {self.late_every_ms} ms: the interval must be 1 ms or more")
         if self.late_by is LateBy.EVENT and self.late_every_ms is None:
@@ -180,10 +186,11 @@ class StorePlan:
             )
 
     def _check_key_rows(self) -> None:
-        if self.early is not None or self.late_every_ms is not None or self.late_rows is not None:
+        late = self.late_every_ms is not None or self.late_rows is not None
+        if late or self.early is not None or not self.accumulating:
             raise OptionError(
                 "windows of a key's messages speak once, when they are complete, and their messages never come late: "
-                "leave early and late panes out"
+                "leave early and late panes out, and accumulating"
             )
         if self.retention.max_windows is not None:
             raise OptionError(
@@ -233,6 +240,11 @@ class StorePlan:
         return pa.schema([*self.key_fields, *channel, window, *made, pa.field(PANE, PANE_TYPE)])
 
     @cached_property
+    def stored_schema(self) -> pa.Schema:
+        """Of the messages as they are held."""
+        return self.schema if self.accumulating else self.schema.append(pa.field(ARRIVAL, pa.int64()))
+
+    @cached_property
     def rejected_schema(self) -> pa.Schema:
         """Of the messages that are given back: as they came, with `reason`."""
         return pa.schema([*self.schema, pa.field(REASON, pa.string())])
@@ -252,6 +264,7 @@ class StorePlan:
             *([] if self.late_rows is None else ["late by rows"]),
             *([] if self.late_by is LateBy.CLOCK else ["late by event time"]),
             *([OF_KEYS] if self.counts_keys else []),
+            *([] if self.accumulating else ["what is new"]),
         ]  # fmt: skip
 
     @cached_property

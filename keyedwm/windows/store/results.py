@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.windows.columns import Ints
+from keyedwm.windows.columns import Ints, contiguous, ints
 from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import PANE_TYPE, WINDOW_TYPE, Timing
 from keyedwm.windows.results import instants
@@ -16,7 +16,7 @@ from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.windows.store.channels import Channel, Channels
 from keyedwm.windows.store.functions import WindowRows, computed
 from keyedwm.windows.store.messages import places
-from keyedwm.windows.store.plan import ROWS_WINDOW_TYPE, StorePlan
+from keyedwm.windows.store.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,15 @@ class KeyedMessages:
     def counts(self) -> Ints:
         """How many messages each key has."""
         return np.diff(self.window.borders)
+
+    def since(self, marks: Ints) -> KeyedMessages:
+        """Return the messages that arrived after the mark of their group; groups may be left without any."""
+        groups = np.repeat(np.arange(len(self)), self.counts)
+        new = ints(contiguous(self.window.rows[ARRIVAL])) > marks[groups]
+        borders = np.append(0, np.cumsum(np.bincount(groups[new], minlength=len(self))))
+        return KeyedMessages(
+            WindowRows(self.window.rows.filter(pa.array(new)), self.window.at[new], borders), self.keys
+        )
 
     def take(self, groups: Ints) -> KeyedMessages:
         """Return some of the groups."""
@@ -94,9 +103,9 @@ def pane_rows(
 ) -> pa.Table:
     """Return one row for each group; edges: of its window. of_channel: the columns of its topic and partition."""
     count = len(messages)
+    window = replace(messages.window, rows=messages.window.rows.select(plan.schema.names))
     made = [
-        computed(name, function, messages.window)
-        for (name, _), function in zip(plan.aggregates, plan.functions, strict=True)
+        computed(name, function, window) for (name, _), function in zip(plan.aggregates, plan.functions, strict=True)
     ]
     pane = pa.StructArray.from_arrays(
         [pa.repeat(timing.value, count), pa.array(index.astype(np.int32)), pa.repeat(last, count)],

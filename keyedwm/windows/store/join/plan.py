@@ -89,7 +89,7 @@ class WindowJoinSide:
 class KeptSide:
     """What the store of a side must know of its messages; see `messages.Kept`."""
 
-    schema: pa.Schema
+    stored_schema: pa.Schema
     time: str
     offset: str
     is_rows: bool
