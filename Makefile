@@ -48,7 +48,11 @@ lint: install
 # A test file runs in one of these processes, each with a broker and a Spark of its own: tests mostly wait for them.
 WORKERS ?= 4
 
-unit: install
+# Half the processor time of each of the hundred times that tests start Spark.
+build/spark-classes.jsa: $(VENV)/.installed | java
+	@$(BIN)/python -W ignore -m tests.shared_classes $@
+
+unit: install build/spark-classes.jsa
 	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10
 
 campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=cluster), and count what is lost, doubled, reordered

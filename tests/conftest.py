@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
 from tests.schedule import Recorder, long_ones_first, recorded
+from tests.shared_classes import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,7 @@ MOST_WORKERS = 8
 # Set before anything imports pyspark: Spark's workers run the interpreter that runs the tests.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 
 def base_seed() -> int:
@@ -203,8 +205,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.python.unix.domain.socket.enabled", "true")
-        # Many tiny batches: the optimising compiler and a chmod process per checkpoint file cost more than they bring.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
+        # Many tiny batches: a chmod process per checkpoint file costs more than it brings.
         .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
         .config("spark.log.level", "ERROR")
         .getOrCreate()
