@@ -261,6 +261,19 @@ def test_the_last_row_of_a_key_and_window_is_that_of_the_model_for_any_cut(windo
         assert len(last[0]) > 1
 
 
+@pytest.mark.parametrize("keep", list(Keep), ids=lambda keep: keep.value)
+def test_a_side_that_is_far_ahead_loses_no_row_of_a_slow_one(keep):
+    operator = WindowJoin(plan_of(tumbling(10), keep=keep, retention=Retention(time_ms=10)))
+    operator.add_message("left", messages((0, 5)))
+    operator.watermark("left", 100)
+    operator.add_message("right", messages((0, 6)))
+    operator.watermark("right", 10)
+    assert [row[:3] for row in made(operator)] == [(0, 0, 0)]
+    operator.watermark("right", 100)
+    counts = operator.counts("left")
+    assert (counts.taken, counts.expired) == (1, 1)
+
+
 # Limits of size
 
 

@@ -243,6 +243,8 @@ class WindowJoin:
         if not self.plan.both_windowed or self.plan.is_rows:
             return max(axis.gone, axis.outlived())
         floor = max((one.floor for one in self._sides[1 - number].axes.values()), default=LOWEST)
+        if self.plan.keep is not Keep.ALL:
+            floor = min(floor, self._full)  # a window's row needs the messages of both sides
         return max(axis.gone, axis.out_of_reach(floor))
 
     def _forget(self) -> None:
