@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from keyedwm.core.policy import FixedLag
 
 HOUR_MS = 3_600_000
@@ -125,6 +127,29 @@ def nothing():
 
 def fails():
     raise ValueError("no such file")
+
+
+def exits():
+    sys.exit(3)
+
+
+class _Unreadable(WholeHours):
+    @property
+    def event_lag_ms(self):
+        raise ValueError("no lag")
+
+
+def unreadable():
+    return _Unreadable()
+
+
+class _Leaves(WholeHours):
+    def build(self, _resume_from=None):
+        sys.exit(4)
+
+
+def leaves():
+    return _Leaves()
 
 
 class _Shouts(WholeHours):

@@ -84,7 +84,9 @@ class JoinBucket(StatefulProcessor):
         held = read_note(self._note)
         self._follows = {} if held is None else held.get(FOLLOWS, {})
         if held is not None:
-            require_owner("join", held, self._owner(), "on, how, time bounds, condition, columns or late")
+            require_owner(
+                "join", held, self._owner(), "on, how, time bounds, condition, columns, names of the sides or late"
+            )
         note = JoinNote() if held is None else JoinNote.from_json(held)
         return JoinBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
 

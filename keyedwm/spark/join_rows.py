@@ -13,7 +13,7 @@ from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.join_stage import JoinStage, SelfJoinStage
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT
-from keyedwm.spark.staged_rows import arrow_schema, columns_of, control_text
+from keyedwm.spark.staged_rows import arrow_schema, check_collation, columns_of, control_text
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.windows.join.ship import SHIPPED
 from keyedwm.windows.plan import HIDDEN
@@ -149,6 +149,8 @@ def _known_axes(frame: DataFrame, called: str) -> list[str]:
 
 def _found(axis: str, known: Sequence[str], called: str) -> str:
     """The axis as the columns call it: the side's name stands for an axis without one."""
+    if not isinstance(axis, str):
+        raise OptionError(f"join: {axis!r} of the {called} side: the name of a time axis is expected, as text")
     if axis in known:
         return axis
     if axis == called and list(known) == [""]:
@@ -177,6 +179,7 @@ def _check_axis(frame: DataFrame, axis: str, called: str) -> None:
 def _check_on(frame: DataFrame, payload: Sequence[str], called: str, on: Sequence[str]) -> None:
     for column in on:
         if column in payload:
+            check_collation(frame, column, f"join: {column!r} of the {called} side")
             continue
         if column in frame.columns:
             raise OptionError(

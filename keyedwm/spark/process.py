@@ -21,7 +21,7 @@ from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.declared import declared
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_columns, check_rows, columns_of, timed_rows
+from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_keys, check_rows, columns_of, timed_rows
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.process import Processor
 from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
@@ -73,7 +73,7 @@ def process(
     whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]
     for frame, of_axis, who in zip(frames, axes, whose, strict=True):
         check_rows(frame, of_axis, who)
-        check_columns(frame, keys, who)
+        check_keys(frame, keys, who)
     check_provider(frames[0].sparkSession, "process")
     staged = [_staged(frame, of_axis, keys) for frame, of_axis in zip(frames, axes, strict=True)]
     plan = ProcessPlan(

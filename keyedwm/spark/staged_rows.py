@@ -30,6 +30,7 @@ def ship_rows(
     check_rows(df, axis)
     used = list(dict.fromkeys([*keys, *(name for _, spec in asked["aggregates"] for name in spec.inputs(df.columns))]))
     check_columns(df, used)
+    check_keys(df, keys)
     timed = timed_rows(df, axis)
     order = ORDER if set(ORDER) <= set(df.columns) else ()
     schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
@@ -105,6 +106,23 @@ def check_columns(df: DataFrame, used: Sequence[str], asked_by: str = "aggregate
             )
 
 
+def check_keys(df: DataFrame, keys: Sequence[str], asked_by: str = "aggregate") -> None:
+    """Refuse keys that the frame does not have, or that are not compared byte by byte."""
+    check_columns(df, keys, asked_by)
+    for key in keys:
+        check_collation(df, key, f"{asked_by}: the key {key!r}")
+
+
+def check_collation(df: DataFrame, column: str, told: str) -> None:
+    """Refuse a key that Spark compares otherwise than byte by byte."""
+    collation = getattr(df.schema[column].dataType, "collation", "UTF8_BINARY")
+    if collation != "UTF8_BINARY":
+        raise OptionError(
+            f"{told} has the collation {collation}, but keys are compared byte by byte: take collation_key({column}), "
+            f"or lower({column}) collate UTF8_BINARY"
+        )
+
+
 def axis_key(df: DataFrame, axis: str) -> int:
     """The watermark key of the axis, which the source writes into the metadata of the axis's watermark column."""
     column = axis_column(WATERMARK, axis)
@@ -118,7 +136,14 @@ def axis_key(df: DataFrame, axis: str) -> int:
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """Return the columns in Arrow, timestamps in UTC."""
+    """Return the columns in Arrow, timestamps in UTC. Raises OptionError for a type that Arrow does not have."""
+    from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(df.schema, timezone="UTC")
+    try:
+        return to_arrow_schema(df.schema, timezone="UTC")
+    except PySparkTypeError as error:
+        raise OptionError(
+            f"a column among {', '.join(df.columns)} has a type that Spark cannot hand to Python, so leave it out or "
+            f"cast it: {error}"
+        ) from error

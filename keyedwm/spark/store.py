@@ -21,7 +21,7 @@ from keyedwm.core.options import choice, duration_ms, span_text, whole
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_columns, check_rows, columns_of, timed_rows
+from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_keys, check_rows, columns_of, timed_rows
 from keyedwm.windows.aggregates.functions import check_aggregate
 from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.shuffle import ORDER, SHIPPED
@@ -185,7 +185,7 @@ def ship_messages(
     keys = tuple(asked["by"])
     check_rows(df, axis)
     _check_one_source(df, asked["window"])
-    check_columns(df, keys)
+    check_keys(df, keys)
     missing = [name for name in ORDER if name not in df.columns]
     if missing:
         raise InputError(

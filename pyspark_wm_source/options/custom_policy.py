@@ -72,7 +72,7 @@ class CustomPolicy:
             return call()
         except KeyedwmError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"option {_OPTION}: {self.name}: {what} raised {type(error).__name__}: {error}") from error
 
 
@@ -109,12 +109,12 @@ def _made(name: str) -> Policy:
     factory = find(_OPTION, name)
     try:
         policy: Policy = factory()
-    except Exception as error:
+        missing = [part for part in _PARTS if not hasattr(policy, part)]
+    except (Exception, SystemExit) as error:
         raise OptionError(f"option {_OPTION}: {name}() raised {type(error).__name__}: {error}") from error
-    for part in _PARTS:
-        if not hasattr(policy, part):
-            raise OptionError(
-                f"option {_OPTION}: {name}() gave {policy!r}, which has no {part}; a policy with {', '.join(_PARTS)} "
-                f"is expected"
-            )
+    if missing:
+        raise OptionError(
+            f"option {_OPTION}: {name}() gave {policy!r}, which has no {missing[0]}; a policy with {', '.join(_PARTS)} "
+            f"is expected"
+        )
     return policy

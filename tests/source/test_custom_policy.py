@@ -70,6 +70,8 @@ def test_the_name_alone_travels():
         ("no.such.module:f", "option watermarkPolicy: module 'no.such.module' cannot be imported"),
         ("tests.own_policies:HOUR_MS", "'tests.own_policies:HOUR_MS' is of type int; a function without arguments"),
         ("a b:c", "option watermarkPolicy: 'a b:c' is wrong; module:function is expected"),
+        ("tests.own_policies:exits", r"tests.own_policies:exits\(\) raised SystemExit: 3"),
+        ("tests.own_policies:unreadable", r"tests.own_policies:unreadable\(\) raised ValueError: no lag"),
         ("tests.own_policies:fails", r"tests.own_policies:fails\(\) raised ValueError: no such file"),
         (
             "tests.own_policies:nothing",
@@ -89,7 +91,11 @@ def test_an_option_of_another_policy_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [("shouts", "build(None) raised ValueError: not today"), ("floats", "gave the watermark 1.5; None or a whole")],
+    [
+        ("leaves", "build(None) raised SystemExit: 4"),
+        ("shouts", "build(None) raised ValueError: not today"),
+        ("floats", "gave the watermark 1.5; None or a whole"),
+    ],
 )
 def test_what_the_users_code_does_wrong_names_it(name, sentence):
     policy = CustomPolicy(f"tests.own_policies:{name}")

@@ -37,6 +37,9 @@ CALLS = {
     "option late: 'drip' is wrong": lambda df: aggregate(df, "k", TEN, N, late="drip"),
     "option late_rule: 'frames' is wrong": lambda df: aggregate(df, "k", TEN, N, late_rule="frames"),
     "option lateness: 'soon' is wrong": lambda df: aggregate(df, "k", TEN, N, lateness="soon"),
+    "aggregate: the key 'k' has the collation UTF8_LCASE": lambda df: aggregate(
+        df.withColumn("k", F.expr("k collate utf8_lcase")), "k", TEN, N
+    ),
     "option buckets: '0' is wrong": lambda df: aggregate(df, "k", TEN, N, buckets=0),
     "one bucket holds it all": lambda df: aggregate(df, (), TEN, N, buckets=2),
     "the slide must divide the size": lambda _: sliding("10 seconds", "3 seconds"),

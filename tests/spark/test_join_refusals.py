@@ -63,6 +63,13 @@ ONE_AXIS = {
     "columns are called by them, so they cannot hold a backtick": lambda df: join(
         df, df, "k", within=HOUR, names=("a`b", "c")
     ),
+    "join: 'k' of the left side has the collation UTF8_LCASE, but keys are compared byte by byte": lambda df: join(
+        df.selectExpr("v", "k collate utf8_lcase k", "event_time", "watermark", "control"), df, "k", within=HOUR
+    ),
+    "has a type that Spark cannot hand to Python, so leave it out or cast it": lambda df: join(
+        df.selectExpr("*", "interval 1 year i"), df, "k", within=HOUR
+    ),
+    "join: 5 of the stream side: the name of a time axis is expected": lambda df: join_latest(df, df, "k", axis=5),
     "option buckets: '0' is wrong": lambda df: join(df, df, "k", within=HOUR, buckets=0),
     "names a column 'nope' that is not there": lambda df: join(df, df, "k", within=HOUR, condition="nope = 1"),
     "both sides have a column 'v', write left.v or right.v": lambda df: join(

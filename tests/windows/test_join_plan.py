@@ -52,6 +52,12 @@ WRONG = {
     "a column cannot be called '__x'": lambda: JoinPlan(
         left=side("l", schema=pa.schema([("k", pa.string()), ("__x", pa.int64())])), right=side("r"), bounds=TEN
     ),
+    "a column cannot be called '__hash'": lambda: JoinPlan(
+        left=side("l"),
+        right=side("r", schema=pa.schema([("k", pa.string()), ("__hash", pa.int64())])),
+        bounds=TEN,
+        how=How.LEFT_SEMI,
+    ),
     "names a column 'vv' that is not there; did you mean 'v'": lambda: plan_of(TEN, condition="vv < w"),
     "both sides have a column 'n', write left.n or right.n": lambda: plan_of(TEN, condition="n = 1"),
     "names a side 'up', the sides are left and right": lambda: plan_of(TEN, condition="up.n = 1"),

@@ -12,7 +12,7 @@ from keyedwm.windows.state.store import BlobStore
 VERSION = 1
 FORMAT = NoteFormat(
     state="state of the join", version=VERSION, readable=(VERSION,),
-    unchanged="on, how, time bounds, condition, columns and late",
+    unchanged="on, how, time bounds, condition, columns, names of the sides and late",
 )  # fmt: skip
 
 
