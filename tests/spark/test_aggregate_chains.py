@@ -1,4 +1,7 @@
-"""Results are rows like the source's: aggregated again, written by our sink, followed by Spark's own windows."""
+"""Results are rows like the source's: aggregated again, written by our sink, followed by Spark's own windows.
+
+And rows of a topic that our sink wrote are rows like those that it was given: the next query's windows show it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from keyedwm.spark import aggregate, count, sum, tumbling, with_watermark  # noqa: A004
+from tests.sink.test_event_times import sink, write
 from tests.spark.started import AHEAD, BASE_MS, event, keyed, panes, steer
 from tests.tools import produce
 
+__all__ = ["sink"]
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 
 
@@ -112,3 +117,12 @@ def test_the_sink_publishes_results_behind_whole_snapshots(snapshot, rows, tmp_p
     assert len(table) == 9
     assert Counter({row["k"]: 0 for row in table}).keys() == {"key 0", "key 1", "key 2"}
     assert {round(row["event_time"].timestamp() * 1_000) - BASE_MS for row in table} == {9_999, 19_999, 29_999}
+
+
+def test_windows_of_the_next_query_close_by_the_first_ones_event_times(sink, load, run):
+    write(sink, 0, {0: [1_000, 1_500], 1: [1_200, None]}, 900)
+    write(sink, 1, {0: [2_000], 1: [950]}, 2_000)
+    made = run(aggregate(load(sink.topic, propagate="true"), (), tumbling("1 second"), {"n": count()}))
+    # The window of the third second stays open: the watermark of the first query is at its row.
+    shown = sorted((start + BASE_MS, end + BASE_MS, n) for start, end, _, n in panes(made.rows))
+    assert shown == [(0, 1_000, 1), (1_000, 2_000, 3)]
