@@ -53,7 +53,7 @@ class OperatorState:
     def kind(self) -> str:
         """What users call it."""
         told = self.told or {}
-        return told.get("join", "process" if "process" in told else "aggregate")
+        return told.get("join", next((kind for kind in ("process", "window_join") if kind in told), "aggregate"))
 
     @property
     def sources(self) -> set[str]:

@@ -18,6 +18,7 @@ from keyedwm.spark.source import source
 from keyedwm.spark.start import start_in_turn
 from keyedwm.spark.store import Store, window_function
 from keyedwm.spark.watermark import with_watermark
+from keyedwm.spark.window_join import window_join
 from keyedwm.spark.window_specs import (
     early,
     hopping,
@@ -99,6 +100,7 @@ __all__ = [
     "tumbling_rows",
     "variance",
     "window_function",
+    "window_join",
     "with_watermark",
 ]
 

@@ -19,9 +19,11 @@ from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.bucket_move import Moved
 from keyedwm.spark.bucket_state import Begun, SparkStore, named_state, read_note, require_owner, take_over, write_state
 from keyedwm.spark.continued import FOLLOWS, check_follows
+from keyedwm.windows.operator import AnyPlan
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.staged import StagedStore
 from keyedwm.worker import freeze_gc
 
@@ -31,19 +33,19 @@ if TYPE_CHECKING:
 NOTE_VERSION = 2
 _log = logging.getLogger("keyedwm.aggregate")
 _NO_CLOCK = -1
-# What may differ between two plans: of windows, of a processor, and of windows with a store.
-_MEANS = (
-    "windows, aggregates, keys or panes", "columns, keys, or the processor's name or version",
-    "windows, aggregates, keys, panes, or the messages' columns",
-)  # fmt: skip
+# What may differ between two plans.
+_MEANS: dict[type, str] = {
+    WindowPlan: "windows, aggregates, keys or panes",
+    ProcessPlan: "columns, keys, or the processor's name or version",
+    StagedStore: "windows, aggregates, keys, panes, or the messages' columns",
+    StagedWindowJoin: "windows, on, how, keep, full, names, or the messages' columns",
+}
 
 
 class Bucket(StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
-    def __init__(
-        self, plan: WindowPlan | ProcessPlan | StagedStore, layout: BucketLayout, moved: Moved | None = None
-    ) -> None:
+    def __init__(self, plan: AnyPlan, layout: BucketLayout, moved: Moved | None = None) -> None:
         self._plan = plan
         self._layout = layout
         self._moved = moved
@@ -111,8 +113,7 @@ class Bucket(StatefulProcessor):
         held = read_note(self._note)
         self._follows = {} if held is None else held.get(FOLLOWS, {})
         if held is not None:
-            means = _MEANS[0 if isinstance(self._plan, WindowPlan) else 1 if isinstance(self._plan, ProcessPlan) else 2]
-            require_owner(self._layout.kind, held, self._owner(), means)
+            require_owner(self._layout.kind, held, self._owner(), _MEANS[type(self._plan)])
         note = BucketNote() if held is None else BucketNote.from_json(held)
         return BucketBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
 

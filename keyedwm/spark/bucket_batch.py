@@ -16,13 +16,10 @@ import pyarrow as pa
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import ControlKind
 from keyedwm.spark.inbox import Inbox, barriers_of
-from keyedwm.windows.operator import operator_of
-from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.process_plan import ProcessPlan
+from keyedwm.windows.operator import AnyPlan, operator_of
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.blobs import packed
 from keyedwm.windows.state.store import BlobStore, StateChanges
-from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +94,7 @@ class BucketBatch:
 
     def __init__(
         self,
-        plan: WindowPlan | ProcessPlan | StagedStore,
+        plan: AnyPlan,
         layout: BucketLayout,
         bucket: int,
         note: BucketNote,

@@ -1,17 +1,23 @@
-"""From what stage one shipped to the results of the buckets: what `aggregate` and `process` share."""
+"""From what stage one shipped to the results of the buckets: what `aggregate`, `process` and `window_join` share."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
+from keyedwm.windows.operator import AnyPlan
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessPlan
-from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_HELD = {
+    "late_rows": "late_rows",
+    "null_event_time_rows": "null_event_time_rows",
+    "held_rows": "frames",
+    "state_bytes": "state_bytes",
+}
 # By the kind of operator: what a metric is called → the column of what is emitted that is summed.
 _METRICS = {
     "aggregate": {
@@ -21,18 +27,12 @@ _METRICS = {
         "frames": "frames",
         "state_bytes": "state_bytes",
     },
-    "process": {
-        "late_rows": "late_rows",
-        "null_event_time_rows": "null_event_time_rows",
-        "held_rows": "frames",
-        "state_bytes": "state_bytes",
-    },
+    "process": _HELD,
+    "window_join": _HELD,
 }
 
 
-def wired(
-    shipped: DataFrame, plan: WindowPlan | ProcessPlan | StagedStore, layout: BucketLayout, savepoint: str | None
-) -> DataFrame:
+def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
     """Return the results; savepoint: whose state goes on."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -42,7 +42,7 @@ def wired(
     from keyedwm.spark.unpack import Unpack, output_schema
 
     begin = state = None
-    if savepoint is not None and not isinstance(plan, StagedStore):  # no store moves
+    if savepoint is not None and isinstance(plan, WindowPlan | ProcessPlan):  # no store moves
         begin = moved(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
     mode = "ProcessingTime" if plan.by_clock else "None"

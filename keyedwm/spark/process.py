@@ -7,7 +7,6 @@ by bucket → one group per bucket, where the processor runs → result columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Union
 
 import pyarrow as pa
@@ -20,12 +19,21 @@ from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.declared import declared
 from keyedwm.spark.source import Source
-from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_keys, check_rows, columns_of, timed_rows
+from keyedwm.spark.stage_one import CONTROL_TEXT
+from keyedwm.spark.staged_rows import (
+    arrow_schema,
+    axis_key,
+    check_keys,
+    check_rows,
+    columns_of,
+    payload_columns,
+    ship_inputs,
+    timed_rows,
+)
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.process import Processor
 from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
-from keyedwm.windows.shuffle import SHIPPED, TIME
+from keyedwm.windows.shuffle import TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,9 +83,13 @@ def process(
         check_rows(frame, of_axis, who)
         check_keys(frame, keys, who)
     check_provider(frames[0].sparkSession, "process")
-    staged = [_staged(frame, of_axis, keys) for frame, of_axis in zip(frames, axes, strict=True)]
+    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, axes, strict=True)]
     plan = ProcessPlan(
-        inputs=tuple(given for _, given in staged), make=processor, result=result, called=called, version=made.version
+        inputs=tuple(_input(frame, keys) for frame in timed),
+        make=processor,
+        result=result,
+        called=called,
+        version=made.version,
     )
     wanted = frames[0].sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
@@ -85,28 +97,13 @@ def process(
     layout = BucketLayout(name or f"process-{plan.digest()[:6]}", tuple(ids), key, "process", tuple(others))
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
-    shipped = _shipped([rows for rows, _ in staged], plan, layout)
-    return wired(shipped, plan, layout, continue_from)
+    return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
 
 
-def _staged(frame: DataFrame, axis: str, keys: tuple[str, ...]) -> tuple[DataFrame, ProcessInput]:
-    """The rows of an input as stage one takes them, and what they are."""
-    timed = timed_rows(frame, axis)
-    payload = [column for column in frame.columns if column != CONTROL and not column.startswith(WATERMARK)]
-    given = ProcessInput(schema=arrow_schema(columns_of(timed, [*payload, TIME])), by=keys, time=TIME)
-    return columns_of(timed, [*payload, TIME, CONTROL_TEXT]), given
-
-
-def _shipped(staged: Sequence[DataFrame], plan: ProcessPlan, layout: BucketLayout) -> DataFrame:
-    """Return what stage one of all inputs ships to the buckets."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    each = []
-    for number, (rows, given) in enumerate(zip(staged, plan.inputs, strict=True)):
-        unnamed = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
-        each.append(unnamed.mapInArrow(StageOne(given, layout.ids, number), from_arrow_schema(SHIPPED)))
-    return reduce(DataFrame.unionAll, each)
+def _input(timed: DataFrame, keys: tuple[str, ...]) -> ProcessInput:
+    """What stage one must know of an input, whose rows are timed."""
+    payload = [column for column in payload_columns(timed) if column not in (TIME, CONTROL_TEXT)]
+    return ProcessInput(schema=arrow_schema(columns_of(timed, [*payload, TIME])), by=keys, time=TIME)
 
 
 def _frames(inputs: object) -> list[DataFrame]:

@@ -39,8 +39,10 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     held = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in held}
     for operator in operators.values():
-        if "store" in (operator.told or {}):
-            raise OptionError(f"aggregate {operator.name} of {checkpoint} has a store, whose state cannot move yet")
+        if {"store", "window_join"} & (operator.told or {}).keys():
+            raise OptionError(
+                f"{operator.kind} {operator.name} of {checkpoint} has a store, whose state cannot move yet"
+            )
     if len(operators) < len(held):
         raise OptionError(
             f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "

@@ -13,10 +13,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.rows import grouped
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
-from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.process_plan import ProcessInput
-from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
-from keyedwm.windows.store.staged import StagedStore
+from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped
 from keyedwm.worker import freeze_gc, task_number
 
 # What is staged beside the columns of the plan: the control row as its text, null for an event row.
@@ -30,7 +27,7 @@ class StageOne:
     ids: of the buckets. input_number: of the operator, if it has several.
     """
 
-    plan: WindowPlan | ProcessInput | StagedStore
+    plan: Staged
     ids: Sequence[int]
     input_number: int = 0
 

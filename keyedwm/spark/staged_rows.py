@@ -6,6 +6,7 @@ Rule: only what is needed crosses into Python: the columns in use, event time as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column
@@ -14,7 +15,7 @@ from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME
+from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +26,6 @@ def ship_rows(
     df: DataFrame, keys: Sequence[str], asked: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, WindowPlan, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     check_rows(df, axis)
     used = list(dict.fromkeys([*keys, *(name for _, spec in asked["aggregates"] for name in spec.inputs(df.columns))]))
     check_columns(df, used)
@@ -35,9 +34,36 @@ def ship_rows(
     order = ORDER if set(ORDER) <= set(df.columns) else ()
     schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
     plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **asked).trimmed()
-    rows = columns_of(timed, [*plan.columns, CONTROL_TEXT])
-    rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
-    return rows.mapInArrow(StageOne(plan, tuple(ids)), from_arrow_schema(SHIPPED)), plan, axis_key(df, axis)
+    return ship_inputs([timed], [plan], ids), plan, axis_key(df, axis)
+
+
+def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[Staged], ids: Sequence[int]) -> DataFrame:
+    """Return what stage one of all inputs ships to the buckets; timed: their rows, as `timed_rows` gave them."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    each = []
+    for number, (frame, given) in enumerate(zip(timed, inputs, strict=True)):
+        rows = columns_of(frame, [*given.columns, CONTROL_TEXT])
+        unnamed = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
+        each.append(unnamed.mapInArrow(StageOne(given, tuple(ids), number), from_arrow_schema(SHIPPED)))
+    return reduce(DataFrame.unionAll, each)
+
+
+def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
+    """Return the columns of the messages that a store keeps: all but control and watermarks."""
+    missing = [name for name in ORDER if name not in df.columns]
+    if missing:
+        raise InputError(
+            f"{asked_by}: the frame has no column {missing[0]!r}: a store knows a message by its topic, partition and "
+            "offset, as the source's rows have them; keep them when columns are chosen"
+        )
+    return arrow_schema(columns_of(df, payload_columns(df)))
+
+
+def payload_columns(df: DataFrame) -> list[str]:
+    """The columns of event rows but for control and watermarks."""
+    return [column for column in df.columns if column != CONTROL and not column.startswith(WATERMARK)]
 
 
 def timed_rows(df: DataFrame, axis: str) -> DataFrame:
@@ -123,13 +149,13 @@ def check_collation(df: DataFrame, column: str, told: str) -> None:
         )
 
 
-def axis_key(df: DataFrame, axis: str) -> int:
+def axis_key(df: DataFrame, axis: str, asked_by: str = "aggregate") -> int:
     """The watermark key of the axis, which the source writes into the metadata of the axis's watermark column."""
     column = axis_column(WATERMARK, axis)
     metadata = df.schema[column].metadata
     if axis and AXIS_KEY not in metadata:
         raise InputError(
-            f"aggregate: column {column!r} does not know its watermark key: keep the source's own column, not a copy "
+            f"{asked_by}: column {column!r} does not know its watermark key: keep the source's own column, not a copy "
             f"or an expression"
         )
     return metadata.get(AXIS_KEY, 0)

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from keyedwm.arrow.schema import axis_column
-from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, duration_ms, span_text, whole
-from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.core.rows import EVENT_TIME
 from keyedwm.spark.source import Source
-from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.staged_rows import arrow_schema, axis_key, check_keys, check_rows, columns_of, timed_rows
+from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
 from keyedwm.windows.aggregates.functions import check_aggregate
 from keyedwm.windows.plan import SessionWindow
-from keyedwm.windows.shuffle import ORDER, SHIPPED
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
 from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, LateBy, RowWindow, StorePlan
@@ -160,7 +158,7 @@ _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
 }
 
 
-def _check_one_source(df: DataFrame, window: object) -> None:
+def check_one_source(df: DataFrame, window: object, asked_by: str) -> None:
     """Refuse windows of rows over a union: two sources may read one partition, from different offsets on."""
     if not isinstance(window, RowWindow):
         return
@@ -170,8 +168,8 @@ def _check_one_source(df: DataFrame, window: object) -> None:
     streams = len(_STREAM.findall(told.getvalue()))
     if streams > 1:
         raise OptionError(
-            f"aggregate: windows of rows count the offsets of one source, and the frame is made of {streams} streams: "
-            "read all topics with one source (subscribe='a,b'), or give each its own aggregate"
+            f"{asked_by}: windows of rows count the offsets of one source, and the frame is made of {streams} streams: "
+            f"read all topics with one source (subscribe='a,b'), or give each its own {asked_by.partition(',')[0]}"
         )
 
 
@@ -179,33 +177,21 @@ def ship_messages(
     df: DataFrame, asked: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, StagedStore, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: as for a plan."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     store: Store = asked["store"]
     keys = tuple(asked["by"])
     check_rows(df, axis)
-    _check_one_source(df, asked["window"])
+    check_one_source(df, asked["window"], "aggregate")
     check_keys(df, keys)
-    missing = [name for name in ORDER if name not in df.columns]
-    if missing:
-        raise InputError(
-            f"aggregate: the frame has no column {missing[0]!r}: a store knows a message by its topic, partition and "
-            "offset, as the source's rows have them; keep them when columns are chosen"
-        )
-    timed = timed_rows(df, axis)
-    kept = [column for column in df.columns if column != CONTROL and not column.startswith(WATERMARK)]
+    schema = message_columns(df, "aggregate")
     time = axis_column(EVENT_TIME, axis)
     plan = StorePlan(
-        schema=arrow_schema(columns_of(df, kept)), by=keys, window=asked["window"], aggregates=asked["aggregates"],
+        schema=schema, by=keys, window=asked["window"], aggregates=asked["aggregates"],
         retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
         late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
         late_by=choice("late_by", store.late_by, LateBy), accumulating=asked["accumulating"],
     )  # fmt: skip
     staged = StagedStore(plan=plan, late=asked["late"])
-    rows = columns_of(timed, [*staged.columns, CONTROL_TEXT])
-    rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
-    shipped = rows.mapInArrow(StageOne(staged, tuple(ids)), from_arrow_schema(SHIPPED))
-    return shipped, staged, axis_key(df, axis)
+    return ship_inputs([timed_rows(df, axis)], [staged], ids), staged, axis_key(df, axis)
 
 
 def _type(told: object) -> pa.DataType:

@@ -19,7 +19,10 @@ from keyedwm.windows.results import Output
 from keyedwm.windows.session_operator import SessionOperator
 from keyedwm.windows.sliding_operator import SlidingOperator
 from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.join.staged import StagedWindowJoin, StagedWindowJoinOperator
 from keyedwm.windows.store.staged import StagedStore, StagedStoreOperator
+
+AnyPlan = WindowPlan | ProcessPlan | StagedStore | StagedWindowJoin
 
 
 class Operator(Protocol):
@@ -65,12 +68,14 @@ class Operator(Protocol):
         """Return what changed in the state since the last call."""
 
 
-def operator_of(plan: WindowPlan | ProcessPlan | StagedStore, store: BlobStore) -> Operator:
+def operator_of(plan: AnyPlan, store: BlobStore) -> Operator:
     """Return the plan's operator as its state says; raise FormatError if the state is another plan's."""
     if isinstance(plan, ProcessPlan):
         return ProcessOperator(plan, store)
     if isinstance(plan, StagedStore):
         return StagedStoreOperator(plan, store)
+    if isinstance(plan, StagedWindowJoin):
+        return StagedWindowJoinOperator(plan, store)
     if isinstance(plan.window, SessionWindow):
         kind = PanedSessionOperator if plan.has_panes else SessionOperator
         return kind(plan, plan.window, store)

@@ -39,6 +39,11 @@ class Output:
     event_ms: Ints
 
 
+def no_times(count: int) -> Ints:
+    """Return event times of rows that have none."""
+    return np.ma.MaskedArray(np.zeros(count, np.int64), mask=True)
+
+
 def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Output]:
     """Yield the panes as rows of `plan.result_schema`, ordered; nothing if there are none."""
     if not len(panes):

@@ -17,6 +17,7 @@ from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessInput
 from keyedwm.windows.state.blobs import packed
+from keyedwm.windows.store.join.staged import StagedSide
 from keyedwm.windows.store.staged import StagedStore
 
 # Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
@@ -32,13 +33,15 @@ SHIPPED = pa.schema(
         pa.field("null_event_times", pa.int64()),
     ]
 )
+# What stage one must know of an input.
+Staged = WindowPlan | ProcessInput | StagedStore | StagedSide
 # How many rows and bytes are combined at once.
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 1 << 27
 
 
 def shipped(
-    plan: WindowPlan | ProcessInput | StagedStore,
+    plan: Staged,
     ids: Sequence[int],
     task: int,
     events: Iterable[pa.Table],
@@ -64,7 +67,7 @@ def shipped(
 
 def _pieces(
     partials: pa.Table,
-    plan: WindowPlan | ProcessInput | StagedStore,
+    plan: Staged,
     ids: Sequence[int],
     part: int,
     input_number: int,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.control_row import decode_rows
 from keyedwm.core.errors import InputError
-from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.unpack import Unpack, output_schema
+from keyedwm.spark.bucket_batch import BucketLayout
+from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.process import Processor
 from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
-from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.store import MemoryStore
 from tests.spark.test_join_batch import kinds, told
+from tests.spark.two_inputs import TwoInputs
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("k", pa.string()), ("event_time", TIMESTAMP), ("__time", pa.int64())])
@@ -52,45 +48,9 @@ INPUT = ProcessInput(schema=SCHEMA, by=("k",), time="__time")
 PLAN = ProcessPlan(inputs=(INPUT, INPUT), make=Told, result=RESULT, called="Told", version=1)
 
 
-class Pipeline:
+def Pipeline(buckets: int) -> TwoInputs:
     """All buckets of one processor; the second input follows the axis with key 3."""
-
-    def __init__(self, buckets: int) -> None:
-        self.layout = BucketLayout("both", tuple(bucket_ids(buckets)), 0, "process", (3,))
-        self.unpack = Unpack(output_schema(RESULT))
-        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
-
-    def batch(self, *inputs: list[dict]) -> list[dict]:
-        schema = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
-        shipped = [
-            row
-            for number, rows in enumerate(inputs)
-            for out in StageOne(PLAN.inputs[number], self.layout.ids, number)(
-                pa.Table.from_pylist(rows, schema).to_batches()
-            )
-            for row in out.to_pylist()
-        ]
-        made = []
-        for bucket in self.layout.ids:
-            note, store = self.state[bucket]
-            note = BucketNote.from_json(json.loads(json.dumps(note.as_json())))
-            now = BucketBatch(PLAN, self.layout, bucket, note, store)
-            mine = [[row for row in shipped if (row["bucket"], row["input"]) == (bucket, one)] for one in (0, 1)]
-            leaving = now.on_input(
-                control=[
-                    [one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine
-                ],
-                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in mine],
-                null_event_time_rows=sum(row["null_event_times"] for rows in mine for row in rows),
-                now_ms=None,
-            )
-            frames = list(leaving)
-            changed, removed = now.drain()
-            kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
-            self.state[bucket] = now.note, MemoryStore(kept)
-            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_row()]]
-            made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
-        return made
+    return TwoInputs(PLAN, BucketLayout("both", tuple(bucket_ids(buckets)), 0, "process", (3,)))
 
 
 def event(key: str, ms: int) -> dict:

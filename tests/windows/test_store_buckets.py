@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.rows import ControlKind
+from keyedwm.core.rows import REJECTED, ControlKind
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.windows.plan import Early, LatePolicy, SlidingWindow, tumbling
 from keyedwm.windows.store.functions import median
 from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow
 from keyedwm.windows.store.retention import Retention
-from keyedwm.windows.store.staged import REJECTED, StagedStore
+from keyedwm.windows.store.staged import StagedStore
 from tests.spark.test_bucket_batch import Pipeline, told
 from tests.windows.stored import IN_ORDER, SCHEMA, Restarted, cut, plan_of, random_messages, shown, table
 

@@ -359,7 +359,7 @@ REFUSED = {
         lambda: replace(plan_of(tumbling(10), unbounded="right"), left=side(unbounded=True)),
         "left and right, are unbounded: one of them needs the windows"),
     "one row of rows": (
-        lambda: plan_of(tumbling_rows(3), keep=Keep.FIRST), "keep='first' gives one row when a window of time is full"),
+        lambda: plan_of(tumbling_rows(3), keep=Keep.FIRST), "keep='first' gives rows when a window of time is full"),
     "one row with an unbounded side": (
         lambda: plan_of(tumbling(10), keep=Keep.LAST, unbounded="left"), "no windows of rows, no unbounded side"),
     "one row at intervals": (lambda: plan_of(tumbling(10), keep=Keep.LAST, early_every_ms=5), "and no interval"),

@@ -99,17 +99,19 @@ class Model:
                     start += self.sides[where].first[owner.topic, owner.partition]
                 self.pairs.append((*left[0][3:], *right[0][3:], start, "late" if late else "early"))
 
-    def chosen(self, *, first: bool) -> dict[tuple, tuple]:
-        """The first or the last message of each side, by key and start of the window."""
-        held: list[dict] = []
-        for side in self.sides.values():
+    def chosen(self, *, first: bool, outer: tuple[str, ...] = ()) -> dict[tuple, tuple]:
+        """The first or the last message of each side, by key and start of the window; outer: which may stand alone."""
+        held: dict[str, dict] = {}
+        for name, side in self.sides.items():
             windows: dict[tuple, list] = {}
             for one, at in side.accepted:
                 for start in self.starts(at, self.step):
                     windows.setdefault((one.k, start), []).append((at, *one[3:]))
-            held.append({place: (min if first else max)(found)[1:] for place, found in windows.items()})
-        left, right = held
-        return {place: (*left[place], *right[place]) for place in left.keys() & right.keys() if place[0] is not None}
+            held[name] = {place: (min if first else max)(found)[1:] for place, found in windows.items()}
+        left, right = held.values()
+        places = (left.keys() & right.keys()).union(*(held[name] for name in outer))
+        none = (None,) * 3
+        return {at: (*left.get(at, none), *right.get(at, none)) for at in places if at[0] is not None}
 
     def floor_at(self, side: SideModel, horizon: int) -> int:
         kept_for = self.plan.retention.time_ms

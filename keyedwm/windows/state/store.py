@@ -38,6 +38,13 @@ class BlobStore(Protocol):
         """Read one blob."""
 
 
+class StateChanges(NamedTuple):
+    """What a batch changed: blobs to write, and the names of blobs to remove."""
+
+    written: Mapping[str, bytes]
+    removed: frozenset[str]
+
+
 @dataclass(slots=True)
 class MemoryStore:
     """Blobs in memory."""
@@ -53,12 +60,11 @@ class MemoryStore:
         """Read one blob."""
         return self.blobs[name]
 
-
-class StateChanges(NamedTuple):
-    """What a batch changed: blobs to write, and the names of blobs to remove."""
-
-    written: Mapping[str, bytes]
-    removed: frozenset[str]
+    def apply(self, changes: StateChanges) -> None:
+        """Write what a batch changed."""
+        self.blobs.update(changes.written)
+        for name in changes.removed:
+            del self.blobs[name]
 
 
 class TableLogs:

@@ -1,7 +1,6 @@
 """A window store in the two stages of an aggregation: whole messages are shipped, a bucket runs the store.
 
-Rule: rows of the result are panes; with `late="emit"` also the messages that no window took, in a column of their own,
-so that both leave in the same snapshot. A row of the one kind has nulls in the columns of the other.
+Rule: rows of the result are panes; with `late="emit"` also the messages that no window took (`given_back`).
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.rows import REJECTED
-from keyedwm.windows.columns import Ints
 from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
-from keyedwm.windows.results import Output
+from keyedwm.windows.results import Output, no_times
 from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.given_back import GivenBack
 from keyedwm.windows.store.operators import store_operator
 from keyedwm.windows.store.plan import StorePlan
 
@@ -32,11 +28,7 @@ class StagedStore:
     late: LatePolicy = LatePolicy.DROP
 
     def __post_init__(self) -> None:
-        if self.late is LatePolicy.EMIT and REJECTED in self.plan.result_schema.names:
-            raise OptionError(
-                f"a result column cannot be called {REJECTED!r}: with late='emit' that is the column of the messages "
-                "that no window takes"
-            )
+        _ = self.given_back
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,11 +56,14 @@ class StagedStore:
         return self.plan.by_clock
 
     @cached_property
+    def given_back(self) -> GivenBack:
+        """What becomes of messages that no window takes."""
+        return GivenBack(self.late, self.plan.result_schema, self.plan.rejected_schema)
+
+    @property
     def result_schema(self) -> pa.Schema:
         """Of what the operator emits."""
-        if self.late is not LatePolicy.EMIT:
-            return self.plan.result_schema
-        return pa.schema([*self.plan.result_schema, pa.field(REJECTED, pa.struct(list(self.plan.rejected_schema)))])
+        return self.given_back.schema
 
     def staged(self, rows: pa.Table) -> pa.Table:
         """Return the rows that are shipped: all, since one without an event time is given back with the reason."""
@@ -116,13 +111,9 @@ class StagedStoreOperator:
         """Take messages; all of a batch in one call, since their offsets are in no order."""
         yield from self._panes(self._operator.on_rows(input_number, rows, now_ms))
         rejected = self._operator.rejected()
-        if self.late_rows and self._staged.late is LatePolicy.FAIL:
-            raise InputError(
-                f"{self.late_rows} messages came when all windows that hold them were gone: allow a longer retention "
-                "or a longer watermark lag, or choose late='drop' or late='emit'"
-            )
+        self._staged.given_back.check(self.late_rows)
         if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
-            yield self._given_back(rejected)
+            yield self._staged.given_back.row(rejected)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Complete windows."""
@@ -149,24 +140,6 @@ class StagedStoreOperator:
         return self._operator.drain()
 
     def _panes(self, made: Iterator[Output]) -> Iterator[Output]:
-        wanted = self._staged.result_schema
         for output in made:
-            rows, event_ms = output.rows, output.event_ms
-            if self._staged.plan.is_rows:
-                event_ms = _no_times(rows.num_rows)
-            if self._staged.late is LatePolicy.EMIT:
-                rows = rows.append_column(wanted.field(REJECTED), pa.nulls(rows.num_rows, wanted.field(REJECTED).type))
-            yield Output(rows, event_ms)
-
-    def _given_back(self, rejected: pa.Table) -> Output:
-        """Return messages as rows of the result; they have no event time, so that no watermark is behind them."""
-        wanted, count = self._staged.result_schema, rejected.num_rows
-        whole = rejected.to_struct_array().combine_chunks() if count else pa.array([], wanted.field(REJECTED).type)
-        columns = [pa.nulls(count, one.type) for one in self._staged.plan.result_schema]
-        rows = pa.Table.from_arrays([*columns, whole.cast(wanted.field(REJECTED).type)], schema=wanted)
-        return Output(rows, _no_times(count))
-
-
-def _no_times(count: int) -> Ints:
-    """Return event times of rows that have none."""
-    return np.ma.MaskedArray(np.zeros(count, np.int64), mask=True)
+            event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
+            yield self._staged.given_back.result(Output(output.rows, event_ms))

@@ -59,10 +59,7 @@ class WindowOperator:
         """Apply the limits of size, write the state, and return the results, which are then forgotten here."""
         self._keep(self._operator.on_barrier(0))
         results = self.get_result()
-        changes = self._operator.drain()
-        self.store.blobs.update(changes.written)
-        for name in changes.removed:
-            del self.store.blobs[name]
+        self.store.apply(self._operator.drain())
         self._results.clear()
         self._rejected.clear()
         return results

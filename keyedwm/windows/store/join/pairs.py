@@ -16,12 +16,13 @@ from keyedwm.windows.columns import Flags, Ints, contiguous
 from keyedwm.windows.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import WINDOW_TYPE, Timing
-from keyedwm.windows.results import instants
+from keyedwm.windows.results import Output, instants, no_times
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.windows.store.plan import ROWS_WINDOW_TYPE
 
 _LOWEST, _HIGHEST = -(2**62), 2**62
+NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _keys(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[list[Ints], 
 
 
 def chosen(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]:
-    """Return the pairs of the first message of a key on each side, or of the last one."""
+    """Return the pairs of the first message of a key on each side, or of the last one; NONE where a side has none."""
     keys, known = _keys(plan, left, right)
     heads = []
     for numbers, some, shown in zip(keys, known, (left, right), strict=True):
@@ -97,22 +98,41 @@ def chosen(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]
         order = shown.order[places] if plan.keep is Keep.FIRST else -shown.order[places]
         places = places[np.lexsort((order, numbers[places]))]
         heads.append(places[np.flatnonzero(np.diff(numbers[places], prepend=-1))])
-    _, at_left, at_right = np.intersect1d(keys[LEFT][heads[LEFT]], keys[RIGHT][heads[RIGHT]], return_indices=True)
-    return heads[LEFT][at_left], heads[RIGHT][at_right]
+    mine, others = (numbers[places] for numbers, places in zip(keys, heads, strict=True))
+    _, at_left, at_right = np.intersect1d(mine, others, return_indices=True)
+    found = [heads[LEFT][at_left], heads[RIGHT][at_right]]
+    for number in plan.outer:
+        # A message without a key meets none, and stands for itself.
+        heads[number] = np.append(heads[number], np.flatnonzero(~known[number]))
+        alone = np.setdiff1d(heads[number], found[number])
+        found[number] = np.append(found[number], alone)
+        found[1 - number] = np.append(found[1 - number], np.full(len(alone), NONE))
+    return found[LEFT], found[RIGHT]
 
 
 def laid_out_window(
     plan: WindowJoinPlan, left: Shown, right: Shown, found: tuple[Ints, Ints], *, end: int, timing: Timing
-) -> pa.Table:
+) -> Output:
     """Return pairs of one window as rows of the result, in order of the right message and of the left one."""
     at_left, at_right = found
-    order = np.lexsort((left.order[at_left], right.order[at_right]))
+    order = np.lexsort((np.append(left.order, NONE)[at_left], np.append(right.order, NONE)[at_right]))
     places, count = (at_left[order], at_right[order]), len(order)
     ends = np.full(count, end, np.int64)
     return _rows(plan, (left, right), places, ends, pa.repeat(timing.value, count))
 
 
-def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> pa.Table:
+def laid_out_alone(plan: WindowJoinPlan, number: int, shown: Shown, at: Ints, *, timing: Timing) -> Output:
+    """Return messages of a side that met none, each with the first window that holds it, by window and in order."""
+    ends = plan.grid().first_ends(shown.at[at])
+    order = np.lexsort((shown.order[at], ends))
+    nothing = shown.part(0, 0)
+    sides = (shown, nothing) if number == LEFT else (nothing, shown)
+    none = np.full(len(order), NONE)
+    places = (at[order], none) if number == LEFT else (none, at[order])
+    return _rows(plan, sides, places, ends[order], pa.repeat(timing.value, len(order)))
+
+
+def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> Output:
     """Return pairs as rows of the result, by window, then in order of the right message and of the left one."""
     grid = plan.grid()
     places = (left.at[at_left], right.at[at_right])
@@ -127,10 +147,24 @@ def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_
 
 def _rows(
     plan: WindowJoinPlan, sides: tuple[Shown, Shown], places: tuple[Ints, Ints], ends: Ints, timing: pa.Array
-) -> pa.Table:
-    made = [contiguous(sides[side].rows[name]).take(pa.array(places[side])) for _, side, name in plan.columns]
+) -> Output:
+    """Return rows of the result of these places of each side, NONE where there is no message."""
+    taken = [pa.array(at, mask=at == NONE) for at in places]
+    made = []
+    for one, side, name in plan.columns:
+        values = _taken(sides[side], name, taken[side], one.type)
+        if side == LEFT and name in plan.shared and taken[LEFT].null_count:
+            values = pc.coalesce(values, _taken(sides[RIGHT], plan.shared[name], taken[RIGHT], one.type))
+        made.append(values)
     windows = _windows(plan, ends - plan.grid().size, ends)
-    return pa.Table.from_arrays([*made, windows, timing], schema=plan.result_schema)
+    rows = pa.Table.from_arrays([*made, windows, timing], schema=plan.result_schema)
+    return Output(rows, no_times(rows.num_rows) if plan.is_rows else ends - 1)
+
+
+def _taken(shown: Shown, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
+    if at.null_count == len(at):
+        return pa.nulls(len(at), kind)
+    return contiguous(shown.rows[name]).take(at)
 
 
 def _windows(plan: WindowJoinPlan, starts: Ints, ends: Ints) -> pa.Array:

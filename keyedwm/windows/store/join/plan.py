@@ -18,6 +18,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.join.keys import can_be_key
+from keyedwm.windows.join.plan import How
 from keyedwm.windows.plan import HIDDEN, WINDOW, WINDOW_TYPE, check_length, check_time_column
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.plan import (
@@ -33,6 +34,8 @@ from keyedwm.windows.store.plan import (
 from keyedwm.windows.store.retention import Retention
 
 LEFT, RIGHT = 0, 1
+# The sides whose messages come alone where they meet none.
+_OUTER = {How.INNER: (), How.LEFT: (LEFT,), How.RIGHT: (RIGHT,), How.FULL: (LEFT, RIGHT)}
 TIMING = "timing"
 
 
@@ -103,7 +106,8 @@ class WindowJoinPlan:
     comes to an open window is joined at once, or with `early_every_ms` together with others, on that beat of the wall
     clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits.
     With `keep` FIRST or LAST each key and window has one row, once both sides have completed the window, and again when
-    a late message changes it.
+    a late message changes it. `how` LEFT, RIGHT or FULL: a message of that side that has met none comes alone, once
+    both sides have completed its windows.
     """
 
     left: WindowJoinSide
@@ -114,6 +118,7 @@ class WindowJoinPlan:
     early_every_ms: int | None = None
     late_every_ms: int | None = None
     keep: Keep = Keep.ALL
+    how: How = How.INNER
 
     def __post_init__(self) -> None:
         if self.left.name == self.right.name:
@@ -133,10 +138,13 @@ class WindowJoinPlan:
             check_length(f"interval between {name} pairs", ms or 0)
         if self.is_rows and self.late_every_ms is not None:
             raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
-        if self.keep is not Keep.ALL and (self.is_rows or not self.both_windowed or self.by_clock):
+        if self.how not in _OUTER:
+            raise OptionError(f"how={self.how.value!r}: windows are joined inner, left, right or full")
+        if self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
+            asked = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
             raise OptionError(
-                f"keep={self.keep.value!r} gives one row when a window of time is full on both sides: it goes with no "
-                "windows of rows, no unbounded side and no interval"
+                f"{asked} gives rows when a window of time is full on both sides: it goes with no windows of rows, no "
+                "unbounded side and no interval"
             )
         self._check_result()
 
@@ -154,6 +162,22 @@ class WindowJoinPlan:
     def both_windowed(self) -> bool:
         """Whether no side is unbounded."""
         return not (self.left.unbounded or self.right.unbounded)
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """The sides whose messages come alone where they meet none."""
+        return _OUTER[self.how]
+
+    @property
+    def by_window(self) -> bool:
+        """Whether rows come once both sides have completed a window."""
+        return self.keep is not Keep.ALL or bool(self.outer)
+
+    @property
+    def overlap(self) -> int:
+        """How far the first window of a message may end before its last one."""
+        grid = self.grid()
+        return (grid.size - 1) // grid.step * grid.step
 
     @property
     def by_clock(self) -> bool:
@@ -182,15 +206,20 @@ class WindowJoinPlan:
         return KeptSide(side.schema, side.time, side.offset, self.is_rows)
 
     @cached_property
+    def shared(self) -> dict[str, str]:
+        """The columns joined on that have one name on both sides: that of the left one → that of the right one."""
+        pairs = zip(self.left.on, self.right.on, strict=True)
+        return {one: other for one, other in pairs if one.lower() == other.lower()}
+
+    @cached_property
     def columns(self) -> list[tuple[pa.Field, int, str]]:
         """The result's columns but for `window` and `timing`: each with the side and the column that it comes from.
 
         A column joined on that has one name on both sides is one column; others of equal names get their side's name.
         """
-        shared = {one for one, other in zip(self.left.on, self.right.on, strict=True) if one.lower() == other.lower()}
-        hidden = {name.lower() for name in shared}
+        hidden = {name.lower() for name in self.shared}
         lower = [{name.lower() for name in side.schema.names} - hidden for side in self.sides]
-        found = [(self.left.schema.field(name), LEFT, name) for name in self.left.on if name in shared]
+        found = [(self.left.schema.field(name), LEFT, name) for name in self.left.on if name in self.shared]
         for number, side in enumerate(self.sides):
             for one in side.schema:
                 if one.name.lower() not in hidden:
@@ -214,13 +243,18 @@ class WindowJoinPlan:
 
         Limits and intervals may change: they decide what happens next, not what the state means.
         """
+        return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]
+
+    def told(self) -> list[str]:
+        """Return what decides whose state it is, line by line."""
         told = [str(self.grid()), str(self.is_rows), str(self.full), f"{self.early_every_ms is None}",
                 f"{self.late_every_ms is None}"]  # fmt: skip
         told += [] if self.keep is Keep.ALL else [self.keep.value]
+        told += [] if self.how is How.INNER else [self.how.value]
         for side in self.sides:
             told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
             told += [f"{one.name} {one.type}" for one in side.schema]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        return told
 
     def _check_on(self) -> None:
         if len(self.left.on) != len(self.right.on):

@@ -57,6 +57,7 @@ class JoinSide:
         for channel, told in facts.get("axes", {}).items():
             self._axis(int(channel), told)
         self.rejected: list[pa.Table] = []
+        self.late_rows = 0  # outside the retention, since this instance was built
 
     def facts(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""
@@ -155,6 +156,7 @@ class JoinSide:
             return
         given = rows.filter(pa.array(flags))
         self.counted["rejected"] += given.num_rows
+        self.late_rows += given.num_rows if reason is Reason.RETENTION else 0
         told = pa.repeat(reason.value, given.num_rows)
         self.rejected.append(
             pa.Table.from_arrays([*given.columns, told], schema=self._side.rejected_schema).combine_chunks()

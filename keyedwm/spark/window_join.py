@@ -1,0 +1,195 @@
+"""`window_join`: the messages of two streams that lie in one window and have equal keys (docs/window-store.md).
+
+Rule: everything that can be wrong with a call is told here, before a row is read. The plan is that of `aggregate` with
+a store: whole messages of both sides by bucket → one group per bucket, which joins them → result columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from keyedwm.arrow.schema import axis_column
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, whole
+from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.spark.bucket_batch import BucketLayout
+from keyedwm.spark.bucket_wiring import wired
+from keyedwm.spark.conf import PARTITIONS, check_provider
+from keyedwm.spark.join_wiring import check_names, keys_of, stream_of
+from keyedwm.spark.source import Source
+from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
+from keyedwm.spark.store import Store, check_one_source
+from keyedwm.windows.buckets import bucket_ids
+from keyedwm.windows.join.plan import How
+from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.staged import StagedWindowJoin
+from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy, RowWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ASKED_BY = "window_join"
+_ADDED = (EVENT_TIME, WATERMARK, CONTROL)
+
+
+def window_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str] | Mapping[str, str],
+    window: SlidingWindow | HoppingWindow | RowWindow,
+    *,
+    store: Store,
+    how: str = "inner",
+    keep: str = "all",
+    early: Early | None = None,
+    unbounded: str | None = None,
+    late: str = "drop",
+    axis: str | tuple[str, str] = "",
+    names: tuple[str, str] = ("left", "right"),
+    buckets: int | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Join the messages of two streams that lie in one window and have equal keys; each pair comes once.
+
+    left, right: rows of the keyedwm source, control rows included, with their topic, partition and offset. on: key
+    columns, or left column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, or one of
+    rows. store: how long each side's messages are kept. how: `inner`, or `left`, `right`, `full`: a message of that
+    side that met none comes alone, once both sides have completed its windows. keep: `all` pairs as they come, or one
+    row for each key and window, of the `first` or the `last` message of each side, once both sides have completed it.
+    early: `early(every=...)`, pairs on a beat of the clock and not at once. unbounded: the name of a side whose
+    messages meet every window of the other. late: what becomes of messages that no window takes (`drop`, `emit`,
+    `fail`). axis: the time axis, when several are configured, or one for each side. names: of the sides, for columns of
+    equal names. buckets: how many groups the keys are spread over, by default spark.sql.shuffle.partitions; fixed in a
+    checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
+
+    Returns the columns of both sides (those joined on once), `window`, `timing`, with `late="emit"` also `rejected`,
+    and `event_time` (the window's last millisecond), `watermark`, `control`, so that results can be sunk or aggregated.
+    Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    """
+    check_names(names, name, None, _ASKED_BY)
+    _check_unbounded(unbounded, names)
+    wanted, kept, policy = choice("how", how, How), choice("keep", keep, Keep), choice("late", late, LatePolicy)
+    _check_window(window)
+    _check_store(store)
+    axes = _axes(axis)
+    keys = _keys(on)
+    frames = [_frame(one, called) for one, called in zip((left, right), names, strict=True)]
+    check_provider(frames[LEFT].sparkSession, _ASKED_BY)
+    sides = [
+        _side(frames[at], names[at], keys[at], axes[at], window, is_unbounded=names[at] == unbounded)
+        for at in (LEFT, RIGHT)
+    ]
+    ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
+    plan = WindowJoinPlan(
+        left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=wanted, keep=kept,
+        full=choice("full", store.full, Full), early_every_ms=_early_every_ms(early),
+        late_every_ms=store.late_every_ms(),
+    )  # fmt: skip
+    _check_columns(plan)
+    staged = StagedWindowJoin(plan=plan, late=policy)
+    first, second = (axis_key(frames[at], axes[at], _who(names[at])) for at in (LEFT, RIGHT))
+    called = name or f"window-join-{plan.digest[:6]}"
+    layout = BucketLayout(called, tuple(ids), first, _ASKED_BY, (second,))
+    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, axes, strict=True)]
+    return wired(ship_inputs(timed, staged.inputs, layout.ids), staged, layout, None)
+
+
+def _who(called: str) -> str:
+    return f"{_ASKED_BY}, {called} side"
+
+
+def _frame(one: object, called: str) -> DataFrame:
+    given = stream_of(one, called, _ASKED_BY)
+    if isinstance(given, Source):
+        raise OptionError(
+            f"window_join: {called}: a store keeps whole rows, so the source must be loaded: give source(...).load()"
+        )
+    return given
+
+
+def _side(
+    frame: DataFrame, called: str, on: tuple[str, ...], axis: str, window: object, *, is_unbounded: bool
+) -> WindowJoinSide:
+    who = _who(called)
+    check_rows(frame, axis, who)
+    check_one_source(frame, window, who)
+    check_keys(frame, on, who)
+    schema = message_columns(frame, who)
+    for one in on:
+        if one not in schema.names:
+            raise OptionError(f"{who}: {one!r} is a watermark or control column, which cannot be a key")
+    return WindowJoinSide(name=called, schema=schema, on=on, unbounded=is_unbounded, time=axis_column(EVENT_TIME, axis))
+
+
+def _keys(on: str | Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    keys = keys_of(on, _ASKED_BY)
+    if not keys[LEFT]:
+        raise OptionError("window_join: on=(): the columns to join on are expected, one at least")
+    return keys
+
+
+def _axes(axis: object) -> tuple[str, str]:
+    """The time axis of each side."""
+    axes = (axis, axis) if isinstance(axis, str) else tuple(axis) if isinstance(axis, (tuple, list)) else ()
+    if len(axes) != 2 or not all(isinstance(one, str) for one in axes):
+        raise OptionError(f"window_join: axis={axis!r}: the name of a time axis is expected, or one for each side")
+    return axes
+
+
+def _early_every_ms(early: object) -> int | None:
+    if early is None:
+        return None
+    if not isinstance(early, Early) or early.every_ms is None or early.rows is not None:
+        raise OptionError(
+            f"window_join: early={early!r}: keyedwm.spark.early(every=...) is expected; without it pairs come at once"
+        )
+    return early.every_ms
+
+
+def _check_window(window: object) -> None:
+    if isinstance(window, SessionWindow):
+        raise OptionError(
+            "window_join: sessions are not joined: take other windows, or join(within=...), which has none"
+        )
+    if not isinstance(window, (SlidingWindow, HoppingWindow, RowWindow)):
+        raise OptionError(
+            f"window_join: window={window!r}: keyedwm.spark's tumbling, sliding, hopping, tumbling_rows or "
+            "hopping_rows is expected"
+        )
+
+
+def _check_unbounded(unbounded: str | None, names: tuple[str, str]) -> None:
+    if unbounded is not None and unbounded not in names:
+        raise OptionError(f"window_join: unbounded={unbounded!r}: the name of a side is expected, one of {names}")
+
+
+def _check_store(store: object) -> None:
+    if not isinstance(store, Store):
+        raise OptionError(f"window_join: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
+    if store.late_rows is not None or store.late_by != LateBy.CLOCK.value:
+        raise OptionError(
+            "window_join: late pairs come at once, or late_every of the clock: leave late_rows and late_by out"
+        )
+
+
+def _bucket_count(frame: DataFrame, window: object, unbounded: str | None, buckets: int | None) -> int:
+    """One bucket where each message meets those of all partitions, else as many as are wanted."""
+    if isinstance(window, RowWindow) and unbounded is not None:
+        if buckets not in (None, 1):
+            raise OptionError(
+                f"window_join: buckets={buckets} of windows of rows with an unbounded side, one bucket holds it all: "
+                "leave it out"
+            )
+        return 1
+    return whole("buckets", str(frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets))
+
+
+def _check_columns(plan: WindowJoinPlan) -> None:
+    for one, number, came_from in plan.columns:
+        if one.name.lower() in _ADDED:
+            raise OptionError(
+                f"window_join: the column {came_from!r} of {plan.sides[number].name} cannot be called {one.name!r}: "
+                "results have one of that name already; rename it or leave it out"
+            )

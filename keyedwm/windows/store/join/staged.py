@@ -1,0 +1,195 @@
+"""A join of windows in the two stages of an operator: whole messages of both sides are shipped, a bucket joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import REASON
+from keyedwm.windows.plan import LatePolicy
+from keyedwm.windows.results import Output
+from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.given_back import GivenBack
+from keyedwm.windows.store.join.operator import WindowJoinOperator
+from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
+
+SIDE = "side"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedSide:
+    """A side of a plan as stage one needs it, by its number."""
+
+    plan: WindowJoinPlan
+    number: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the messages."""
+        return self.plan.sides[self.number].schema
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns by which messages are spread: those joined on, or for windows of rows, which count the offsets of
+        a partition, that.
+        """
+        side = self.plan.sides[self.number]
+        return (side.partition,) if self.plan.is_rows else side.on
+
+    @property
+    def time(self) -> str:
+        """The column with the event time."""
+        return self.plan.sides[self.number].time
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are shipped: all of a message's."""
+        return tuple(self.schema.names)
+
+    def staged(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are shipped: all, since one without an event time is given back with the reason."""
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedWindowJoin:
+    """A plan as the buckets need it. late: what becomes of messages that no window takes."""
+
+    plan: WindowJoinPlan
+    late: LatePolicy = LatePolicy.DROP
+
+    def __post_init__(self) -> None:
+        taken = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
+        if taken and self.late is LatePolicy.EMIT:
+            raise OptionError(
+                f"a column of the messages cannot be called {min(taken)!r}: messages that are given back have it; "
+                "rename it"
+            )
+        _ = self.given_back
+
+    @property
+    def inputs(self) -> tuple[StagedSide, StagedSide]:
+        """Left and right."""
+        return StagedSide(plan=self.plan, number=LEFT), StagedSide(plan=self.plan, number=RIGHT)
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether some pairs are due by wall-clock time."""
+        return self.plan.by_clock
+
+    @cached_property
+    def _merged(self) -> dict[str, tuple[pa.DataType, dict[int, str]]]:
+        """The columns of messages of either side: name → type, and what each side that has it calls it.
+
+        A column that both sides have is one column; where the types differ each has its side's name.
+        """
+        found: dict[str, tuple[pa.DataType, dict[int, str]]] = {}
+        by_name = [{one.name.lower(): one for one in side.schema} for side in self.plan.sides]
+        for number, side in enumerate(self.plan.sides):
+            for one in side.schema:
+                other = by_name[1 - number].get(one.name.lower())
+                if other is not None and other.type != one.type:
+                    found[f"{one.name}_{side.name}"] = (one.type, {number: one.name})
+                elif other is None or number == LEFT:
+                    found[one.name] = (one.type, {number: one.name})
+                else:
+                    found[other.name][1][number] = one.name
+        return found
+
+    @cached_property
+    def given_back(self) -> GivenBack:
+        """What becomes of messages that no window takes."""
+        merged = [pa.field(name, kind) for name, (kind, _) in self._merged.items()]
+        rejected = pa.schema([*merged, pa.field(SIDE, pa.string()), pa.field(REASON, pa.string())])
+        return GivenBack(self.late, self.plan.result_schema, rejected)
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits."""
+        return self.given_back.schema
+
+    def rejected(self, number: int, rows: pa.Table) -> pa.Table:
+        """Return messages of a side that are given back, in the columns of both."""
+        columns = [
+            rows[names[number]] if number in names else pa.nulls(rows.num_rows, kind)
+            for kind, names in self._merged.values()
+        ]
+        told = pa.repeat(self.plan.sides[number].name, rows.num_rows)
+        return pa.Table.from_arrays([*columns, told, rows[REASON]], schema=self.given_back.rejected)
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides whose state it is, ready for JSON."""
+        return {"window_join": self.plan.told()}
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return self.plan.digest
+
+
+class StagedWindowJoinOperator:
+    """A join of windows behind the operator protocol; see `operator.Operator`."""
+
+    def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
+        self._staged = staged
+        self._operator = WindowJoinOperator(staged.plan, store)
+
+    @property
+    def late_rows(self) -> int:
+        """How many messages came too late for every window since this instance was built."""
+        return self._operator.late_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many messages are held."""
+        return self._operator.open_entries
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When pairs by the clock are due."""
+        return self._operator.next_timer_ms
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that pairs keep, None as long as any may still come."""
+        return self._operator.output_watermark_ms(watermark_ms)
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
+        yield from self._rows(self._operator.on_rows(input_number, rows, now_ms))
+        self._staged.given_back.check(self.late_rows)
+        rejected = self._operator.sides[input_number].rejected
+        if self._staged.late is LatePolicy.EMIT:
+            for one in rejected:
+                yield self._staged.given_back.row(self._staged.rejected(input_number, one))
+        rejected.clear()
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Complete windows of a side."""
+        return self._rows(self._operator.on_watermark(input_number, key, time_ms))
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:
+        """All channels of a side are idle: nothing changes."""
+        return self._rows(self._operator.on_idle(input_number))
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:
+        """Apply the limits of size."""
+        return self._rows(self._operator.on_barrier(snapshot))
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Show what is due."""
+        return self._rows(self._operator.on_timer(now_ms))
+
+    def on_end(self) -> Iterator[Output]:
+        """Show what waits."""
+        return self._rows(self._operator.on_end())
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        return self._operator.drain()
+
+    def _rows(self, made: Iterator[Output]) -> Iterator[Output]:
+        return map(self._staged.given_back.result, made)

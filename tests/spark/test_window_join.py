@@ -1,0 +1,174 @@
+"""Joins of windows through real Kafka and Spark, restarted on the way; wrong calls are refused."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.rows import AXIS_KEY
+from keyedwm.spark import (
+    Store,
+    aggregate,
+    count,
+    early,
+    hopping,
+    rejected,
+    session,
+    source,
+    tumbling,
+    tumbling_key_rows,
+    tumbling_rows,
+    window_join,
+)
+from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
+from tests.tools import Record, produce
+
+pytestmark = pytest.mark.usefixtures("bucket_conf")
+TEN = tumbling("10 seconds")
+NAMES = ("orders", "shipments")
+
+
+def told(rows) -> list[tuple]:
+    """Results as key, value of the left, value of the right, start of the window, timing."""
+    return sorted(
+        (
+            (row["k"], row["v_orders"], row["v_shipments"], _second(row["window"]["start"]), row["timing"])
+            for row in rows
+            if row["control"] is None and row["rejected"] is None
+        ),
+        key=str,
+    )
+
+
+def _second(moment) -> int:
+    return (round(moment.timestamp() * 1_000) - BASE_MS) // 1_000
+
+
+def watermarks(rows) -> list[int]:
+    """What control rows tell of the result's watermark."""
+    marks = [row["control"]["watermark"] for row in rows if row["control"] is not None]
+    return [_second(one) for one in marks if one is not None]
+
+
+def test_pairs_come_once_and_what_met_none_alone_through_a_restart_and_late_messages(spark, topic_of, load, started):
+    topics = topic_of(2), topic_of(2)
+
+    def frame(how="left"):
+        orders, shipments = (keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")) for topic in topics)
+        return window_join(
+            orders, shipments, "k", TEN, store=Store(retention="20 seconds"), how=how, late="emit", names=NAMES,
+            buckets=1, name="joined",
+        )  # fmt: skip
+
+    plan = {"how": "left"}
+    query = started(lambda: frame(**plan))
+    produce(query.bootstrap, topics[0], [AHEAD, steer(0), event(1_000, "a", 1), event(2_000, "b", 2)])
+    made = query.give(topics[1], [AHEAD, steer(0), event(4_000, "a", 7), event(11_000, "b", 8)])
+    assert told(made) == [("a", 1, 7, 0, "early")]
+    query.restart()
+    assert told(query.give(topics[0], [steer(45_000)])) == []  # the shipments have not come so far
+    made = query.give(topics[1], [steer(12_000)])
+    assert told(made) == [("b", 2, None, 0, "on_time")]
+    made = query.give(topics[1], [event(5_000, "b", 9), steer(31_000)])  # late, and inside the retention
+    assert told(made) == [("b", 2, 9, 0, "late")]
+    assert max(watermarks(made)) == 10
+    made = query.give(topics[1], [event(6_000, "a", 5)])  # outside
+    (back,) = rejected(spark.createDataFrame(made, query._frame().schema)).collect()
+    assert (back["k"], back["v"], back["side"], back["reason"]) == ("a", 5, "shipments", "outside the retention")
+    assert (back["topic"], back["partition"], back["offset"]) == (topics[1], 0, 4)
+    plan["how"] = "inner"
+    query.restart()
+    with pytest.raises(StreamingQueryException, match=r"the state of another plan \(windows, on, how, keep"):
+        query.give(topics[0], [steer(46_000)])
+
+
+def test_windows_of_rows_meet_by_number_in_partitions_of_equal_number(topic_of, load, started):
+    topics = topic_of(2), topic_of(2)
+    orders, shipments = (load(topic, idleTimeout="none") for topic in topics)
+    orders, shipments = (
+        frame.selectExpr("cast(key as string) id", "topic", "partition", "offset", "event_time", "watermark", "control")
+        for frame in (orders, shipments)
+    )
+    joined = window_join(orders, shipments, "id", tumbling_rows(2), store=Store(max_windows=9), buckets=2, names=NAMES)
+    query = started(joined)
+    produce(query.bootstrap, topics[0], [Record(at % 2, at, b"", b"%d" % (at // 4)) for at in range(8)])
+    made = query.give(topics[1], [Record(at % 2, at, b"", b"0") for at in range(8)])
+    pairs = [row for row in made if row["control"] is None]
+    told = [(row["id"], row["partition_orders"], *row["window"], row["offset_shipments"]) for row in pairs]
+    assert sorted(told) == [("0", partition, 0, 1, offset) for partition in (0, 1) for offset in (0, 0, 1, 1)]
+    assert {row["event_time"] for row in pairs} == {None}
+
+
+CALLS = {
+    "the retention of 5 seconds is shorter than the window of 10 seconds": lambda df: call(
+        df, store=Store(retention="5 seconds")
+    ),
+    "the column 'k' of orders is of type string and 'v' of shipments of int64: cast one": lambda df: call(
+        df, on={"k": "v"}
+    ),
+    "shipments side: the frame has no control rows": lambda df: call(df, right=df.drop("control")),
+    "orders side: the frame has no column 'watermark'": lambda df: call(df, left=df.drop("watermark")),
+    "orders side: the frame has no column 'offset': a store knows a message by": lambda df: call(
+        df, left=df.drop("offset")
+    ),
+    "orders side: the frame has no column 'kk'; did you mean 'k'": lambda df: call(df, on="kk"),
+    "'watermark' is a watermark or control column, which cannot be a key": lambda df: call(df, on="watermark"),
+    "on=(): the columns to join on are expected": lambda df: call(df, on=[]),
+    "on=1: the names of columns are expected": lambda df: call(df, on=1),
+    "sessions are not joined: take other windows": lambda df: call(df, window=session("5 seconds")),
+    "window='1 day': keyedwm.spark's tumbling": lambda df: call(df, window="1 day"),
+    "store=None: keyedwm.spark.Store": lambda df: call(df, store=None),
+    "late pairs come at once, or late_every of the clock": lambda df: call(
+        df, store=Store(retention="1 day", late_rows=2)
+    ),
+    "early=Early(rows=3, every_ms=None): keyedwm.spark.early(every=...)": lambda df: call(df, early=early(rows=3)),
+    "how='left' gives rows when a window of time is full on both sides": lambda df: call(
+        df, how="left", early=early(every="1 second")
+    ),
+    "keep='last' gives rows when a window of time is full": lambda df: call(df, keep="last", unbounded="orders"),
+    "how='left_anti': windows are joined inner, left, right or full": lambda df: call(df, how="left_anti"),
+    "option keep: 'newest' is wrong": lambda df: call(df, keep="newest"),
+    "unbounded='left': the name of a side is expected": lambda df: call(df, unbounded="left"),
+    "names=('a', 'A'): two different texts": lambda df: call(df, names=("a", "A")),
+    "axis=1: the name of a time axis": lambda df: call(df, axis=1),
+    "buckets=2 of windows of rows with an unbounded side": lambda df: call(
+        df, window=tumbling_rows(2), store=Store(max_windows=2), unbounded="orders", buckets=2
+    ),
+    "windows of rows are kept by number, not by time": lambda df: call(df, window=tumbling_rows(3)),
+    "shipments side: windows of rows count the offsets of one source, and the frame is made of 2": lambda df: call(
+        df, right=df.union(df), window=tumbling_rows(2), store=Store(max_windows=2)
+    ),
+    "windows of a key's messages are not joined": lambda df: call(
+        df, window=tumbling_key_rows(2), store=Store(max_windows=2)
+    ),
+    "orders: a store keeps whole rows, so the source must be loaded": lambda df: call(
+        df, left=source(df.sparkSession)
+    ),
+    "cannot be called 'side': messages that are given back have it": lambda df: call(
+        df, left=df.withColumn("side", F.lit(1)), late="emit"
+    ),
+    "of orders cannot be called 'event_time': results have one": lambda df: call(
+        df, right=df.withColumnsRenamed({"event_time": "event_time_s", "watermark": "watermark_s"}).withMetadata(
+            "watermark_s", {AXIS_KEY: 1}), axis=("", "s")
+    ),
+}  # fmt: skip
+
+
+def call(frame, **change):
+    given = {"left": frame, "right": frame, "on": "k", "window": TEN, "store": Store(retention="1 day"), "names": NAMES}
+    return window_join(**(given | change))
+
+
+def test_a_wrong_call_is_one_sentence(topic_of, load):
+    frame = keyed(load(topic_of(1)))
+    for words, wrong in CALLS.items():
+        with pytest.raises(KeyedwmError) as refused:
+            wrong(frame)
+        assert words in str(refused.value)
+    made = call(frame, window=hopping("4 seconds", "10 seconds"), late="emit", keep="first", how="full")
+    added = ["window", "timing", "rejected", "event_time", "watermark", "control"]
+    assert (made.columns[0], made.columns[-6:]) == ("k", added)
+    assert {"v_orders", "v_shipments", "event_time_orders"} <= set(made.columns)
+    assert aggregate(made, "k", TEN, {"n": count()}).columns[0] == "k"

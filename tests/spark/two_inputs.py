@@ -1,0 +1,59 @@
+"""All buckets of an operator of two inputs, without Spark: stage, buckets and unpacking."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from keyedwm.core.control_row import decode_rows
+from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.unpack import Unpack, output_schema
+from keyedwm.windows.operator import AnyPlan
+from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.store import MemoryStore
+
+
+class TwoInputs:
+    """All buckets of one plan; every batch begins from what the one before wrote down."""
+
+    def __init__(self, plan: AnyPlan, layout: BucketLayout) -> None:
+        self.plan, self.layout = plan, layout
+        self.unpack = Unpack(output_schema(plan.result_schema))
+        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
+
+    def batch(self, *inputs: list[dict]) -> list[dict]:
+        """Run a batch of rows of each input; return what leaves."""
+        shipped = [
+            row
+            for number, rows in enumerate(inputs)
+            for out in StageOne(self.plan.inputs[number], self.layout.ids, number)(self._staged(number, rows))
+            for row in out.to_pylist()
+        ]
+        made = []
+        for bucket in self.layout.ids:
+            note, store = self.state[bucket]
+            note = BucketNote.from_json(json.loads(json.dumps(note.as_json())))
+            now = BucketBatch(self.plan, self.layout, bucket, note, store)
+            mine = [[row for row in shipped if (row["bucket"], row["input"]) == (bucket, one)] for one in (0, 1)]
+            leaving = now.on_input(
+                control=[
+                    [one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine
+                ],
+                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in mine],
+                null_event_time_rows=sum(row["null_event_times"] for rows in mine for row in rows),
+                now_ms=None,
+            )
+            frames = list(leaving)
+            changed, removed = now.drain()
+            kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
+            self.state[bucket] = now.note, MemoryStore(kept)
+            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_row()]]
+            made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
+        return made
+
+    def _staged(self, number: int, rows: list[dict]) -> list[pa.RecordBatch]:
+        given = self.plan.inputs[number]
+        schema = pa.schema([*(given.schema.field(name) for name in given.columns), (CONTROL_TEXT, pa.string())])
+        return pa.Table.from_pylist(rows, schema).to_batches()
