@@ -18,9 +18,13 @@ EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
 
 class EventTimeReader:
-    """Reads one axis's event times."""
+    """Reads one axis's event times.
+
+    unwritten: how many records so far had no header of the sink, so that their timestamp stands for it.
+    """
 
     def __init__(self, spec: EventTime) -> None:
+        self.unwritten = 0
         self._spec = spec
         self._path = Path(spec.path)
 
@@ -38,6 +42,7 @@ class EventTimeReader:
         if place in (Place.HEADER, Place.WRITTEN):
             ms, valid, named = self._from_headers(headers)
             if place is Place.WRITTEN and not named.all():
+                self.unwritten += int(np.count_nonzero(~named))
                 own_ms, own_valid = _from_timestamps(timestamp_ms)
                 ms, valid = np.where(named, ms, own_ms), np.where(named, valid, own_valid)
             return _whole(ms, valid)

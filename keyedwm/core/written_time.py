@@ -17,6 +17,11 @@ def header_of(column: str) -> str:
     return _PREFIX + column
 
 
+def column_of(header: str) -> str:
+    """Return the column of event times that a header is of."""
+    return header.removeprefix(_PREFIX)
+
+
 def is_event_time(column: str) -> bool:
     """Whether a column is named as the source names event times: `event_time`, or `event_time_AXIS`."""
     return column == EVENT_TIME or column.startswith(f"{EVENT_TIME}_")

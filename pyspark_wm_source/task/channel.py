@@ -19,7 +19,7 @@ from keyedwm.kafka.records import Records
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
-from pyspark_wm_source.task.unreadable import warn_unreadable
+from pyspark_wm_source.task.unreadable import warn_unreadable, warn_unwritten
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,10 @@ class EventTimeRun:
         return {name: self._event_times(name, records) for name in self._readers}
 
     def _event_times(self, name: str, records: Records) -> EventTimes:
-        ms, valid = self._readers[name].read(records.timestamp_ms, records.key, records.value, records.headers)
+        reader, spec = self._readers[name], self._axes[name].event_time
+        ms, valid = reader.read(records.timestamp_ms, records.key, records.value, records.headers)
+        if reader.unwritten:
+            warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
         below = int(np.count_nonzero(late(ms, valid, self._stamps[name])))
         bad = 0 if valid is None else int(np.count_nonzero(~valid))
         self.counts = self.counts.plus(Counts(bad, below))
@@ -113,13 +116,12 @@ class EventTimeRun:
             return ms, None
         if self._fail:
             at = int(np.argmin(valid))
-            spec = self._axes[name].event_time
             raise InputError(
                 f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
                 f"{spec.text} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
             )
         if bad == len(valid) and self._first[name]:
-            warn_unreadable(self._channel.topic, str(self._channel), self._axes[name].event_time, records)
+            warn_unreadable(self._channel.topic, str(self._channel), spec, records)
         return ms, valid
 
 

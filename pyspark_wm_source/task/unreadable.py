@@ -1,7 +1,8 @@
 """One warning when no event time of a topic can be read: an example, and the option that would read it.
 
 Rule: said by the reading task, which alone sees records; once in a process for each time axis and topic, and only while
-a channel has no watermark yet. Rows are kept all the same (`onBadEventTime=null`).
+a channel has no watermark yet. Rows are kept all the same (`onBadEventTime=null`). Likewise one warning when rows from
+upstream came without their event times: by the time of writing they are ahead of the watermark, never late.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import numpy as np
 
 from keyedwm.arrow.event_times import EventTimeReader
 from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.core.written_time import column_of
 from keyedwm.kafka.records import Records
 
 _log = logging.getLogger("keyedwm.source")
 _told: set[tuple[str, EventTime]] = set()
+_unwritten: set[tuple[str, EventTime]] = set()
 _SHOWN = 120  # characters of an example
 # A unit is advised if it gives a time of these years: many a number can be read in several units.
 _YEAR_1990_MS, _YEAR_2100_MS = 631_152_000_000, 4_102_444_800_000
@@ -26,6 +29,18 @@ def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records)
     if (topic, spec) not in _told:
         _told.add((topic, spec))
         _log.warning("%s", sentence(channel, spec, records))
+
+
+def warn_unwritten(topic: str, channel: str, spec: EventTime, count: int) -> None:
+    """Warn that so many records have no event time from upstream; silent the second time."""
+    if (topic, spec) not in _unwritten:
+        _unwritten.add((topic, spec))
+        _log.warning(
+            "%s: records without the header %s were read, %d so far; their event time is their timestamp, and if that "
+            "is the time of writing, windows hold them until upstream's watermark is there: keep the column %s in the "
+            "frame that the sink writes (keyedwm 0.3.0 or later), or set eventTime to where the event time is",
+            channel, spec.path[0], count, column_of(str(spec.path[0])),
+        )  # fmt: skip
 
 
 def sentence(channel: str, spec: EventTime, records: Records) -> str:

@@ -83,14 +83,16 @@ class Sink:
         plan = replace(self.how.plan, columns=("value", "partition"))
         return replace(stage(plan, who, [pa.record_batch({"value": values, "partition": places})]), control=control)
 
-    def staged(self, batch: int, table: pa.Table, partition: int = 0):
+    def staged(self, batch: int, table: pa.Table, partition: int = 0, event_times: tuple[str, ...] = ()):
         """One task that writes the rows of a source's batch, with its control rows."""
         from pyspark_wm_sink.kafka.stage import stage
         from pyspark_wm_sink.task import Task
 
         self.number += 1
         task = Task(query=self.query, run=self.run, batch=batch, partition=partition, attempt=0, number=self.number)
-        plan = replace(self.how.plan, columns=("value",), has_control=True, has_offsets=True)
+        plan = replace(
+            self.how.plan, columns=("value",), has_control=True, has_offsets=True, event_times=event_times
+        )  # fmt: skip
         return stage(plan, task, table.to_batches())
 
     def publish(self, batch: int | None, *reports) -> None:

@@ -16,6 +16,7 @@ from pyspark_wm_sink.kafka.event_times import event_time_columns, with_event_tim
 from pyspark_wm_sink.kafka.stage import stage
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
+from pyspark_wm_source.task import unreadable
 from tests.sink.kafka_sink import Sink
 from tests.tools import Record, at, controls, events, produce
 
@@ -66,8 +67,13 @@ def sink(kafka, topic_of, tmp_path):
     return made
 
 
-def write(sink: Sink, batch: int, rows: dict[int, list[int | None]], watermark_ms: int) -> None:
-    """Publish one batch: event times by output partition, and the watermark that stands behind them."""
+def write(
+    sink: Sink, batch: int, rows: dict[int, list[int | None]], watermark_ms: int, *, headers: bool = True
+) -> None:
+    """Publish one batch: event times by output partition, and the watermark that stands behind them.
+
+    headers: whether the event times are written, which versions before 0.3.0 did not.
+    """
     sink.number += 1
     who = Task(query=sink.query, run=sink.run, batch=batch, partition=0, attempt=0, number=sink.number)
     placed = [(partition, ms) for partition, of_partition in rows.items() for ms in of_partition]
@@ -76,7 +82,7 @@ def write(sink: Sink, batch: int, rows: dict[int, list[int | None]], watermark_m
         "partition": pa.array([partition for partition, _ in placed], pa.int32()),
         "event_time": times(*[ms for _, ms in placed]),
     })  # fmt: skip
-    plan = replace(sink.how.plan, columns=("value", "partition"), event_times=("event_time",))
+    plan = replace(sink.how.plan, columns=("value", "partition"), event_times=("event_time",) if headers else ())
     moved = channel_row(ControlKind.WATERMARK, ("in", 0), batch, "s", key=0, watermark_ms=watermark_ms)
     barrier = channel_row(ControlKind.BARRIER, ("in", 0), batch, "s", snapshot=batch, channels=1)
     sink.publish_and_settle(batch, replace(stage(plan, who, [table]), control=(moved, barrier)))
@@ -113,3 +119,65 @@ def test_a_reader_without_propagate_can_take_them_too(sink, open_stream):
     write(sink, 0, {0: [1_000]}, 900)
     (batch, *_) = open_stream(sink.topic, eventTime=f"header:{HEADER}").drain()
     assert [event["event_time"] for event in events(batch)] == [at(1_000)]
+
+
+DAMAGED = (b"", b"soon", b"12 ", b" 12", b"\xff\xfe", b"9" * 30, b"-", None)
+
+
+def test_rows_of_earlier_writers_and_damaged_headers_stand_among_the_others_and_none_is_late_or_lost(
+    sink, open_stream, caplog, monkeypatch
+):
+    monkeypatch.setattr(unreadable, "_unwritten", set())
+    streams = [open_stream(sink.topic, propagate="true"), open_stream(sink.topic, propagate="true")]
+    seen = [[], []]
+
+    def drain() -> None:
+        """Both read all there is; the second begins anew at every step."""
+        streams[1].restart()
+        for stream, rows in zip(streams, seen, strict=True):
+            rows += [(e["value"], e["event_time"], e["watermark"]) for batch in stream.drain() for e in events(batch)]
+
+    write(sink, 0, {0: [100], 1: [200]}, 50, headers=False)  # by an earlier version
+    drain()
+    sink.restart()
+    write(sink, 1, {0: [1_000], 1: [1_200]}, 900)
+    produce(sink.bootstrap, sink.topic, [Record(0, 77, b"damaged", headers=((HEADER, one),)) for one in DAMAGED])
+    drain()
+    write(sink, 2, {0: [2_000], 1: [1_100]}, 1_000, headers=False)  # the earlier version once more
+    write(sink, 3, {0: [3_000], 1: [2_500]}, 2_400)
+    drain()
+    assert sorted(map(str, seen[0])) == sorted(map(str, seen[1]))
+    shown = [(value.decode(), time) for value, time, _ in seen[0]]
+    assert [time for value, time in shown if value == "damaged"] == [None] * len(DAMAGED)
+    for ms in (1_000, 1_200, 3_000, 2_500):
+        assert [time for value, time in shown if value == str(ms)] == [at(ms)]
+    for ms in (100, 200, 2_000, 1_100):  # the record's own, which is the time of writing
+        assert [time > at(10**12) for value, time in shown if value == str(ms)] == [True]
+    assert len(shown) == 8 + len(DAMAGED)
+    for stream in streams:
+        facts = stream.reader.reportLatestOffset()
+        assert (facts["late_events"], facts["bad_event_times"]) == ({}, {sink.topic: {"0": len(DAMAGED)}})
+        assert stream.watermark_ms() == 2_400
+    (told,) = [record.getMessage() for record in caplog.records if "without the header" in record.getMessage()]
+    assert f": records without the header {HEADER} were read, 1 so far; their event time is their timestamp" in told
+    assert "keep the column event_time in the frame" in told
+
+
+def test_a_third_job_sees_what_the_second_one_did_whoever_wrote_the_record(sink, open_stream, topic_of, tmp_path):
+    write(sink, 0, {0: [1_000, None]}, 900)
+    foreign = [Record(1, 77_000, b"foreign"), Record(1, 78_000, b"damaged", headers=((HEADER, b"soon"),))]
+    produce(sink.bootstrap, sink.topic, foreign)
+    write(sink, 1, {1: [2_000, 950]}, 1_900)
+    second = replace(sink, topic=topic_of(2), ledger=tmp_path / "second", query=f"q-{uuid.uuid4().hex}")
+    batches = open_stream(sink.topic, propagate="true").drain()
+    for number, batch in enumerate(batches):
+        second.publish_and_settle(number, second.staged(number, batch, event_times=("event_time",)))
+    third = open_stream(second.topic, propagate="true")
+    seen, then = (
+        sorted((e["value"], str(e["event_time"])) for batch in read for e in events(batch))
+        for read in (batches, third.drain())
+    )
+    assert seen == then
+    assert len(seen) == 6
+    assert third.watermark_ms() == 1_900
+    assert third.reader.reportLatestOffset()["late_events"] == {}
