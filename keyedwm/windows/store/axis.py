@@ -199,6 +199,10 @@ class StoredWindows:
         lows, highs = self.grid.held_ends(self.store.slices, above, HIGHEST)
         return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
 
+    def oldest(self) -> tuple[int, int]:
+        """Return how many kept windows hold a message, and the first of their ends."""
+        return self.oldest_held(self._marks()[1])
+
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of this axis."""
         if log.startswith(_PANES):

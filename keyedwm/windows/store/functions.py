@@ -126,7 +126,13 @@ class WindowFunction:
 
     def over(self, window: WindowRows) -> pa.Array:
         """Call the function once for each group."""
-        return pa.array([self.function(table) for table in _tables(window)], self.result)
+        made = [self.function(table) for table in _tables(window)]
+        try:
+            return pa.array(made, self.result)
+        except (pa.ArrowException, OverflowError) as error:
+            raise InputError(
+                f"a window_function returned what is no {self.result}: {str(error).splitlines()[0]}"
+            ) from error
 
     def of_nothing(self, count: int) -> pa.Array:
         """Null: a function is not called for a table without rows."""

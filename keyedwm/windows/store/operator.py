@@ -93,6 +93,8 @@ class StoreOperator:
         rows = checked(self._plan.schema, rows)
         if not rows.num_rows:
             return
+        if not self._plan.is_rows:
+            check_times(self._plan.time, places(self._plan, rows.filter(rows[self._plan.time].is_valid())))
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
         self._counts.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
@@ -118,10 +120,10 @@ class StoreOperator:
         """A batch has ended: what is beyond the limits of size goes, the oldest windows first."""
         if not self._plan.retention.has_sizes:
             return
-        for axis in self.axes.values():
-            while (end := self._beyond(axis)) is not None:
-                yield from axis.show_unfinished(end)
-                yield from self._expire(axis, end, dropped=True)
+        while (axis := self._beyond()) is not None:
+            end = axis.oldest()[1]
+            yield from axis.show_unfinished(end)
+            yield from self._expire(axis, end, dropped=True)
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
@@ -185,7 +187,6 @@ class StoreOperator:
             self._reject(rows.filter(missing), Reason.NO_TIME)
             kept = pc.invert(missing)
             rows, numbers = rows.filter(kept), numbers[kept.to_numpy()]
-        check_times(self._plan.time, places(self._plan, rows))
         return rows, numbers
 
     def _take(self, place: int, rows: pa.Table, numbers: Ints, now_ms: int | None) -> Iterator[Output]:
@@ -233,16 +234,17 @@ class StoreOperator:
         else:
             self._counts["expired"] += messages
 
-    def _beyond(self, axis: StoredWindows) -> int | None:
-        """Return the end of the oldest window of an axis if the limits of size are exceeded."""
-        limits, floor = self._plan.retention, LOWEST if axis.floor is None else axis.floor
-        count, oldest = axis.oldest_held(floor)
-        beyond = (
-            (limits.max_windows is not None and count > limits.max_windows)
-            or (limits.max_messages is not None and self.open_entries > limits.max_messages)
-            or (limits.max_bytes is not None and self.held_bytes > limits.max_bytes)
-        )
-        return oldest if beyond and count else None
+    def _beyond(self) -> StoredWindows | None:
+        """Return the axis whose oldest window must go: it has too many, or there is too much and it holds most."""
+        limits, holding = self._plan.retention, [axis for axis in self.axes.values() if len(axis.store.slices)]
+        for axis in holding:
+            if limits.max_windows is not None and axis.oldest()[0] > limits.max_windows:
+                return axis
+        if limits.max_messages is not None and self.open_entries > limits.max_messages:
+            return max(holding, key=lambda axis: int(axis.store.index.rows.sum()))
+        if limits.max_bytes is not None and self.held_bytes > limits.max_bytes:
+            return max(holding, key=lambda axis: int(axis.store.index.sizes.sum()))
+        return None
 
     def _reject(self, rows: pa.Table, reason: Reason) -> None:
         self._counts["rejected"] += rows.num_rows

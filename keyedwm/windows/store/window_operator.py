@@ -1,7 +1,8 @@
 """The operator for a program of one's own: a notebook, or a loop around a Kafka consumer.
 
 Rule: results and rejected messages are kept until `flush`, which writes the state first. A program that commits its
-consumer's offsets after `flush` loses nothing: what it is given again is known as a replay.
+consumer's offsets after `flush` loses nothing: what it is given again is known as a replay. What a call that failed
+halfway left, by an aggregate of the user's own, is never written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import looking
@@ -28,6 +29,7 @@ class WindowOperator:
         self.store = MemoryStore() if store is None else store
         self._operator = store_operator(plan, self.store)
         self._results: list[pa.Table] = []
+        self._failure: Exception | None = None
         self._rejected: list[pa.Table] = []
 
     def add_message(self, messages: pa.Table, now_ms: int | None = None) -> None:
@@ -37,7 +39,7 @@ class WindowOperator:
         """
         if now_ms is None and self.plan.by_clock:
             raise OptionError("the plan has panes by the clock: give add_message the wall-clock time as now_ms")
-        self._keep(self._operator.on_rows(0, messages, now_ms))
+        self._keep(self._operator.on_rows(0, messages, now_ms), may_refuse=True)
 
     def watermark(self, time_ms: int) -> None:
         """Promise that no message below this event time is expected; a lower one than before has no effect."""
@@ -118,6 +120,18 @@ class WindowOperator:
         equal = {**(join_keys or {}), **(key or {})}
         return self._operator.messages((start, end), equal)
 
-    def _keep(self, made: Iterator[Output]) -> None:
-        self._results += [output.rows for output in made]
+    def _keep(self, made: Iterator[Output], *, may_refuse: bool = False) -> None:
+        """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""
+        if self._failure is not None:
+            raise InputError(
+                f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so what it left is "
+                "not written: build a new operator from the store, and go on from its next offsets"
+            )
+        given = self._operator.counts.given
+        try:
+            self._results += [output.rows for output in made]
+        except Exception as failure:
+            if not may_refuse or self._operator.counts.given != given:
+                self._failure = failure
+            raise
         self._rejected.append(self._operator.rejected())

@@ -1,0 +1,78 @@
+"""A store given what it cannot take, or a function that fails: nothing is lost and nothing half done is kept."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import InputError
+from keyedwm.windows import WindowOperator
+from keyedwm.windows.plan import FARTHEST_MS, tumbling
+from keyedwm.windows.state.store import MemoryStore
+from keyedwm.windows.store.functions import window_function
+from keyedwm.windows.store.plan import Full, tumbling_rows
+from keyedwm.windows.store.retention import Retention
+from tests.windows.stored import Message, plan_of, table
+
+
+def messages(*times: int, first: int = 0, partition: int = 0) -> pa.Table:
+    """Of key k, with these event times and offsets in a row."""
+    return table([Message("k", 1, time, "t", partition, first + at) for at, time in enumerate(times)])
+
+
+def test_messages_that_are_refused_for_their_time_can_be_given_again():
+    operator = WindowOperator(plan_of(tumbling(10)))
+    with pytest.raises(InputError, match="is its unit right"):
+        operator.add_message(messages(1, FARTHEST_MS + 1))
+    assert operator.counts.given == 0
+    operator.add_message(messages(1, 2))
+    assert (operator.counts.taken, operator.counts.replayed) == (2, 0)
+    assert operator.next_offsets() == {("t", 0): 2}
+
+
+def test_limits_of_size_take_from_the_partition_that_holds_most():
+    operator = WindowOperator(plan_of(tumbling_rows(2), retention=Retention(max_messages=6)))
+    operator.add_message(messages(1, 2, partition=0))
+    operator.add_message(messages(*range(10), partition=1))
+    operator.flush()
+    held = operator.get_windows(0, 10).select(["partition", "first_offset"]).to_pylist()
+    assert [tuple(row.values()) for row in held] == [(0, 0), (1, 6), (1, 8)]
+    assert operator.counts.dropped_messages == 6
+
+
+def test_a_function_that_returns_another_type_is_one_sentence():
+    operator = WindowOperator(plan_of(tumbling(10), [("told", window_function(lambda _: "three", pa.int64()))]))
+    operator.add_message(messages(1))
+    with pytest.raises(InputError, match="a window_function returned what is no int64: "):
+        operator.watermark(10)
+
+
+@pytest.mark.parametrize("call", ["add_message", "watermark"])
+def test_what_a_call_left_that_failed_halfway_is_never_written(call):
+    broken = [True]
+
+    def told(rows: pa.Table) -> int:
+        if broken[0] and rows["event_time"][0].as_py() >= 10:
+            raise ValueError("no answer")
+        return rows.num_rows
+
+    plan = plan_of(tumbling(10), [("told", window_function(told, pa.int64()))],
+                   full=Full.MESSAGE if call == "add_message" else Full.WATERMARK)  # fmt: skip
+    store = MemoryStore()
+    operator = WindowOperator(plan, store)
+
+    def go_on() -> None:
+        operator.add_message(messages(1, 12, 25))
+        operator.watermark(30)
+
+    with pytest.raises(ValueError, match="no answer"):
+        go_on()
+    before = dict(store.blobs)
+    for again in (operator.flush, operator.finish, go_on):
+        with pytest.raises(InputError, match=r"an earlier call failed halfway \(ValueError: no answer\)"):
+            again()
+    assert store.blobs == before
+    broken[0], operator = False, WindowOperator(plan, store)
+    go_on()
+    operator.finish()
+    assert [row["told"] for row in operator.flush().to_pylist()] == [1, 1, 1]
