@@ -107,10 +107,19 @@ class StoreOperator:
             yield from self._take(number, rows.take(pa.array(mine)), numbers[mine], now_ms)
 
     def on_watermark(self, _input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of the input; it moves nothing where messages complete the windows."""
-        if self._plan.full is Full.WATERMARK and not self._plan.is_rows:
-            yield from self._advance(self._axis(0), time_ms)
-            yield from self.on_barrier(0)
+        """Take the watermark of the input: it completes windows; those that messages complete it only lets go.
+
+        Their panes would be behind the watermark that was passed on: few messages may come to this bucket.
+        """
+        if self._plan.is_rows:
+            return
+        axis, kept_for = self._axis(0), self._plan.retention.time_ms
+        if self._plan.full is Full.WATERMARK:
+            yield from self._advance(axis, time_ms)
+        elif kept_for is not None:
+            yield from axis.advance(time_ms - kept_for)
+            yield from self._expire(axis, time_ms - kept_for)
+        yield from self.on_barrier(0)
 
     def on_idle(self, _input_number: int) -> Iterator[Output]:
         """All channels are idle: nothing changes."""

@@ -65,6 +65,10 @@ class JoinAxis:
             self.horizon = horizon
             self.floor = int(self.floors(np.array([horizon]))[0])
 
+    def leave(self, last: int) -> None:
+        """Let the windows that end by then take no message any more."""
+        self.horizon, self.floor = max(self.horizon, last), max(self.floor, int(self.grid.last_end_by(last)))
+
     def outlived(self) -> int:
         """Return the first slice of a window that takes messages of this side."""
         if self.floor == LOWEST:

@@ -99,9 +99,13 @@ class JoinSide:
             yield self._admitted(self._axis(0, {}), rows, numbers)
 
     def watermark(self, time_ms: int) -> None:
-        """Take the side's watermark; it moves nothing where messages complete the windows."""
-        if self._plan.full is Full.WATERMARK and not self._plan.is_rows:
+        """Take the side's watermark: it completes windows; those that messages complete it only lets go."""
+        if self._plan.is_rows:
+            return
+        if self._plan.full is Full.WATERMARK:
             self._axis(0, {}).advance(time_ms)
+        elif self._plan.retention.time_ms is not None:
+            self._axis(0, {}).leave(time_ms - self._plan.retention.time_ms)
 
     def shown(self, rows: pa.Table, late: Flags) -> Shown:
         """Return messages of this side as they are joined."""
