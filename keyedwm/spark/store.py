@@ -31,9 +31,11 @@ from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 # By their classes: a column of Spark has an attribute of every name.
 _OVER_MESSAGES = (WindowFunction, Quantile)
+_NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"  # Spark's
 # A stream below other nodes of a plan, as Spark explains it.
 _STREAM = re.compile(r"^[ :]*[:+]- StreamingRelation ", re.MULTILINE)
 
@@ -82,11 +84,11 @@ class Store:
         return None if self.late_rows is None else whole("late_rows", str(self.late_rows))
 
 
-def window_function(function: Callable[[pa.Table], Any], result: pa.DataType | str) -> WindowFunction:
+def window_function(function: Callable[[pa.Table], Any], result: pa.DataType | DataType | str) -> WindowFunction:
     """An aggregate of one's own over a store: `function` is given the Arrow table of each key and window.
 
     The messages come in order of event time, topic, partition and offset; it returns one value. result: its type, in
-    Arrow or as Spark's text of one (`double`).
+    Arrow or Spark, or as Spark's text of one (`double`).
     """
     return functions.window_function(function, _type(result))
 
@@ -195,17 +197,26 @@ def ship_messages(
 
 
 def _type(told: object) -> pa.DataType:
+    """Return the Arrow type, as Spark holds it, of one in Arrow, in Spark, or as text."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_type
-    from pyspark.sql.types import StructType
+    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+    from pyspark.sql.types import DataType, StructType
 
-    if isinstance(told, pa.DataType):
-        return told
     try:
-        (told_type,) = getattr(StructType.fromDDL(f"value {told}"), "fields", [None])
-        return to_arrow_type(told_type.dataType, timezone="UTC")
+        if isinstance(told, DataType):
+            found = told
+        elif isinstance(told, pa.DataType):
+            found = from_arrow_type(told)
+        else:
+            (field,) = getattr(StructType.fromDDL(f"value {told}"), "fields", [None])
+            found = field.dataType
+        return to_arrow_type(found, timezone="UTC")
     except (PySparkException, ValueError) as error:
         why = error.getCondition() if isinstance(error, PySparkException) else "several values"
+        if isinstance(told, (DataType, pa.DataType)):
+            why = "Spark has no such type"
+        elif why == _NO_SESSION:
+            why = "text needs a session, which there is not"
         raise OptionError(
             f"window_function: result={told!r} ({why}): the type of one value is expected, in Arrow, or where there is "
             "a session as text such as 'double'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.spark import (
@@ -188,6 +189,8 @@ CALLS = {
     "store='1 day': keyedwm.spark.Store": lambda df: call(df, store="1 day"),
     "result='doubel' (": lambda _: window_function(len, "doubel"),
     "result='long, b int' (several values)": lambda _: window_function(len, "long, b int"),
+    "result=DataType(uint64) (Spark has no such type)": lambda _: window_function(len, pa.uint64()),
+    "function='len': a function of a window's Arrow table": lambda _: window_function("len", "long"),
     "median(key) needs": lambda df: call(df, aggs={"n": median("key")}),
     "the frame has no column 'kk'; did you mean 'k'": lambda df: call(df, by="kk"),
     "cannot be called 'rejected'": lambda df: call(df, aggs={"rejected": count()}, late="emit"),
@@ -219,4 +222,5 @@ def test_a_store_needs_rows_with_their_offsets_from_a_source_that_is_loaded(spar
     assert {"k", "v", "topic", "offset", "value", "reason"} <= set(made.schema["rejected"].dataType.names)
     made = aggregate(frame, "k", TEN, N, store=DAY, early=early(rows=3), accumulating=False)
     assert made.columns == ["k", "window", "n", "pane", "event_time", "watermark", "control"]
-    assert window_function(len, pa.int64()) == window_function(len, "long")
+    assert window_function(len, pa.int64()) == window_function(len, "long") == window_function(len, LongType())
+    assert window_function(len, pa.dictionary(pa.int8(), pa.string())) == window_function(len, "string")

@@ -126,13 +126,28 @@ class WindowFunction:
 
     def over(self, window: WindowRows) -> pa.Array:
         """Call the function once for each group."""
-        made = [self.function(table) for table in _tables(window)]
+        made = [self._value(table) for table in _tables(window)]
+        cut = next((one for one in made if _is_cut(one, self.result)), None)
+        if cut is not None:
+            raise InputError(f"{self._no_such} {cut!r:.80} has a fraction, so round it, or take a type for fractions")
         try:
             return pa.array(made, self.result)
-        except (pa.ArrowException, OverflowError) as error:
-            raise InputError(
-                f"a window_function returned what is no {self.result}: {str(error).splitlines()[0]}"
-            ) from error
+        except Exception as error:  # Arrow lets through what a value of the user's raises when it is read
+            raise InputError(f"{self._no_such} {_in_short(error)}") from error
+
+    def _value(self, table: pa.Table) -> object:
+        try:
+            return self.function(table)
+        except Exception as error:  # whatever the user's code raises
+            raise InputError(f"the window_function {self._called} raised {_in_short(error)}") from error
+
+    @property
+    def _called(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def _no_such(self) -> str:
+        return f"the window_function {self._called} returned what is no {self.result}:"
 
     def of_nothing(self, count: int) -> pa.Array:
         """Null: a function is not called for a table without rows."""
@@ -145,7 +160,25 @@ class WindowFunction:
 
 def window_function(function: Callable[[pa.Table], Any], result: pa.DataType) -> WindowFunction:
     """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type."""
+    if not callable(function):
+        raise OptionError(f"window_function: function={function!r}: a function of a window's Arrow table is expected")
     return WindowFunction(function, result)
+
+
+def _in_short(error: Exception) -> str:
+    """The kind of an error, and the first line of what it says."""
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+
+
+def _is_cut(value: object, kind: pa.DataType) -> bool:
+    """Whether a value has a fraction that a type of whole numbers would cut off, as Arrow does without a word."""
+    if pa.types.is_integer(kind):
+        return isinstance(value, (float, np.floating)) and not value.is_integer()
+    if pa.types.is_list(kind) and isinstance(value, (list, tuple, np.ndarray)):
+        return any(_is_cut(one, kind.value_type) for one in value)
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return any(_is_cut(value.get(one.name), one.type) for one in kind)
+    return False
 
 
 @dataclass(frozen=True, slots=True)
