@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from keyedwm.worker import Travelling
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT = "keyedwm"
 
 
-class DefaultSource(DataSource):
+class DefaultSource(Travelling, DataSource):
     """Kafka with watermarks, idle partitions and barriers as extra rows (control rows); and its paired sink."""
 
     @classmethod

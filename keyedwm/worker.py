@@ -55,13 +55,43 @@ def task_number() -> int:
     return 0 if context is None else context.partitionId()
 
 
+# Run on the worker before anything there is imported from this package, whose version may be too old to know `arrived`.
+_GATE = f"""
+import importlib.util, socket, sys
+at = "on host %s" % socket.gethostname()
+if not importlib.util.find_spec("keyedwm"):
+    raise ModuleNotFoundError("No module named 'keyedwm' %s (in %s)" % (at, sys.prefix))
+from keyedwm import worker
+if not hasattr(worker, "arrived"):
+    raise ImportError("keyedwm.worker: the worker %s has an older keyedwm (in %s) than the driver, "
+                      "which has {__version__} [{VersionError.advice}]" % (at, sys.prefix))
+arrived = worker.arrived
+"""
+
+
 class Travelling:
-    """Base of what Spark pickles for its executors: one with another version of keyedwm refuses it in one sentence."""
+    """Base of what Spark pickles for its executors.
+
+    One without keyedwm, or with another version of it, refuses it in one sentence that names the host.
+    """
+
+    __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What there is to refuse comes first, so that it is told before a name that the other version lacks.
         state = getattr(self, "__getstate__", lambda: self.__dict__)()  # Python 3.10 has no default
-        return _arrived, (_SentBy(__version__), type(self), state)
+        return _Gate(), (_SentBy(__version__), type(self), state)
+
+
+class _Gate:
+    """Stands for `arrived`, which a worker without the package does not have."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("exec(gate, names) or names['arrived']", {"gate": _GATE, "names": {}})
+
+    def __call__(self, sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
+        """As `arrived`: what is copied stays in this process."""
+        return arrived(sent_by, kind, state)
 
 
 class _SentBy:
@@ -84,7 +114,11 @@ def require_version(sent_by: str) -> str:
     return sent_by
 
 
-def _arrived(_sent_by: str, kind: type[_Kind], state: dict[str, Any] | None) -> _Kind:
+def arrived(_sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
+    """Make on the worker what was sent; its name is in `_GATE`."""
     made = kind.__new__(kind)
-    made.__dict__.update(state or {})
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+    else:
+        made.__dict__.update(state or {})
     return made

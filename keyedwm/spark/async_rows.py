@@ -19,11 +19,11 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK, ControlKind
 from keyedwm.windows.async_calls import AsyncCalls, RunningCalls, worded
 from keyedwm.windows.shuffle import GROUP_BYTES
-from keyedwm.worker import freeze_gc
+from keyedwm.worker import Travelling, freeze_gc
 
 
 @dataclass(frozen=True, slots=True)
-class AsyncRows:
+class AsyncRows(Travelling):
     """The function of a `mapInArrow` over the input's columns, by place.
 
     given: the input's schema; columns: what the coroutine returns, beside the event times.

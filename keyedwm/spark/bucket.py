@@ -25,7 +25,7 @@ from keyedwm.windows.process_plan import ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.staged import StagedStore
-from keyedwm.worker import freeze_gc
+from keyedwm.worker import Travelling, freeze_gc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ _MEANS: dict[type, str] = {
 }
 
 
-class Bucket(StatefulProcessor):
+class Bucket(Travelling, StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
     def __init__(self, plan: AnyPlan, layout: BucketLayout, moved: Moved | None = None) -> None:

@@ -20,7 +20,7 @@ from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
 from keyedwm.spark.join_move import MovedJoin
 from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.windows.state.blobs import unpacked
-from keyedwm.worker import freeze_gc
+from keyedwm.worker import Travelling, freeze_gc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ NOTE_VERSION = 1
 _log = logging.getLogger("keyedwm.join")
 
 
-class JoinBucket(StatefulProcessor):
+class JoinBucket(Travelling, StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
     def __init__(self, plan: JoinPlan, layout: JoinLayout, moved: MovedJoin | None = None) -> None:

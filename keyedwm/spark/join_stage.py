@@ -13,11 +13,11 @@ from keyedwm.core.control_row import ControlRow, decode_rows, joined
 from keyedwm.windows.join.plan import JoinSide
 from keyedwm.windows.join.ship import ship_side
 from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS
-from keyedwm.worker import freeze_gc, task_number
+from keyedwm.worker import Travelling, freeze_gc, task_number
 
 
 @dataclass(frozen=True, slots=True)
-class JoinStage:
+class JoinStage(Travelling):
     """The function of a `mapInArrow` over the side's columns, its times and the control text, by place."""
 
     side: JoinSide
@@ -41,7 +41,7 @@ class JoinStage:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfJoinStage:
+class SelfJoinStage(Travelling):
     """The same for both sides of a frame that is joined with itself, so that it is read once.
 
     places: of each side's columns and times.

@@ -15,7 +15,7 @@ from keyedwm.core.rows import CONTROL
 from keyedwm.spark.unpack import constant
 from keyedwm.windows.join.plan import JoinPlan
 from keyedwm.windows.state.blobs import unpacked
-from keyedwm.worker import freeze_gc
+from keyedwm.worker import Travelling, freeze_gc
 
 
 def output_schema(plan: JoinPlan) -> pa.Schema:
@@ -25,7 +25,7 @@ def output_schema(plan: JoinPlan) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinUnpack:
+class JoinUnpack(Travelling):
     """The function of a `mapInArrow` over what the buckets emit; results: how many of the columns the operator made."""
 
     schema: pa.Schema

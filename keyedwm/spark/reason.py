@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 _OURS = re.compile(r"\b(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)(?:\.\w+)+: (.+\[[^\[\]]+\])")
 _NOT_FOUND = re.compile(r"DATA_SOURCE_NOT_FOUND.*\bkeyedwm\b")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)\b")
-_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
+# What the worker itself said in `keyedwm.worker`, or where Spark names it.
+_HOST = re.compile(r"No module named 'keyedwm' on host (\S+)|\(TID \d+\) \((\S+) executor")
 _NOT_FOUND_REASON = (
     "Spark did not find the format keyedwm, because the Python that it starts does not have this package "
     f"[set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before Spark starts]"
 )
 
-# What a worker cannot say itself: nothing of ours runs there.
+# Said here: nothing of ours runs on the worker.
 _MISSING_REASON = (
     "a worker {where}runs a Python that does not have the package keyedwm "
     "[install it on every worker, or ship the environment and name its Python in PYSPARK_PYTHON]"
@@ -60,7 +61,7 @@ def _in_text(text: str) -> str | None:
     if found:
         return str(found[-1])
     if _MISSING.search(text):
-        hosts = _HOST.findall(text)
+        hosts = [own or told for own, told in _HOST.findall(text)]
         return _MISSING_REASON.format(where=f"on host {hosts[-1]} " if hosts else "")
     return _NOT_FOUND_REASON if _NOT_FOUND.search(text) else None
 

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 from keyedwm.arrow.rows import grouped
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
 from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped
-from keyedwm.worker import freeze_gc, task_number
+from keyedwm.worker import Travelling, freeze_gc, task_number
 
 # What is staged beside the columns of the plan: the control row as its text, null for an event row.
 CONTROL_TEXT = "__control"
 
 
 @dataclass(frozen=True, slots=True)
-class StageOne:
+class StageOne(Travelling):
     """The function of a `mapInArrow` over the plan's columns and CONTROL_TEXT, by place.
 
     ids: of the buckets. input_number: of the operator, if it has several.

@@ -18,7 +18,7 @@ from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.bucket_batch import EVENT_MS
 from keyedwm.windows.state.blobs import unpacked
-from keyedwm.worker import freeze_gc
+from keyedwm.worker import Travelling, freeze_gc
 
 COLUMNS = (EVENT_TIME, WATERMARK, CONTROL)
 
@@ -30,7 +30,7 @@ def output_schema(results: pa.Schema) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Unpack:
+class Unpack(Travelling):
     """The function of a `mapInArrow` over what the buckets emit."""
 
     schema: pa.Schema

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import keyedwm.spark as keyedwm
+import keyedwm.spark  # noqa: F401  says the reason last
 
 
 def noting(place: str) -> Any:
@@ -54,7 +54,6 @@ def noting(place: str) -> Any:
 def main(given: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
 
-    keyedwm.show_reason_last()
     builder = SparkSession.builder.master(given["master"]).appName("shipped")
     for name, value in given["conf"].items():
         builder = builder.config(name, value)

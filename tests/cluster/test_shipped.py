@@ -1,10 +1,11 @@
-"""An environment that is not on the workers, but shipped to them as an archive."""
+"""Environments that are not on the workers: shipped as an archive, with the package and without it."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tarfile
 from collections import Counter
@@ -51,9 +52,9 @@ def packed(environment: Path, archive: Path) -> str:
 
 @pytest.fixture
 def ship(workers: Standalone, kafka, feed: Feed, environment: Path, tmp_path: Path):
-    """Run the program as a user does whose workers lack the package; what tasks noted, its rows."""
+    """Run the program as a user does whose workers lack the package; what it printed, what tasks noted, its rows."""
 
-    def shipped(archive: str) -> tuple[list[dict], Counter]:
+    def shipped(archive: str, *, code: int = 0) -> tuple[str, list[dict], Counter]:
         directory = tmp_path / "driver"
         (tmp_path / "notes").mkdir()
         directory.mkdir()
@@ -75,18 +76,30 @@ def ship(workers: Standalone, kafka, feed: Feed, environment: Path, tmp_path: Pa
             [PYTHON, "-W", "ignore", "program.py", json.dumps(given)], cwd=directory, env=variables,
             capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
-        assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4_000:]
+        said = ran.stdout + ran.stderr
+        assert ran.returncode == code, said[-4_000:]
         notes = [json.loads(path.read_text()) for path in (tmp_path / "notes").iterdir()]
         parts = [pq.ParquetFile(path).read() for path in (tmp_path / "out").glob("*.parquet")]
-        return notes, Counter(value for part in parts for value in part["value"].to_pylist())
+        return said, notes, Counter(value for part in parts for value in part["value"].to_pylist())
 
     return shipped
 
 
 def test_executors_run_a_shipped_environment_that_no_worker_has(ship, feed: Feed, environment: Path, tmp_path: Path):
-    notes, rows = ship(packed(environment, tmp_path / "environment.tar.gz"))
+    _, notes, rows = ship(packed(environment, tmp_path / "environment.tar.gz"))
     assert rows == feed.values
     assert notes
     for note in notes:
         assert Path(note["package"]).is_relative_to(note["at"])
         assert set(note["pythons"]) == {PYTHON}  # one reads the source, one runs functions
+
+
+def test_a_worker_whose_environment_lacks_the_package_is_named_by_its_host(ship, environment: Path, tmp_path: Path):
+    without = shutil.ignore_patterns("keyedwm*", "pyspark_wm*")
+    shutil.copytree(environment, tmp_path / "bare", symlinks=True, ignore=without)
+    said, notes, _ = ship(packed(tmp_path / "bare", tmp_path / "bare.tar.gz"), code=1)
+    assert not notes
+    (told,) = [line for line in said.splitlines() if line.startswith("keyedwm: ")]
+    assert told.startswith(
+        f"keyedwm: a worker on host {socket.gethostname()} runs a Python that does not have the package"
+    )

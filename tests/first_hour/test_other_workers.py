@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import pickle
 import socket
+import subprocess
+import sys
 
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StructType
 
+from keyedwm.plugin import DefaultSource
 from keyedwm.spark import reason
+from keyedwm.spark.async_rows import AsyncRows
+from keyedwm.spark.bucket import Bucket
+from keyedwm.spark.join_bucket import JoinBucket
+from keyedwm.spark.join_stage import JoinStage, SelfJoinStage
+from keyedwm.spark.join_unpack import JoinUnpack
+from keyedwm.spark.stage_one import StageOne
+from keyedwm.spark.unpack import Unpack
 from keyedwm.worker import Travelling, VersionError
 from pyspark_wm_sink.writer import batch_writer, stream_writer
 from pyspark_wm_source.reader import batch_reader, row_schema, stream_reader
@@ -27,6 +40,7 @@ ModuleNotFoundError: No module named 'pyspark_wm_source'"""
 def sent(tmp_path):
     """All that Spark pickles for the tasks of a source or a sink."""
     schema = row_schema(SOURCE)
+    yield DefaultSource(CaseInsensitiveDict(SOURCE))
     yield stream_reader(SOURCE, schema)
     yield batch_reader(SOURCE, schema)
     for write in (stream_writer, batch_writer):
@@ -49,6 +63,41 @@ def test_a_worker_with_another_version_says_so_before_it_looks_for_anything_else
             pickle.loads(unknown)  # noqa: S301 (what was pickled above)
 
 
+def functions():
+    """What Spark calls in tasks for `aggregate`, the joins and `async_map`, with fields that are not looked into."""
+    yield from (StageOne("plan", (0,)), JoinStage("side", 1, (0,)), SelfJoinStage("stages", "places"))
+    yield from (Unpack(pa.schema([("n", pa.int64())])), JoinUnpack(pa.schema([]), 2))
+    yield AsyncRows("calls", pa.schema([]), pa.schema([]), 1)
+    yield from (kind.__new__(kind) for kind in (Bucket, JoinBucket))
+
+
+def test_what_the_gate_lets_pass_is_what_was_sent():
+    for one in functions():
+        made = pickle.loads(cloudpickle.dumps(one))  # noqa: S301 (what was pickled above)
+        assert type(made) is type(one)
+        assert isinstance(one, StatefulProcessor) or made == one
+
+
+def test_a_worker_without_the_package_names_its_host_before_anything_else(tmp_path):
+    for one in (*sent(tmp_path), *functions()):
+        loads = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
+        bare = [sys.executable, "-I", "-S", "-c", loads]  # a Python with nothing installed
+        ran = subprocess.run(bare, input=cloudpickle.dumps(one), capture_output=True, check=False, timeout=60)
+        last = ran.stderr.decode().splitlines()[-1]
+        assert last.startswith(f"ModuleNotFoundError: No module named 'keyedwm' on host {socket.gethostname()} (in ")
+        assert f"a worker on host {socket.gethostname()} runs" in reason(f"PythonException: {last}")
+
+
+def test_a_version_that_knows_nothing_of_this_is_told_in_one_sentence_too(monkeypatch):
+    data = pickle.dumps(DefaultSource(CaseInsensitiveDict(SOURCE)))
+    monkeypatch.delattr("keyedwm.worker.arrived")
+    with pytest.raises(ImportError) as told:
+        pickle.loads(data)  # noqa: S301 (what was pickled above)
+    text = reason(f"PythonException: Traceback\nImportError: {told.value}\n\tat org.apache")
+    assert text.startswith(f"the worker on host {socket.gethostname()} has an older keyedwm (in {sys.prefix}) than the")
+    assert text.endswith(f"[{VersionError.advice}]")
+
+
 def test_the_sentence_of_another_version_is_found_in_what_spark_says():
     error = VersionError("the worker on host b has keyedwm 1 (in /x), and the driver 2")
     text = f"PythonException: Traceback\n{VersionError.__module__}.VersionError: {error}\n\tat org.apache"
@@ -66,7 +115,7 @@ def test_a_worker_without_the_package_is_named_by_its_host():
 
 
 def test_everything_that_reads_or_writes_in_tasks_is_checked(tmp_path):
-    assert all(isinstance(one, Travelling) for one in sent(tmp_path))
+    assert all(isinstance(one, Travelling) for one in (*sent(tmp_path), *functions()))
     from pyspark_wm_sink.kafka.writer import KafkaBatchWriter, KafkaStreamWriter
 
     assert issubclass(KafkaStreamWriter, Travelling)
