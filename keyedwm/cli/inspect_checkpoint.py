@@ -63,7 +63,9 @@ def _summary(planned: QueryOffset, key: int) -> str:
     name = f"watermark {key}" if key else "watermark"
     if not holders:
         return f"{name}: {_shown(planned.watermark_ms(key))}, no channel is active"
-    why = "have none" if none else f"are lowest, at {_shown(lowest_ms)}"
+    one = len(holders) == 1
+    has, is_ = ("has", "is") if one else ("have", "are")
+    why = f"{has} none" if none else f"{is_} lowest, at {_shown(lowest_ms)}"
     return f"{name}: {_shown(planned.watermark_ms(key))}, held by {', '.join(map(str, holders))}, which {why}"
 
 

@@ -97,6 +97,8 @@ def offsets_of(checkpoint: Path, batch: int, wanted: int | None) -> Offsets:
     if wanted is not None and kafka.get(wanted):
         return kafka[wanted]
     shown = "; ".join(f"{number} ({', '.join(sorted(offsets))})" for number, offsets in kafka.items()) or "none"
+    if wanted is not None:
+        raise OptionError(f"--source {wanted}: {path} has no Kafka offsets of that number; it has those of: {shown}")
     raise InputError(f"{path} holds {len(kafka)} sources with Kafka offsets: {shown}; choose one with --source")
 
 

@@ -17,6 +17,7 @@ from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.spark.bucket_batch import BucketLayout
 from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
+from keyedwm.spark.frames import named
 from keyedwm.spark.source import Source, ship_source
 from keyedwm.spark.staged_rows import ship_rows
 from keyedwm.spark.store import Store, check_store, ship_messages
@@ -130,7 +131,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
 
     if not isinstance(df, (DataFrame, Source)):
         raise OptionError(
-            f"aggregate: df={df!r}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+            f"aggregate: df={named(df)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
         )
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")

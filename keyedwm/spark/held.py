@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.savepoint import Files, OperatorState
+from keyedwm.spark.frames import require_session
 from keyedwm.windows.store import held, held_keys
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) 
     """
     from pyspark.sql import functions as F
 
+    require_session(spark, "held_windows")
     operator, blobs = _store(spark, checkpoint, name)
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
     for row in blobs.where(_begins(held.INDEX)).collect():
@@ -60,6 +62,7 @@ def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None)
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    require_session(spark, "held_messages")
     operator, blobs = _store(spark, checkpoint, name)
     mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("bucket", "blob")
     first = mine.first()

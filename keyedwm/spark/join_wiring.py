@@ -9,6 +9,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import whole
 from keyedwm.core.rows import AXIS_KEY
 from keyedwm.spark.conf import PARTITIONS, check_provider
+from keyedwm.spark.frames import named
 from keyedwm.spark.join_batch import EMITTED, JoinLayout
 from keyedwm.spark.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.source import Source
@@ -67,7 +68,7 @@ def stream_of(one: object, called: str, asked_by: str) -> DataFrame | Source:
 
     if not isinstance(one, (DataFrame, Source)):
         raise OptionError(
-            f"{asked_by}: {called}={one!r}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+            f"{asked_by}: {called}={named(one)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
         )
     return one
 

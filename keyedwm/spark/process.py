@@ -18,6 +18,7 @@ from keyedwm.spark.bucket_batch import BucketLayout
 from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.declared import declared
+from keyedwm.spark.frames import named
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.spark.staged_rows import (
@@ -114,7 +115,7 @@ def _frames(inputs: object) -> list[DataFrame]:
         frame = one.load() if isinstance(one, Source) else one
         if not isinstance(frame, DataFrame):
             raise OptionError(
-                f"process: inputs={one!r}: a frame, or keyedwm.spark.source(spark), is expected, or a list of them"
+                f"process: inputs={named(one)}: a frame, or keyedwm.spark.source(spark), is expected, or a list of them"
             )
         frames.append(frame)
     if not frames:

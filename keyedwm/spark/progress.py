@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from keyedwm.core.errors import OptionError
+from keyedwm.spark.frames import named, require_session
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
@@ -32,6 +35,8 @@ def source_progress(query: StreamingQuery) -> list[dict[str, Any]]:
 
     The fields stand on the page of the source ("What you see"). Empty before the first progress.
     """
+    if not hasattr(query, "lastProgress"):
+        raise OptionError(f"source_progress: query={named(query)}: a query is expected, as start() gives it")
     last = query.lastProgress
     return [] if last is None else _facts(last)
 
@@ -42,6 +47,7 @@ def log_progress(spark: SparkSession) -> StreamingQueryListener:
     For all queries of the session, those included that run already. `logging.basicConfig(level=logging.INFO)` shows it;
     `spark.streams.removeListener` of what is returned ends it.
     """
+    require_session(spark, "log_progress")
     listener = _Listener()
     spark.streams.addListener(listener)
     return listener

@@ -11,7 +11,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.errors import KeyedwmError, OptionError
+from keyedwm.spark.frames import named
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -33,16 +34,20 @@ _MISSING_REASON = (
 )
 
 
-def reason(failed: StreamingQuery | BaseException | str) -> str | None:
+def reason(failed: StreamingQuery | BaseException | str | None) -> str | None:
     """Return why a query or a call failed: one sentence with its advice in brackets.
 
-    failed: a query, an exception that Spark raised, or the text of one. None if there is no error, or none of ours:
-    then Spark's own message is what there is.
+    failed: a query, an exception that Spark raised, or the text of one; `query.exception()` is None for a query that
+    did not fail. None if there is no error, or none of ours: then Spark's own message is what there is.
     """
     if isinstance(failed, KeyedwmError):
         return str(failed)
     if isinstance(failed, (BaseException, str)):
         return _in_text(_texts(failed))
+    if failed is None:
+        return None
+    if not hasattr(failed, "exception"):
+        raise OptionError(f"reason: {named(failed)} is no query, no exception and no text of one")
     error = failed.exception()
     return None if error is None else _in_text(_texts(error))
 

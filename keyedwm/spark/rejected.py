@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import REJECTED
+from keyedwm.spark.frames import require_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,6 +17,7 @@ def rejected(df: DataFrame) -> DataFrame:
 
     The other rows are the results: `df.where("rejected IS NULL")`.
     """
+    require_frame(df, "rejected")
     if REJECTED not in df.columns:
         raise InputError(
             f"rejected: the frame has no column {REJECTED!r}: it is that of aggregate(..., store=Store(...), "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.spark.frames import require_session
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.state.note import NOTE
 from pyspark_wm_source.checkpoint import newest, sources_of
@@ -33,6 +34,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     and FormatError in one sentence: the query is not stopped between two batches, holds what cannot move, or `target`
     is taken.
     """
+    require_session(spark, "savepoint")
     read, write = Files(checkpoint), Files(target)
     batch, sources = _offsets(read)
     _check_free(write)

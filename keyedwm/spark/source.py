@@ -10,6 +10,7 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.field import Field
 from keyedwm.plugin import FORMAT
+from keyedwm.spark.frames import require_session
 from keyedwm.windows.aggregates.functions import Aggregate, is_simple
 from keyedwm.windows.plan import WindowPlan
 
@@ -50,6 +51,7 @@ def source(spark: SparkSession) -> Source:
 
     Then frames and not events cross into the JVM, and only what the aggregates need is decoded.
     """
+    require_session(spark, "source")
     return Source(spark)
 
 

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
+from keyedwm.spark.frames import named
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -31,7 +32,7 @@ def start_in_turn(*writers: DataStreamWriter) -> list[StreamingQuery]:
     for writer in writers:
         if not hasattr(writer, "start"):
             raise OptionError(
-                f"start_in_turn: {writer!r} is no writer of a stream: give df.writeStream..., not started"
+                f"start_in_turn: {named(writer)} is no writer of a stream: give df.writeStream..., not started"
             )
     queries = []
     for writer in writers:

@@ -6,15 +6,16 @@ container where Docker answers, else a process on the local Java. Never a mock. 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Literal, Protocol, get_args
 
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.testing.container import container_broker, why_no_container
+from keyedwm.testing.container import LOOPBACK, container_broker, why_no_container
 from keyedwm.testing.local import local_broker
 
 VARIABLE = "KEYEDWM_BOOTSTRAP"
@@ -74,6 +75,8 @@ def broker(
         with container_broker(port=port, extra=extra) as started:
             yield started
     elif way == "local":
+        if port is not None and is_taken(port):
+            raise OptionError(f"port {port} is taken: something listens there already; name another one, or none")
         with local_broker(port=port, extra=extra) as process:
             yield process
     else:
@@ -91,6 +94,17 @@ def _given(port: int | None, extra: Mapping[str, str] | None) -> GivenBroker:
     if not answers(bootstrap):
         raise UnavailableError(f"no Kafka answers at {bootstrap}, given by {VARIABLE}")
     return GivenBroker(bootstrap)
+
+
+def is_taken(port: int) -> bool:
+    """Whether something listens on this port of the loopback address, so that a broker of our own cannot."""
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: only who listens is in the way
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def answers(bootstrap: str) -> bool:

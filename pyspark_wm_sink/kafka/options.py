@@ -12,6 +12,7 @@ from pathlib import Path
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import boolean, duration_ms, wrong
 from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.topic_names import check_topics
 from keyedwm.secret import refuse_login_in, secret_of
 from pyspark_wm_sink.ledger_files import SCHEMES, is_address
 from pyspark_wm_sink.paths import local_directory
@@ -87,7 +88,10 @@ def _topic(name: str, given: Mapping[str, str]) -> str | None:
     topic = given.get(name.lower())
     if topic is not None and not topic.strip():
         raise wrong(name, topic, "the name of a topic is expected")
-    return None if topic is None else topic.strip()
+    if topic is None:
+        return None
+    check_topics(name, [topic.strip()])
+    return topic.strip()
 
 
 def is_kafka(name: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, wrong
 from keyedwm.core.parsing import parse_json
+from keyedwm.kafka.topic_names import check_topics
 from keyedwm.kafka.values import TopicPartition
 
 EARLIEST, LATEST = -2, -1
@@ -102,6 +103,7 @@ def topics_of(options: Mapping[str, str]) -> Topics:
         names = tuple(sorted({t.strip() for t in value.split(",")} - {""}))
         if not names:
             raise wrong("subscribe", value, "a comma list of topics is expected")
+        check_topics("subscribe", names)
         return Topics(names=names)
     if given[0] == "subscribePattern":
         if not value.strip():
@@ -115,6 +117,7 @@ def topics_of(options: Mapping[str, str]) -> Topics:
     parsed = _json("assign", value, right)
     if not parsed or not all(isinstance(ps, list) and ps and all(map(_is_whole, ps)) for ps in parsed.values()):
         raise wrong("assign", value, right)
+    check_topics("assign", parsed)
     return Topics(assigned={t: tuple(sorted(set(ps))) for t, ps in sorted(parsed.items())})
 
 

@@ -39,6 +39,16 @@ def test_a_machine_that_is_right_has_no_failure(capsys):
     assert "RocksDB -> set spark.sql.streaming.stateStore.providerClass=" in line_of(found, "state store: ")
 
 
+def test_settings_that_the_program_may_make_are_not_warned_of(capsys, monkeypatch):
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    code, found = lines(capsys)
+    assert code == 0
+    assert line_of(found, "settings: ").startswith("ok    settings: none stand outside the program")
+    assert "session_conf()" in line_of(found, "settings: ")
+    assert not [line for line in found if "state store" in line or "shuffle partitions" in line]
+
+
 def test_settings_are_read_from_spark_defaults(capsys, tmp_path, monkeypatch):
     (tmp_path / "spark-defaults.conf").write_text(
         "# ours\nspark.sql.shuffle.partitions 200\n"
@@ -218,6 +228,12 @@ def test_what_the_command_line_lacks_is_said(capsys):
     for name in ("--topic", "--group", "--target"):
         assert main(["doctor", name, "t"]) == 2
         assert f"{name} needs --bootstrap" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["--topic", "--target"])
+def test_a_name_that_no_topic_can_have_is_refused_before_a_broker_is_asked(capsys, name):
+    assert main(["doctor", "--bootstrap", "h:1", name, "a b"]) == 2
+    assert f"option {name}: 'a b' is wrong; the name of a topic has 1 to 249 letters" in capsys.readouterr().err
 
 
 def test_a_broker_that_is_too_old_is_a_failure():

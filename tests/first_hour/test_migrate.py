@@ -76,6 +76,15 @@ def test_of_several_sources_one_is_chosen(checkpoint, capsys):
     assert json.loads(capsys.readouterr().out) == {"clicks": {"0": 2}}
 
 
+@pytest.mark.parametrize("number", ["-1", "1", "7"])
+def test_a_source_that_the_query_does_not_have_is_named_with_those_it_has(checkpoint, capsys, number):
+    planned(checkpoint, 1, '{"orders":{"0":1}}', "-")
+    assert (
+        f"--source {number}: {checkpoint}/offsets/1 has no Kafka offsets of that number; it has those of: 0 (orders)"
+        in (refused(capsys, checkpoint, "--source", number))
+    )
+
+
 def test_what_is_not_such_a_checkpoint_is_refused(checkpoint, capsys, tmp_path):
     assert "has no directory offsets: the checkpointLocation of a query is expected" in refused(capsys, tmp_path)
     assert "hdfs://x is not a local directory: copy the checkpoint here first" in refused(capsys, "hdfs://x")

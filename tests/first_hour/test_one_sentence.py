@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import socket
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -59,6 +60,16 @@ def test_testcontainers_that_are_not_installed_are_named_with_the_command(monkey
 def test_a_port_that_does_not_exist_is_refused_before_a_broker_is_looked_for(port):
     with pytest.raises(OptionError, match=rf"port {port} is wrong: a whole number from 1 to 65535"), broker(port=port):
         pass
+
+
+def test_a_port_that_is_taken_is_refused_before_a_broker_is_fetched(monkeypatch):
+    monkeypatch.setattr("keyedwm.testing.broker.local_broker", lambda **_: pytest.fail("a broker was started"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(OptionError, match=rf"port {port} is taken.*name another one"), broker("local", port=port):
+            pass
 
 
 def test_a_negative_duration_is_told_the_least():

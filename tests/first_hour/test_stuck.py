@@ -53,7 +53,7 @@ def test_a_checkpoint_without_a_ledger_shows_every_channel_and_all_that_hold_the
 def test_channels_without_a_watermark_hold_before_all_others(capsys, tmp_path):
     said = inspected(capsys, written(tmp_path, {0: channel(1_000), 1: channel(None, bad=3)}, committed=False))
     assert "batch 3, planned, not committed yet" in said
-    assert "held by orders-1, which have none" in said
+    assert "held by orders-1, which has none" in said
     assert "orders-1 7 active none 1970-01-01T00:00:05.000Z 3 1" in said
 
 

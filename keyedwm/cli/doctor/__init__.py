@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from keyedwm.core.errors import OptionError
+from keyedwm.kafka.topic_names import check_topics
 from keyedwm.secret import pairs_of, settings_of
 
 HELP = "check this machine, the settings and the cluster; each finding with its fix"
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     for name in (name for name, value in asked.items() if value):
         if "kafka.bootstrap.servers" not in options:
             raise OptionError(f"{name} needs --bootstrap: host:port of a broker is expected")
+    for name in ("--topic", "--target"):
+        check_topics(name, asked[name])
     from keyedwm.cli.doctor import cluster, machine
 
     findings = [*machine.look(variables), *machine.look_at_settings({**_defaults(variables), **conf})]

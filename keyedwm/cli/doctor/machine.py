@@ -114,7 +114,14 @@ def cache(variables: Mapping[str, str]) -> Finding:
 
 
 def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the settings that `aggregate` and small stateful queries depend on."""
+    """Check the settings that `aggregate` and small stateful queries depend on, if any stand outside the program."""
+    if not conf:
+        yield ok(
+            "settings",
+            "none stand outside the program; there keyedwm.spark.session_conf() sets what is needed, and "
+            "--conf NAME=VALUE has others checked",
+        )
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         from keyedwm.spark.conf import PARTITIONS, PROVIDER, ROCKSDB
