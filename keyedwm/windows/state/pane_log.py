@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -54,6 +55,7 @@ class PaneLog:
         self._ends = {
             (int(name.removeprefix(prefix)) - window.offset_ms) // window.slide_ms for name in logs.names(prefix)
         }
+        self._oldest = sorted(self._ends)  # a heap of them: forgetting looks at no others
 
     @staticmethod
     def owns(log: str) -> bool:
@@ -78,7 +80,9 @@ class PaneLog:
         """Note how many panes were emitted by now, and the row counts of the last ones."""
         for end in np.unique(ends).tolist():
             mine = ends == end
-            self._ends.add(end)
+            if end not in self._ends:
+                self._ends.add(end)
+                heappush(self._oldest, end)
             self._logs.append(self._name(end), self._table(keys, _WindowPanes(emitted[mine], panes[mine], rows[mine])))
 
     def between(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
@@ -99,7 +103,8 @@ class PaneLog:
 
     def forget(self, last: int) -> None:
         """Drop the windows that end at frame `last` or before."""
-        for end in [end for end in self._ends if end <= last]:
+        while self._oldest and self._oldest[0] <= last:
+            end = heappop(self._oldest)
             self._ends.discard(end)
             self._logs.drop(self._name(end))
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.windows.columns import Flags, Ints, contiguous, ints
+from keyedwm.windows.columns import Ints, contiguous, ints
 from keyedwm.windows.grouping import pair_groups
 from keyedwm.windows.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
 from keyedwm.windows.partials import millis
@@ -49,7 +49,10 @@ class Kept(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SliceIndex:
-    """What is known of slices: for each slice and channel its first and last offset, its messages and their bytes."""
+    """What is known of slices: for each slice and channel its first and last offset, its messages and their bytes.
+
+    In order of slice and channel.
+    """
 
     slices: Ints
     channels: Ints
@@ -71,9 +74,10 @@ class SliceIndex:
             add_by_group(rows, ids, count), add_by_group(sizes, ids, count),
         )  # fmt: skip
 
-    def take(self, kept: Flags) -> SliceIndex:
-        """Return the entries chosen."""
-        return SliceIndex(*(column[kept] for column in self.columns()))
+    def cut(self, start: int) -> tuple[SliceIndex, SliceIndex]:
+        """Return what is known of the slices before this one, and of the others."""
+        at = int(np.searchsorted(self.slices, start))
+        return SliceIndex(*(column[:at] for column in self.columns())), SliceIndex(*(c[at:] for c in self.columns()))
 
     def columns(self) -> list[Ints]:
         """The columns, as in a table of the log."""
@@ -91,12 +95,12 @@ class MessageStore:
         """expired: slices before this one are gone."""
         self._plan, self._channels, self._logs = plan, channels, logs
         self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
-        self.index = self._kept(SliceIndex.of(logs.read(self._log)))
+        self._know(self._kept(SliceIndex.of(logs.read(self._log))))
 
-    @property
-    def slices(self) -> Ints:
-        """The starts of the slices that hold a message, ascending."""
-        return np.unique(self.index.slices)
+    def _know(self, index: SliceIndex) -> None:
+        self.index = index
+        # The starts of the slices that hold a message, ascending: every window that is computed asks for them.
+        self.slices = np.unique(index.slices)
 
     def add(self, rows: pa.Table, at: Ints, channels: Ints, slices: Ints) -> None:
         """Store messages. at: their places on the axis. channels: the numbers of theirs. slices: the starts."""
@@ -109,12 +113,12 @@ class MessageStore:
             self._logs.append(f"{self._prefix}{start}", rows.slice(low, high - low))
         found = _index_of(slices, channels, self._channels.offsets(rows), message_bytes(rows))
         self._logs.append(self._log, found.table())
-        self.index = SliceIndex.of([self.index.table(), found.table()])
+        self._know(SliceIndex.of([self.index.table(), found.table()]))
 
     def read(self, low: int, high: int) -> pa.Table:
         """Return the messages of the slices in `[low, high)`, in no order."""
-        found = self.slices
-        return self.read_slices(found[(found >= low) & (found < high)])
+        first, behind = np.searchsorted(self.slices, (low, high))
+        return self.read_slices(self.slices[first:behind])
 
     def read_slices(self, chosen: Ints) -> pa.Table:
         """Return the messages of the slices with these starts, in no order."""
@@ -123,12 +127,12 @@ class MessageStore:
 
     def forget(self, before: int) -> tuple[int, int]:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
-        gone = self.index.slices < before
-        dropped = self.index.take(gone)
-        for start in np.unique(dropped.slices).tolist():
+        dropped, self.index = self.index.cut(before)
+        first, self._expired = int(np.searchsorted(self.slices, before)), before
+        for start in self.slices[:first].tolist():
             self._logs.drop(f"{self._prefix}{start}")
-        self.index, self._expired = self.index.take(~gone), before
-        if gone.all():
+        self.slices = self.slices[first:]
+        if not len(self.slices):
             self._logs.drop(self._log)
         return int(dropped.rows.sum()), int(dropped.sizes.sum())
 
@@ -139,7 +143,7 @@ class MessageStore:
         return in_order(self._plan, self._channels, pa.concat_tables(tables))
 
     def _kept(self, index: SliceIndex) -> SliceIndex:
-        return index if self._expired is None else index.take(index.slices >= self._expired)
+        return index if self._expired is None else index.cut(self._expired)[1]
 
     @staticmethod
     def place_of(log: str) -> int:
