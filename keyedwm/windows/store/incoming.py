@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+from operator import index
+
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError
-from keyedwm.windows.columns import Ints
+from keyedwm.windows.columns import Ints, contiguous, ints
 from keyedwm.windows.plan import FARTHEST_MS
 
+_HIGHEST_OFFSET = 2**62
+_SHOWN = 200  # of what Arrow says, which names the value
 
-def checked(schema: pa.Schema, rows: pa.Table) -> pa.Table:
-    """Return the columns of a schema; raise InputError if one is missing."""
+
+def checked(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Table:
+    """Return the columns of a schema; raise InputError if one does not fit. offset: the column with the offset."""
+    if not isinstance(rows, (pa.Table, pa.RecordBatch)):
+        raise InputError(f"messages are a table of Arrow, not a {type(rows).__name__}: give a pyarrow.Table")
+    given = rows.schema.names
     for name in schema.names:
-        if name not in rows.schema.names:
-            raise InputError(f"the messages have no column {name!r}, they have {', '.join(rows.schema.names)}")
-    return rows.select(schema.names).cast(schema)
+        if given.count(name) != 1:
+            found = "no column" if name not in given else "more than one column"
+            raise InputError(f"the messages have {found} {name!r}, they have {', '.join(given)}")
+    cast = pa.Table.from_arrays([_cast(field, rows.column(field.name)) for field in schema], schema=schema)
+    at = ints(contiguous(cast[offset].drop_null()))
+    if len(at) and (at.min() < 0 or at.max() > _HIGHEST_OFFSET):
+        raise InputError(f"the offsets in {offset!r} lie between {at.min()} and {at.max()}, they begin at 0")
+    return cast
+
+
+def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"the messages' column {field.name!r} is of type {column.type}, the plan has {field.type}: "
+            f"{str(error).splitlines()[0][:_SHOWN]}"
+        ) from error
+
+
+def whole_ms(what: str, given: object) -> int:
+    """Return a time as a plain number, also one of NumPy; raise InputError if it is none."""
+    try:
+        time_ms = index(given)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InputError(f"{what} is {given!r}: a whole number of ms is expected") from error
+    if abs(time_ms) >= 2**63:
+        raise InputError(f"{what} is {given!r}: a number of 64 bits is expected")
+    return time_ms
 
 
 def check_times(name: str, at: Ints) -> None:

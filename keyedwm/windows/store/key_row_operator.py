@@ -74,7 +74,7 @@ class KeyRowOperator:
 
     def on_rows(self, _input_number: int, rows: pa.Table, _now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing."""
-        rows = checked(self._plan.schema, rows)
+        rows = checked(self._plan.schema, rows, self._plan.offset)
         if not rows.num_rows:
             return
         numbers = self.channels.numbers(rows)

@@ -90,7 +90,7 @@ class StoreOperator:
 
     def on_rows(self, _input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
-        rows = checked(self._plan.schema, rows)
+        rows = checked(self._plan.schema, rows, self._plan.offset)
         if not rows.num_rows:
             return
         if not self._plan.is_rows:
@@ -172,7 +172,12 @@ class StoreOperator:
         return pa.concat_tables([self._plan.schema.empty_table(), *made])
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
-        """Return for each channel where its records must be read from to have all that is held again."""
+        """Return for each channel where its records must be read from to have all that is held again.
+
+        Windows of rows are counted from the first offset that was read, and a record that is read later may be it.
+        """
+        if self._plan.is_rows:
+            return dict(zip(self.channels.known, self.channels.first, strict=True))
         return looking.oldest_offsets(self.channels, self.axes)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:

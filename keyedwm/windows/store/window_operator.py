@@ -16,6 +16,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import looking
+from keyedwm.windows.store.incoming import whole_ms
 from keyedwm.windows.store.operators import store_operator
 from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.retention import StoreCounts
@@ -39,15 +40,16 @@ class WindowOperator:
         """
         if now_ms is None and self.plan.by_clock:
             raise OptionError("the plan has panes by the clock: give add_message the wall-clock time as now_ms")
-        self._keep(self._operator.on_rows(0, messages, now_ms), may_refuse=True)
+        clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
+        self._keep(self._operator.on_rows(0, messages, clock_ms), may_refuse=True)
 
     def watermark(self, time_ms: int) -> None:
         """Promise that no message below this event time is expected; a lower one than before has no effect."""
-        self._keep(self._operator.on_watermark(0, 0, time_ms))
+        self._keep(self._operator.on_watermark(0, 0, whole_ms("a watermark", time_ms)))
 
     def timeout(self, now_ms: int) -> None:
         """Let wall-clock time pass: late panes every so often, and early ones."""
-        self._keep(self._operator.on_timer(now_ms))
+        self._keep(self._operator.on_timer(whole_ms("now_ms", now_ms)))
 
     def get_result(self) -> pa.Table:
         """Return all results since the last `flush`, oldest first; asked twice it says the same."""
@@ -88,7 +90,8 @@ class WindowOperator:
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each topic and partition the first offset that is still held: a new store starts there.
 
-        Where windows count a key's messages it is the first offset that was read.
+        Give it the watermark of the lost one before any message, or windows that were gone speak anew, with what is
+        left of them. Where windows count rows it is the first offset that was read.
         """
         return self._operator.oldest_offsets()
 

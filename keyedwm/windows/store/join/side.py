@@ -80,10 +80,10 @@ class JoinSide:
 
     def take(self, messages: pa.Table) -> Iterator[Taken]:
         """Yield what is taken of a table of messages, axis by axis; keep the rest as rejected."""
-        rows = checked(self._side.schema, messages)
-        numbers = self.channels.numbers(rows)
+        rows = checked(self._side.schema, messages, self._side.offset)
         if not self._plan.is_rows:
             check_times(self._side.time, places(self._kept, rows.filter(pc.is_valid(rows[self._side.time]))))
+        numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
         self.counted.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
         rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]

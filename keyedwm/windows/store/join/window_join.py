@@ -12,6 +12,7 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import MemoryStore
+from keyedwm.windows.store.incoming import whole_ms
 from keyedwm.windows.store.join.operator import WindowJoinOperator
 from keyedwm.windows.store.join.plan import WindowJoinPlan
 from keyedwm.windows.store.retention import StoreCounts
@@ -34,15 +35,16 @@ class WindowJoin:
         number = self.plan.number_of(side)
         if now_ms is None and self.plan.by_clock:
             raise OptionError("the plan has pairs by the clock: give add_message the wall-clock time as now_ms")
-        self._keep(self._operator.on_rows(number, messages, now_ms))
+        clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
+        self._keep(self._operator.on_rows(number, messages, clock_ms))
 
     def watermark(self, side: str, time_ms: int) -> None:
         """Promise that no message of a side below this event time is expected; a lower one has no effect."""
-        self._keep(self._operator.on_watermark(self.plan.number_of(side), 0, time_ms))
+        self._keep(self._operator.on_watermark(self.plan.number_of(side), 0, whole_ms("a watermark", time_ms)))
 
     def timeout(self, now_ms: int) -> None:
         """Let wall-clock time pass: pairs every so often."""
-        self._keep(self._operator.on_timer(now_ms))
+        self._keep(self._operator.on_timer(whole_ms("now_ms", now_ms)))
 
     def get_result(self) -> pa.Table:
         """Return all pairs since the last `flush`, oldest first; asked twice it says the same."""
