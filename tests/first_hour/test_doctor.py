@@ -64,7 +64,7 @@ def test_no_java_is_a_failure(capsys, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     code, found = lines(capsys)
     assert code == 1
-    assert "JAVA_HOME=/nowhere holds no bin/java" in line_of(found, "Java: ")
+    assert line_of(found, "Java: ").startswith("FAIL  Java: JAVA_HOME=/nowhere holds no bin/java -> install a Java 17")
 
 
 def test_a_package_that_is_missing_or_of_a_wrong_version_is_a_failure(monkeypatch):
@@ -131,7 +131,9 @@ def test_a_broker_that_does_not_answer_is_a_failure(capsys):
         port = closed.getsockname()[1]
     code, found = lines(capsys, "--bootstrap", f"127.0.0.1:{port}", "--option", "kafka.default.api.timeout.ms=500")
     assert code == 1
-    assert f"no Kafka broker answered at 127.0.0.1:{port} within 500 ms" in line_of(found, "broker: ")
+    told, _, fix = line_of(found, "broker: ").partition(" -> ")
+    assert f"no Kafka broker answered at 127.0.0.1:{port} within 500 ms" in told
+    assert fix.startswith("check kafka.bootstrap.servers and kafka.security.protocol, which is PLAINTEXT; is a broker")
 
 
 def test_topic_settings_that_hurt_are_named():
@@ -219,6 +221,21 @@ def test_tls_against_a_plain_port_names_the_setting(kafka, capsys):
     assert line_of(found, "broker: ") == (
         f"FAIL  broker: {kafka.bootstrap} does not expect TLS, and kafka.security.protocol is SSL -> "
         "set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+    )
+
+
+def test_a_login_against_a_port_that_takes_none_names_the_setting(kafka, capsys):
+    login = "kafka.sasl.jaas.config=env:DOCTOR_LOGIN"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DOCTOR_LOGIN", 'x.PlainLoginModule required username="u" password="p";')
+        code, found = lines(
+            capsys, "--bootstrap", kafka.bootstrap, "--option", "kafka.security.protocol=SASL_PLAINTEXT",
+            "--option", "kafka.sasl.mechanism=PLAIN", "--option", login,
+        )  # fmt: skip
+    assert code == 1
+    assert line_of(found, "broker: ") == (
+        f"FAIL  broker: {kafka.bootstrap} expects no login, and kafka.security.protocol is SASL_PLAINTEXT -> "
+        "set kafka.security.protocol to PLAINTEXT"
     )
 
 

@@ -30,6 +30,7 @@ _DAY_MS = 86_400_000
 _AHEAD_MS = 10_000
 _SETTINGS = ("retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes")
 _LEAST_KAFKA = (3, 0)
+_NO_LOGIN = "IllegalSaslState"  # how a listener answers a login that it does not take
 _OURS = ("groupIdPrefix", "transactionalIdPrefix")
 
 
@@ -92,6 +93,15 @@ def unreachable(config: ClientConfig, error: KeyedwmError) -> Finding:
                 f"kafka.security.protocol is {config.security.protocol.value}",
                 f"set kafka.security.protocol to {' or '.join(wanted)}",
             )  # fmt: skip
+        if spoken is not None and _NO_LOGIN in error.message:
+            return fail(
+                "broker", f"{address} expects no login, and kafka.security.protocol is "
+                f"{config.security.protocol.value}",
+                f"set kafka.security.protocol to {'SSL' if spoken else 'PLAINTEXT'}",
+            )  # fmt: skip
+    found, _, checks = error.message.partition("): check ")
+    if checks:
+        return fail("broker", f"{found})", f"check {checks}; is a broker running there?")
     return fail("broker", error.message, error.advice)
 
 

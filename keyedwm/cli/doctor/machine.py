@@ -38,7 +38,8 @@ def java() -> Finding:
     try:
         path = find_java()
     except JavaError as error:
-        return fail("Java", error.message, "install Java 17 or 21")
+        found, _, fix = error.message.partition(": install ")
+        return fail("Java", found, f"install {fix or 'Java 17 or 21'}")
     return ok("Java", f"{java_version(path)} at {path}")
 
 
