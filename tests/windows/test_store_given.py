@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -121,3 +123,29 @@ def test_a_new_store_that_is_told_the_watermark_first_says_nothing_of_windows_th
     again.add_message(table(log[2:]))
     assert [shown(row)[:4] for row in again.flush().to_pylist()] == [(10, 20, "x", "t0:2")]
     assert again.get_messages(0, 99) == lost.get_messages(0, 99)
+
+
+def of_one_record(*numbers: float) -> pa.Table:
+    made = table([Message("x", 1, 1, "t", 0, 7) for _ in numbers])
+    return made.set_column(1, "n", pa.array(numbers, pa.float64()))
+
+
+@pytest.mark.parametrize("window", [tumbling(10), tumbling_rows(2), tumbling_key_rows(2)], ids=str)
+def test_rows_of_one_record_that_differ_are_refused_as_all_but_one_would_be_lost(window):
+    schema = SCHEMA.set(1, pa.field("n", pa.float64()))
+    plan = replace(plan_of(window), schema=schema)
+    operator = WindowOperator(plan)
+    with pytest.raises(InputError, match="several rows of one record differ in 'n', and a record is one message, "):
+        operator.add_message(of_one_record(1.0, 1.0, 2.0))
+    assert (operator.counts.given, operator.next_offsets()) == (0, {})
+    operator.add_message(of_one_record(np.nan, np.nan))
+    assert (operator.counts.taken, operator.counts.replayed) == (1, 1)
+    operator.add_message(of_one_record(3.0))  # a record that comes again is a replay, whatever it holds
+    assert (operator.counts.taken, operator.counts.replayed) == (1, 2)
+
+
+def test_so_they_are_for_a_side_of_a_join():
+    operator = join()
+    with pytest.raises(InputError, match="several rows of one record differ in 'n'"):
+        operator.add_message("left", table([Message("x", number, 1, "t", 0, 7) for number in (1, 2)]))
+    assert (operator.counts("left").given, operator.next_offsets("left")) == (0, {})

@@ -59,7 +59,10 @@ class Channels:
         return np.array([places[one] for one in named], np.int64)[ids]
 
     def fresh(self, rows: pa.Table, numbers: Ints) -> Ints:
-        """Return the places of the rows that were never seen, in their order, each record once; they count as seen."""
+        """Return the places of the rows that were never seen, in their order, each record once; they count as seen.
+
+        Raises InputError if two of them are of one record and differ: one would be lost without a word.
+        """
         offsets = self.offsets(rows)
         places = np.flatnonzero(offsets >= np.array(self.next, np.int64)[numbers])
         if not len(places):
@@ -67,6 +70,8 @@ class Channels:
         found, offsets = numbers[places], offsets[places]
         ids, _, _ = pair_groups(offsets, found, len(self.known))
         _, once = np.unique(ids, return_index=True)
+        if len(once) < len(ids):
+            self._check_equal(rows, places, places[once[ids]])
         low = lowest_by_group(offsets, found, len(self.known))
         high = highest_by_group(offsets, found, len(self.known))
         for number in np.unique(found).tolist():
@@ -74,6 +79,21 @@ class Channels:
                 self.first[number] = int(low[number])
             self.next[number] = int(high[number]) + 1
         return places[np.sort(once)]
+
+    def _check_equal(self, rows: pa.Table, places: Ints, firsts: Ints) -> None:
+        """Refuse rows of one record that differ; firsts: for each place the first row of its record."""
+        again = places != firsts
+        pairs = [rows.take(pa.array(at[again])) for at in (places, firsts)]
+        differ = next((name for name in rows.schema.names if _differ(*(one[name] for one in pairs))), None)
+        if differ is None:
+            return
+        while self.first and self.first[-1] < 0:  # channels that only these rows told of
+            del self.known[-1], self.first[-1], self.next[-1]
+        raise InputError(
+            f"several rows of one record differ in {differ!r}, and a record is one message, known by its topic, "
+            "partition and offset: do not make several rows of it before the windows (explode), or give each an "
+            "offset of its own"
+        )
 
     def offsets(self, rows: pa.Table) -> Ints:
         """Return the offsets of rows."""
@@ -91,3 +111,8 @@ class Channels:
         ranks = np.empty(len(self.known), np.int64)
         ranks[sorted(range(len(self.known)), key=self.known.__getitem__)] = np.arange(len(self.known))
         return ranks
+
+
+def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Whether two columns hold different values; NaN is equal to itself, also inside a value."""
+    return not one.equals(other) and repr(one.to_pylist()) != repr(other.to_pylist())
