@@ -125,12 +125,22 @@ def _print_records(out: Console, records: Sequence[tuple[str, Record]], where: s
     for place, record in records:
         batches.add_row(
             _or_none(record.batch), _or_none(record.snapshot), str(record.rows), str(record.ignored),
-            _watermarks(record.coalesced), place,
+            _coalesced(record), place,
         )  # fmt: skip
     out.print(batches)
     newest = records[-1][1]
     if newest.channels:
         out.print(_channels(newest))
+
+
+def _coalesced(record: Record) -> str:
+    """Show the watermark that the rows told, or that of the channels where they told none, as an aggregate's do."""
+    if record.coalesced:
+        return _watermarks(record.coalesced)
+    active = [channel.watermarks for channel in record.channels.values() if not channel.idle]
+    keys = set.intersection(*map(set, active)) if active else set()
+    lowest = {key: min(of_key[key] for of_key in active) for key in keys}
+    return f"{_watermarks(lowest)}, lowest of the channels" if lowest else "none"
 
 
 def _channels(record: Record) -> Table:

@@ -58,6 +58,28 @@ def test_a_ledger_shows_its_last_snapshots_and_where_each_channel_stood(capsys, 
     assert idle < active  # partition 2 before partition 10
 
 
+def told_by_channels(capsys, directory, *watermarks: dict[int, int] | None) -> str:
+    """What is shown of a batch whose rows told no coalesced watermark; None stands for an idle channel."""
+    channels = {
+        f"window#{number}": ChannelRecord(snapshot=1, idle=of_key is None, watermarks=of_key or {})
+        for number, of_key in enumerate(watermarks)
+    }
+    made = Ledger(directory / "keyedwm")
+    with made.locked():
+        made.write_run_history(RunHistory(query="q-1", runs=("r-2",), fence=Transaction("fence", 1, 0)))
+        made.decide(Entry(batch=1, record=replace(record(1), channels=channels, coalesced={}), transactions=()))
+    return inspected(capsys, str(directory))
+
+
+def test_a_batch_of_an_aggregate_shows_the_lowest_watermark_of_its_active_channels(capsys, tmp_path):
+    said = told_by_channels(capsys, tmp_path, {0: 4_000}, {0: 3_000}, None)
+    assert "1 1 10 1 3000 ms (1970-01-01T00:00:03.000Z), lowest of the channels decided" in said
+
+
+def test_a_channel_without_a_watermark_leaves_the_coalesced_one_open(capsys, tmp_path):
+    assert "1 1 10 1 none decided" in told_by_channels(capsys, tmp_path, {0: 4_000}, {})
+
+
 def test_a_checkpoint_leads_to_its_ledger_and_last_says_how_many_batches(capsys, ledger):
     said = inspected(capsys, str(ledger.parent), "--last", "1")
     assert "12 12 120" in said
