@@ -60,3 +60,15 @@ def row_schema(axes: Sequence[str], *, headers: bool, control: bool, columns: Se
 def axis_column(base: str, axis: str) -> str:
     """Name the column of an axis: `event_time`, or `event_time_NAME` with several axes."""
     return f"{base}_{axis}" if axis else base
+
+
+def nullable(field: pa.Field) -> pa.Field:
+    """Return the field as one that can be null, and so can all within it, but for the keys of a map."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([nullable(one) for one in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_field, nullable(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(nullable(kind.value_field))
+    return field.with_type(kind).with_nullable(nullable=True)

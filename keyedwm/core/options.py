@@ -114,8 +114,12 @@ def span_text(ms: int) -> str:
     return f"{ms} ms"
 
 
-def choice(name: str, value: str, kind: type[E], instead: Mapping[str, str] = _NONE) -> E:
-    """Return the member of `kind` whose value equals `value`, ignoring case. instead: see `refuse_unknown`."""
+def choice(name: str, value: str, kind: Iterable[E], instead: Mapping[str, str] = _NONE) -> E:
+    """Return the member of `kind`, an enum or some of one, whose value equals `value`, ignoring case.
+
+    instead: see `refuse_unknown`.
+    """
+    kind = list(kind)
     for member in kind:
         if str(member.value).lower() == str(value).strip().lower():
             return member

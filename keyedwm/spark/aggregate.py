@@ -136,7 +136,9 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
     if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow, RowWindow)):
-        raise OptionError(f"aggregate: window={window!r}: keyedwm.spark's tumbling, sliding or session is expected")
+        raise OptionError(
+            f"aggregate: window={window!r}: a window of keyedwm.spark is expected, such as tumbling('1 minute')"
+        )
     if early is not None and not isinstance(early, Early):
         raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is expected")
 

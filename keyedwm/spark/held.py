@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.savepoint import Files, OperatorState
 from keyedwm.spark.frames import require_session
 from keyedwm.windows.store import held, held_keys
@@ -116,9 +116,12 @@ def _store(spark: SparkSession, checkpoint: str, name: str | None) -> tuple[Oper
     """The aggregate with a store that is meant, and its blobs."""
     from keyedwm.spark.savepoint import read_operators
 
+    files = Files(checkpoint)
+    if files.names("state") is None:
+        raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with a store is expected")
     found = {
         operator.name: (operator, blobs)
-        for operator, blobs in read_operators(spark, Files(checkpoint))
+        for operator, blobs in read_operators(spark, files)
         if "store" in (operator.told or {})
     }
     if not found:

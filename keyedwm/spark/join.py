@@ -15,7 +15,7 @@ from keyedwm.spark.join_rows import Side
 from keyedwm.spark.join_wiring import check_names, sides_of, wired
 from keyedwm.spark.source import Source
 from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.plan import LEFT, RIGHT, How, JoinPlan
+from keyedwm.windows.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
 from keyedwm.windows.plan import LatePolicy
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def join(
     also `late`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     check_names(names, name, continue_from, "join")
-    kind = choice("how", how, How)
+    kind = choice("how", how, How, HOW_INSTEAD)
     policy = choice("late", late, LatePolicy)
     wanted = _wanted(within, bounds)
     axes = [None if wanted is None else [pair[side] for pair in wanted] for side in (LEFT, RIGHT)]

@@ -5,11 +5,14 @@ Rule: only what is needed crosses into Python: the columns in use, event time as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column
+import pyarrow as pa
+
+from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column, nullable
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
@@ -18,7 +21,6 @@ from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME, Staged
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 
@@ -58,7 +60,8 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
             f"{asked_by}: the frame has no column {missing[0]!r}: a store knows a message by its topic, partition and "
             "offset, as the source's rows have them; keep them when columns are chosen"
         )
-    return arrow_schema(columns_of(df, payload_columns(df)))
+    # A result has no message, and a message that met none has no other one: whatever Spark knows, all can be null.
+    return pa.schema([nullable(one) for one in arrow_schema(columns_of(df, payload_columns(df)))])
 
 
 def payload_columns(df: DataFrame) -> list[str]:
@@ -75,8 +78,20 @@ def timed_rows(df: DataFrame, axis: str) -> DataFrame:
 
 
 def columns_of(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """These columns, each once; a dot or a backtick in a name is that."""
+    """These columns, each once; a dot or a backtick in a name is that. Refuses one that is there twice."""
+    check_doubled(df, names)
     return df.select(*(f"`{name.replace('`', '``')}`" for name in dict.fromkeys(names)))
+
+
+def check_doubled(df: DataFrame, names: Iterable[str]) -> None:
+    """Refuse columns of which the frame has two, as after a join: Spark could not tell which is meant."""
+    told = str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+    count = Counter(map(told, df.columns))
+    for name in names:
+        if count[told(name)] > 1:
+            raise OptionError(
+                f"the frame has {count[told(name)]} columns called {name!r}: rename all but one, or leave them out"
+            )
 
 
 def control_text(df: DataFrame) -> Column:
@@ -113,6 +128,7 @@ def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate") -> None:
             axes = [c.removeprefix(f"{WATERMARK}_") for c in df.columns if c.startswith(f"{WATERMARK}_")]
             hint = f"axis must be one of {', '.join(axes)}" if axes else "keep it when columns are chosen"
             raise InputError(f"{asked_by}: the frame has no column {column!r}; {hint}")
+    check_doubled(df, (CONTROL, axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)))
     found = df.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
     if found != "timestamp":
         raise InputError(

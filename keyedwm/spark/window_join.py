@@ -21,9 +21,9 @@ from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
 from keyedwm.spark.store import Store, check_one_source
 from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.join.plan import How
+from keyedwm.windows.join.plan import HOW_INSTEAD, How
 from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow
-from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.plan import LEFT, OUTER, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy, RowWindow
 
@@ -70,7 +70,7 @@ def window_join(
     """
     check_names(names, name, None, _ASKED_BY)
     _check_unbounded(unbounded, names)
-    wanted, kept, policy = choice("how", how, How), choice("keep", keep, Keep), choice("late", late, LatePolicy)
+    wanted, kept, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
     _check_window(window)
     _check_store(store)
     axes = _axes(axis)
@@ -128,6 +128,11 @@ def _keys(on: str | Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, ...],
     if not keys[LEFT]:
         raise OptionError("window_join: on=(): the columns to join on are expected, one at least")
     return keys
+
+
+def _how(how: str) -> How:
+    known = {said: one for said, one in HOW_INSTEAD.items() if one in {kind.value for kind in OUTER}}
+    return choice("how", how, OUTER, known)
 
 
 def _axes(axis: object) -> tuple[str, str]:

@@ -66,7 +66,9 @@ CALLS = {
         df.withColumn("event_time", F.col("event_time").cast("timestamp_ntz")), "k", TEN, N
     ),
     "by=Column<'k'>: the names of columns": lambda df: aggregate(df, [F.col("k")], TEN, N),
-    "tumbling, sliding or session is expected": lambda df: aggregate(df, "k", F.window("event_time", "1 second"), N),
+    "a window of keyedwm.spark is expected, such as tumbling('1 minute')": lambda df: aggregate(
+        df, "k", F.window("event_time", "1 second"), N
+    ),
     "column 'n' is given Column<'count(": lambda df: aggregate(df, "k", TEN, {"n": F.count("*")}),
     "sum(Column<'n'>): the name of a column": lambda df: aggregate(df, "k", TEN, {"n": sum(F.col("n"))}),
     "early='10 seconds': keyedwm.spark.early": lambda df: aggregate(df, "k", TEN, N, early="10 seconds"),

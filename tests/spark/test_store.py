@@ -31,6 +31,7 @@ from keyedwm.spark import (
 from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
+NEVER_NULL = "struct('eu' AS region, array(1) AS ns, map('a', 1) AS by_name)"
 TEN = tumbling("10 seconds")
 DAY = Store(retention="1 day")
 N = {"n": count()}
@@ -45,7 +46,7 @@ def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_l
 
     topic = topic_of(2)
     frame = aggregate(
-        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")),
+        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")).withColumn("never_null", F.expr(NEVER_NULL)),
         "k",
         TEN,
         {"n": median("v"), "spread": window_function(spread, "double"), "rows": count()},
@@ -89,6 +90,7 @@ def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_l
     (back,) = [row["rejected"] for row in rows if row["rejected"] is not None]
     assert (back["k"], back["v"], back["reason"]) == ("a", 3, "outside the retention")
     assert (back["topic"], back["partition"], back["offset"]) == (topic, 0, 6)
+    assert back["never_null"].asDict() == {"region": "eu", "ns": [1], "by_name": {"a": 1}}
 
 
 def test_windows_of_rows_follow_the_offsets_of_a_partition_through_a_restart(spark, topic_of, load, started):
@@ -137,6 +139,17 @@ def test_windows_of_a_keys_messages_go_on_through_a_restart_and_only_what_is_nee
 
 
 CALLS = {
+    "the frame has 2 columns called 'v': rename all but one": lambda df: call(df.select("*", "v")),
+    "the frame has 2 columns called 'control': rename all but one": lambda df: call(df.select("*", "control")),
+    "the size of a window of rows is 1000000000000000000000000000000, it must be from 1 to": lambda _: tumbling_rows(
+        10**30
+    ),
+    "the column 'topic' is of type binary: a topic is a text": lambda df: call(
+        df.withColumn("topic", F.col("topic").cast("binary"))
+    ),
+    "cannot be called 'Rejected'": lambda df: call(df, aggs={"Rejected": count()}, late="emit"),
+    "rejected: the column 'rejected' is of type int": lambda df: rejected(df.withColumn("rejected", F.lit(1))),
+    "/not/there is no checkpoint with state": lambda df: held_messages(df.sparkSession, "/not/there"),
     "hopping_key_rows(3, 3) counts messages, so they must be kept": lambda df: call(
         df, window=tumbling_key_rows(3), store=None
     ),

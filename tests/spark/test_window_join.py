@@ -57,6 +57,7 @@ def test_pairs_come_once_and_what_met_none_alone_through_a_restart_and_late_mess
 
     def frame(how="left"):
         orders, shipments = (keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")) for topic in topics)
+        shipments = shipments.withColumn("never_null", F.lit(3))
         return window_join(
             orders, shipments, "k", TEN, store=Store(retention="20 seconds"), how=how, late="emit", names=NAMES,
             buckets=1, name="joined",
@@ -71,6 +72,7 @@ def test_pairs_come_once_and_what_met_none_alone_through_a_restart_and_late_mess
     assert told(query.give(topics[0], [steer(45_000)])) == []  # the shipments have not come so far
     made = query.give(topics[1], [steer(12_000)])
     assert told(made) == [("b", 2, None, 0, "on_time")]
+    assert {row["never_null"] for row in made if row["control"] is None} == {None}
     made = query.give(topics[1], [event(5_000, "b", 9), steer(31_000)])  # late, and inside the retention
     assert told(made) == [("b", 2, 9, 0, "late")]
     assert max(watermarks(made)) == 10
@@ -128,7 +130,9 @@ CALLS = {
         df, how="left", early=early(every="1 second")
     ),
     "keep='last' gives rows when a window of time is full": lambda df: call(df, keep="last", unbounded="orders"),
-    "how='left_anti': windows are joined inner, left, right or full": lambda df: call(df, how="left_anti"),
+    "option how: 'left_anti' is wrong; one of inner, left, right, full is": lambda df: call(df, how="left_anti"),
+    "one of inner, left, right, full is expected; did you mean full?": lambda df: call(df, how="full_outer"),
+    "the frame has 2 columns called 'v': rename all but one": lambda df: call(df, left=df.select("*", "v")),
     "option keep: 'newest' is wrong": lambda df: call(df, keep="newest"),
     "unbounded='left': the name of a side is expected": lambda df: call(df, unbounded="left"),
     "names=('a', 'A'): two different texts": lambda df: call(df, names=("a", "A")),

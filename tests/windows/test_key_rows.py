@@ -193,7 +193,7 @@ REFUSED = {
     "a number of windows": (
         lambda: plan_of(KeyRowWindow(2, 2), retention=Retention(max_windows=3)), "give max_messages or max_bytes, not"),
     "a time": (lambda: plan_of(KeyRowWindow(2, 2), retention=Retention(time_ms=3)), "kept by number, not by time"),
-    "no rows": (lambda: tumbling_key_rows(0), "the size of a window of rows is 0, it must be 1 or more"),
+    "no rows": (lambda: tumbling_key_rows(0), "the size of a window of rows is 0, it must be from 1 to"),
 }  # fmt: skip
 
 

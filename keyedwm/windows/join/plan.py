@@ -39,6 +39,14 @@ class How(Enum):
     LEFT_ANTI = "left_anti"
 
 
+# What Spark calls them, too.
+HOW_INSTEAD = {
+    "outer": "full", "full_outer": "full", "fullouter": "full", "left_outer": "left", "leftouter": "left",
+    "right_outer": "right", "rightouter": "right", "semi": "left_semi", "leftsemi": "left_semi",
+    "anti": "left_anti", "leftanti": "left_anti",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A time axis of a side: its name in the result, and its watermark key in the side's own rows."""

@@ -25,9 +25,10 @@ class GivenBack:
     rejected: pa.Schema
 
     def __post_init__(self) -> None:
-        if self.late is LatePolicy.EMIT and REJECTED in self.results.names:
+        taken = [name for name in self.results.names if name.lower() == REJECTED]  # Spark does not tell case apart
+        if self.late is LatePolicy.EMIT and taken:
             raise OptionError(
-                f"a result column cannot be called {REJECTED!r}: with late='emit' that is the column of the messages "
+                f"a result column cannot be called {taken[0]!r}: with late='emit' that is the column of the messages "
                 "that no window takes"
             )
 

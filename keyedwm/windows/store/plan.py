@@ -19,6 +19,7 @@ from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.plan import (
+    FARTHEST_MS,
     HIDDEN,
     PANE,
     PANE_TYPE,
@@ -40,6 +41,7 @@ from keyedwm.windows.store.retention import Retention
 OF_KEYS = "rows of each key"
 # Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
 ARRIVAL = f"{HIDDEN}arrival"
+MOST_WINDOWS = 1_000_000  # that hold one message
 ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
 
 
@@ -93,8 +95,8 @@ class RowWindow:
 
     def __post_init__(self) -> None:
         for name, rows in (("size", self.size), ("step", self.step)):
-            if rows < 1:
-                raise OptionError(f"the {name} of a window of rows is {rows}, it must be 1 or more")
+            if not 1 <= rows <= FARTHEST_MS:
+                raise OptionError(f"the {name} of a window of rows is {rows}, it must be from 1 to {FARTHEST_MS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,11 @@ class StorePlan:
         check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
         if self.counts_keys:
             self._check_key_rows()
+        elif (windows := -(-self.grid().size // self.grid().step)) > MOST_WINDOWS:
+            raise OptionError(
+                f"a message would lie in {windows} windows, each with a result of its own, and at most {MOST_WINDOWS} "
+                "are possible: take a longer step"
+            )
         if not self.accumulating and ARRIVAL in self.schema.names:
             raise OptionError(f"with accumulating=False a message's column cannot be called {ARRIVAL!r}: rename it")
         if self.late_every_ms is not None and self.late_every_ms < 1:
@@ -278,6 +285,9 @@ class StorePlan:
 
 def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
     """Refuse columns that cannot tell messages apart; record: topic, partition and offset."""
+    topic = column_type(schema, record[0])
+    if not (pa.types.is_string(topic) or pa.types.is_large_string(topic)):
+        raise OptionError(f"the column {record[0]!r} is of type {topic}: a topic is a text")
     for name in record[1:]:
         found = column_type(schema, name)
         if not pa.types.is_integer(found) or (name == record[2] and not pa.types.is_int64(found)):

@@ -35,7 +35,7 @@ from keyedwm.windows.store.retention import Retention
 
 LEFT, RIGHT = 0, 1
 # The sides whose messages come alone where they meet none.
-_OUTER = {How.INNER: (), How.LEFT: (LEFT,), How.RIGHT: (RIGHT,), How.FULL: (LEFT, RIGHT)}
+OUTER = {How.INNER: (), How.LEFT: (LEFT,), How.RIGHT: (RIGHT,), How.FULL: (LEFT, RIGHT)}
 TIMING = "timing"
 
 
@@ -138,7 +138,7 @@ class WindowJoinPlan:
             check_length(f"interval between {name} pairs", ms or 0)
         if self.is_rows and self.late_every_ms is not None:
             raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
-        if self.how not in _OUTER:
+        if self.how not in OUTER:
             raise OptionError(f"how={self.how.value!r}: windows are joined inner, left, right or full")
         if self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
             asked = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
@@ -166,7 +166,7 @@ class WindowJoinPlan:
     @property
     def outer(self) -> tuple[int, ...]:
         """The sides whose messages come alone where they meet none."""
-        return _OUTER[self.how]
+        return OUTER[self.how]
 
     @property
     def by_window(self) -> bool:
