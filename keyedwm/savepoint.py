@@ -78,7 +78,7 @@ class Files:
     """Small files at a path of this machine or at an address, such as s3a://bucket/savepoint."""
 
     def __init__(self, place: str) -> None:
-        if not isinstance(place, str):
+        if not isinstance(place, str) or not place.strip():
             raise OptionError(f"{place!r}: the path of a directory, or an address, is expected, as text")
         self.place = place
         self.is_local = place.startswith("file:") or not _SCHEME.match(place)

@@ -22,6 +22,7 @@ HELP = "print the startingOffsets that continue a query of Spark's own Kafka sou
 _VERSION = "v1"
 _NO_OFFSET = "-"  # how Spark writes that a source has no offset yet
 _EARLIEST = -2
+_EXPECTED = {"CHECKPOINT": "the checkpointLocation of the stopped query", "--bootstrap": "host:port of a broker"}
 Offsets = dict[str, dict[str, int]]
 
 
@@ -37,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the JSON; raises InputError or FormatError with one sentence about what is not understood."""
+    # A variable of the shell that is not set would otherwise be this directory, or no question to the cluster.
+    for name, value in (("CHECKPOINT", args.checkpoint), ("--bootstrap", args.bootstrap)):
+        if value is not None and not value.strip():
+            raise OptionError(f"{name} is empty: {_EXPECTED[name]} is expected")
     refuse_login_in("CHECKPOINT", args.checkpoint)
     directory = local_directory(args.checkpoint)
     if directory is None:

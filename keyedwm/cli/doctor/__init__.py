@@ -41,6 +41,12 @@ def run(args: argparse.Namespace) -> int:
     """Print one line for each check."""
     # As the user's shell has them: importing keyedwm.spark sets what is unset.
     variables = dict(os.environ)
+    for name, given, right in (
+        ("--bootstrap", args.bootstrap, "host:port of a broker"),
+        ("--group", args.group, "a name"),
+    ):
+        if given is not None and not given.strip():  # a variable of the shell that is not set
+            raise OptionError(f"{name} is empty: {right} is expected")
     conf, options = settings_of("--conf", args.conf, _SETTING), pairs_of("--option", args.option, _EXAMPLE)
     if args.bootstrap:
         options["kafka.bootstrap.servers"] = args.bootstrap
