@@ -6,10 +6,15 @@ import json
 
 import pytest
 
-from keyedwm.windows.plan import SessionWindow, SlidingWindow
+from keyedwm.windows import WindowJoin
+from keyedwm.windows.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.windows.state.note import NOTE
+from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.state.summary import Summary, summary
+from keyedwm.windows.store.retention import Retention
 from tests.spark.test_bucket_batch import Pipeline, plan_of, staged, steps
+from tests.windows.test_window_join import messages
+from tests.windows.window_joins import plan_of as join_plan_of
 
 
 def told(window, batches=3) -> Summary:
@@ -25,6 +30,19 @@ def test_frames_are_counted_with_their_rows_and_the_oldest_is_named():
     assert (held.frames, held.oldest_ms) == (10, 0)
     assert held.rows > 9
     assert held.size_bytes > 1_000
+
+
+def test_of_a_join_of_windows_the_messages_that_both_sides_hold_are_counted():
+    store = MemoryStore()
+    join = WindowJoin(join_plan_of(tumbling(10), retention=Retention(time_ms=10)), store)
+    join.add_message("left", messages((0, 1), (1, 12), (1, 12), (2, 31)))  # one of them comes twice
+    join.add_message("right", messages((0, 2), (1, 33)))
+    join.watermark("left", 30)
+    join.watermark("right", 30)  # [0, 10) goes on both sides
+    join.flush()
+    held = sum(join.counts(side).taken - join.counts(side).expired for side in ("left", "right"))
+    assert held < 5
+    assert summary(store.sizes, json.loads(store.get(NOTE))).rows == held
 
 
 @pytest.mark.parametrize("gap_ms", [700, 5_000])

@@ -46,5 +46,10 @@ def summary(blobs: Mapping[str, int], facts: Mapping[str, Any]) -> Summary:
         held = sum(one[1] for one in (*slices, *changes))
         oldest_ms = min((one[3] for one in slices), default=None)
         return Summary(frames=None, rows=held, size_bytes=size_bytes, oldest_ms=oldest_ms)
+    if "sides" in facts:  # a join's of windows: what was taken of either side, less what has gone
+        counts = [side.get("counts", {}) for side in facts["sides"]]
+        gone = sum(one.get(name, 0) for one in counts for name in ("expired", "dropped_messages"))
+        taken = sum(one.get("taken", 0) for one in counts)
+        return Summary(frames=None, rows=taken - gone, size_bytes=size_bytes, oldest_ms=None)
     held = sum(count for name, count in rows.items() if name.startswith(FRAME))
     return Summary(frames=len(starts), rows=held, size_bytes=size_bytes, oldest_ms=min(starts, default=None))
