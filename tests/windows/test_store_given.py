@@ -149,3 +149,13 @@ def test_so_they_are_for_a_side_of_a_join():
     with pytest.raises(InputError, match="several rows of one record differ in 'n'"):
         operator.add_message("left", table([Message("x", number, 1, "t", 0, 7) for number in (1, 2)]))
     assert (operator.counts("left").given, operator.next_offsets("left")) == (0, {})
+
+
+def test_messages_of_a_key_that_is_nan_or_null_are_found():
+    schema = SCHEMA.set(0, pa.field("k", pa.float64()))
+    operator = WindowOperator(replace(plan_of(tumbling(10)), schema=schema))
+    keys = [np.nan, -0.0, None, np.nan]
+    messages = table([Message(None, 1, 1, "t", 0, at) for at in range(4)])
+    operator.add_message(messages.set_column(0, "k", pa.array(keys, pa.float64(), from_pandas=False)))
+    found = [operator.get_messages(0, 9, key={"k": key})["offset"].to_pylist() for key in (np.nan, 0.0, None, 5.0)]
+    assert found == [[0, 3], [1], [2], []]

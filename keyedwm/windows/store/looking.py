@@ -134,9 +134,17 @@ def chosen(
     for name, value in equal.items():
         if name not in plan.schema.names:
             raise OptionError(f"messages have no column {name!r}, they have {', '.join(plan.schema.names)}")
-        found = rows[name]
-        rows = rows.filter(pc.is_null(found) if value is None else pc.equal(found, pa.scalar(value, found.type)))
+        rows = rows.filter(_equal(rows[name], value))
     return in_order(plan, channels, rows.select(plan.schema.names))
+
+
+def _equal(found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
+    """Which values are this one; null and NaN are themselves, as keys are."""
+    if value is None:
+        return pc.is_null(found)
+    if pa.types.is_floating(found.type) and value != value:  # noqa: PLR0124
+        return pc.is_nan(found)
+    return pc.equal(found, pa.scalar(value, found.type))
 
 
 def _numbers(asked: tuple[Edge, Edge]) -> tuple[int, int]:
