@@ -18,6 +18,7 @@ from keyedwm.core.options import duration_ms, whole
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.spark.async_rows import AsyncRows, kept_columns
 from keyedwm.spark.declared import declared
+from keyedwm.spark.frames import check_sendable
 from keyedwm.spark.join_wiring import frame_of
 from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import arrow_schema
@@ -56,6 +57,7 @@ def async_map(
             f"async_map: fn={_called(fn)}: a coroutine is expected, `async def fn(rows)`, which takes and returns an "
             f"Arrow table"
         )
+    check_takes_rows(fn)
     if not isinstance(ordered, bool):
         raise OptionError(f"async_map: ordered={ordered!r}: True or False is expected")
     given = arrow_schema(frame)
@@ -83,6 +85,18 @@ def _wired(frame: DataFrame, task: AsyncRows) -> DataFrame:
         if frame.schema[name].metadata:
             made = made.withMetadata(name, frame.schema[name].metadata)
     return made
+
+
+def check_takes_rows(fn: Callable[..., object]) -> None:
+    """Refuse a coroutine that cannot be called with one table, or that cannot be sent to the workers."""
+    try:
+        inspect.signature(fn).bind(None)
+    except TypeError as error:
+        raise OptionError(
+            f"async_map: fn={_called(fn)} cannot be called with the rows alone ({error}): write `async def fn(rows)`, "
+            f"and bind other arguments with functools.partial"
+        ) from error
+    check_sendable(fn, f"async_map: fn={_called(fn)}")
 
 
 def _is_coroutine(fn: object) -> bool:

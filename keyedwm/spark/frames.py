@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from keyedwm.core.errors import OptionError
 
 _PLAIN = (bool, float, int, str)
@@ -25,3 +27,18 @@ def require_session(spark: object, asked_by: str) -> None:
     """Raise OptionError unless `spark` is a session, classic or of Spark Connect. asked_by: the function."""
     if not hasattr(type(spark), "readStream"):
         raise OptionError(f"{asked_by}: spark={named(spark)}: the session that SparkSession.builder gives is expected")
+
+
+def check_sendable(one: object, told: str) -> None:
+    """Raise OptionError unless Spark can send a user's function to its workers. told: what it is, in the message."""
+    from pyspark.cloudpickle import dumps
+    from pyspark.errors import PySparkException
+
+    try:
+        dumps(one)
+    except (pickle.PicklingError, PySparkException, TypeError, AttributeError, RecursionError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise OptionError(
+            f"{told} cannot be sent to Spark's workers ({why}): build what it holds there (a lock, a client, an open "
+            "file) within the function, and leave the session out of it"
+        ) from error

@@ -76,7 +76,12 @@ def join(
 
 def _wanted(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:
     """The bounds by pairs of axes; None for `within`."""
-    if (within is None) == (bounds is None):
+    if within is not None and bounds is not None:
+        raise OptionError(
+            "join: within and bounds are both given: give within=(least, most) alone for sides of one time axis each, "
+            "or bounds={(left axis, right axis): (least, most)} alone"
+        )
+    if within is None and bounds is None:
         raise OptionError(
             "join: give either within=(least, most), for sides of one time axis each, or bounds={(left axis, right "
             "axis): (least, most)}: without a bound in time rows could never be forgotten"

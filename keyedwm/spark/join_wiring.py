@@ -97,6 +97,11 @@ def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]
     for one in (*left, *right):
         if not isinstance(one, str):
             raise OptionError(f"{asked_by}: on={one!r}: the names of columns are expected; compute others before")
+    if isinstance(on, Mapping) and not on:
+        raise OptionError(f"{asked_by}: on={{}} names no column: give {{left: right}}, or () for rows of every key")
+    twice = next((one for names in (left, right) for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise OptionError(f"{asked_by}: on={on!r} names the column {twice!r} twice: name it once")
     return left, right
 
 
@@ -107,8 +112,10 @@ def check_names(names: object, name: object, savepoint: object, asked_by: str) -
         raise OptionError(
             f"{asked_by}: names={names!r}: two different texts are expected, such as ('orders', 'shipments')"
         )
-    if any("`" in one for one in names):  # type: ignore[attr-defined]
-        raise OptionError(f"{asked_by}: names={names!r}: columns are called by them, so they cannot hold a backtick")
+    if any("`" in one or "." in one for one in names):  # type: ignore[attr-defined]
+        raise OptionError(
+            f"{asked_by}: names={names!r}: columns are called by them, so they cannot hold a backtick or a dot"
+        )
     if name is not None and not (isinstance(name, str) and name):
         raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
     if savepoint is not None and not isinstance(savepoint, str):

@@ -18,7 +18,7 @@ from keyedwm.spark.bucket_batch import BucketLayout
 from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.declared import declared
-from keyedwm.spark.frames import named
+from keyedwm.spark.frames import check_sendable, named
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.spark.staged_rows import (
@@ -96,6 +96,7 @@ def process(
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
     key, *others = (axis_key(frame, of_axis) for frame, of_axis in zip(frames, axes, strict=True))
     layout = BucketLayout(name or f"process-{plan.digest()[:6]}", tuple(ids), key, "process", tuple(others))
+    check_sendable(processor, f"process: {called}")
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
     return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)

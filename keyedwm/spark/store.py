@@ -19,6 +19,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, duration_ms, span_text, whole
 from keyedwm.core.rows import EVENT_TIME
+from keyedwm.spark.frames import check_sendable
 from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
 from keyedwm.windows.aggregates.functions import check_aggregate
@@ -90,7 +91,9 @@ def window_function(function: Callable[[pa.Table], Any], result: pa.DataType | D
     The messages come in order of event time, topic, partition and offset; it returns one value. result: its type, in
     Arrow or Spark, or as Spark's text of one (`double`).
     """
-    return functions.window_function(function, _type(result))
+    made = functions.window_function(function, _type(result))
+    check_sendable(function, f"window_function: {getattr(function, '__qualname__', function)}")
+    return made
 
 
 def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:

@@ -32,6 +32,7 @@ _COMPARE = {
 _RECKON = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}
 _WORDS = {"and", "or", "not", "is", "null", "between", "true", "false"}
 _DEEPEST = 200
+_NO_KERNEL = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
 # What Arrow raises for types that do not go together.
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -84,7 +85,7 @@ class Condition:
         try:
             kind = found._value(tree, nothing).type
         except _UNFIT as error:
-            raise OptionError(f"{of}: the condition {text!r} cannot be evaluated: {_first_line(error)}") from error
+            raise OptionError(f"{of}: the condition {text!r} cannot be evaluated: {_unfit(error)}") from error
         if not pa.types.is_boolean(kind):
             raise OptionError(f"{of}: the condition {text!r} is of type {kind}, a comparison is expected")
         return found
@@ -249,7 +250,7 @@ class _Parser:
 
     def _of(self, side: int | None, name: str) -> _Node:
         sides = self._sides if side is None else [self._sides[side]]
-        known = [column for _, schema in sides for column in schema.names]
+        known = list(dict.fromkeys(column for _, schema in sides for column in schema.names))
         if side is None or name not in known:
             hint = nearest(name, known)
             advice = f"did you mean {hint!r}?" if hint else f"there are {', '.join(known)}"
@@ -321,6 +322,16 @@ def _ordered(values: Any) -> Any:
     return pa.array(
         np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits), mask=values.is_null().to_numpy(zero_copy_only=False)
     )
+
+
+def _unfit(error: Exception) -> str:
+    """Say which types do not go together."""
+    found = _NO_KERNEL.search(str(error))
+    if found is None:
+        return _first_line(error)
+    signs = {name: sign for sign, name in reversed([*_COMPARE.items(), *_RECKON.items()])}
+    types = " and ".join(found[2].split(", ")) if found[2].count(", ") == 1 else found[2]
+    return f"{signs.get(found[1], found[1])} does not take {types}; cast the column before"
 
 
 def _first_line(error: Exception) -> str:

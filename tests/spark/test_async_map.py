@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from threading import Lock
 
 import pyarrow as pa
 import pytest
@@ -338,11 +339,22 @@ def plain(rows):
     return rows
 
 
+async def of_nothing():
+    return None
+
+
+async def of_more(rows, client):
+    return rows
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"fn": plain}, "async_map: fn=plain: a coroutine is expected"),
         ({"fn": Gate}, "async_map: fn=Gate: a coroutine is expected"),
+        ({"fn": of_nothing}, "async_map: fn=of_nothing cannot be called with the rows alone"),
+        ({"fn": of_more}, "missing a required argument: 'client'.: write `async def fn.rows.`, and bind other"),
+        ({"fn": partial(of_more, client=Lock())}, "fn=of_more cannot be sent to Spark's workers .*lock"),
         ({"fn": 3}, "async_map: fn=3: a coroutine is expected"),
         ({"df": 1}, "async_map: df=1: a frame, or keyedwm.spark.source.spark., is expected"),
         ({"schema": "a strin"}, "async_map: schema='a strin' is no schema of Spark"),

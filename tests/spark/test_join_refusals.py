@@ -34,9 +34,6 @@ def two(spark):
 
 ONE_AXIS = {
     "give either within=(least, most)": lambda df: join(df, df, "k"),
-    "give either within=(least, most), for": lambda df: join(
-        df, df, "k", within=HOUR, bounds={("left", "right"): HOUR}
-    ),
     "the bound of ('left', 'right') is '1 hour', two durations": lambda df: join(df, df, "k", within="1 hour"),
     "option bound: 'soon' is wrong": lambda df: join(df, df, "k", within=("soon", "1 hour")),
     "from 5000 ms to -5000 ms is empty": lambda df: join(df, df, "k", within=("5 seconds", "-5 seconds")),
@@ -62,6 +59,14 @@ ONE_AXIS = {
     "option buckets: 1000000000 is wrong; 100000 is the most": lambda df: join(df, df, "k", within=HOUR, buckets=10**9),
     "columns are called by them, so they cannot hold a backtick": lambda df: join(
         df, df, "k", within=HOUR, names=("a`b", "c")
+    ),
+    "so they cannot hold a backtick or a dot": lambda df: join(df, df, "k", within=HOUR, names=("a b", "c.d")),
+    "within and bounds are both given": lambda df: join(df, df, "k", within=HOUR, bounds={("left", "right"): HOUR}),
+    "join: on={} names no column": lambda df: join(df, df, {}, within=HOUR),
+    "join_latest: on={} names no column": lambda df: join_latest(df, df, {}),
+    "on=['k', 'k'] names the column 'k' twice": lambda df: join(df, df, ["k", "k"], within=HOUR),
+    "cannot be evaluated: = does not take string and int64; cast the column before": lambda df: join(
+        df, df, "v", within=HOUR, condition="left.k = 5"
     ),
     "join: 'k' of the left side has the collation UTF8_LCASE, but keys are compared byte by byte": lambda df: join(
         df.selectExpr("v", "k collate utf8_lcase k", "event_time", "watermark", "control"), df, "k", within=HOUR

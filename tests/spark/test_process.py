@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from threading import Lock
+
 import pyarrow as pa
 import pytest
 
@@ -11,6 +14,14 @@ from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
+
+
+class Holding(Processor):
+    def __init__(self, held):
+        self.held = held
+
+    def on_rows(self, input_number, rows):  # noqa: ARG002
+        return ()
 
 
 def test_ids_come_once_also_after_a_restart(topic_of, load, started):
@@ -40,6 +51,7 @@ def test_ids_come_once_also_after_a_restart(topic_of, load, started):
     ("change", "said"),
     [
         ({"inputs": 1}, "inputs=1: a frame, or keyedwm.spark.source.spark., is expected, or a list of them"),
+        ({"processor": partial(Holding, Lock())}, "Holding cannot be sent to Spark's workers .*lock"),
         ({"processor": dict}, "a subclass of keyedwm.spark.Processor, or a function that returns one, is expected"),
         ({"by": "kk"}, "process: the frame has no column 'kk'; did you mean 'k'"),
         ({"schema": "k strin"}, "schema='k strin' is no schema of Spark"),

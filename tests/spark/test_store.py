@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from threading import Lock
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
@@ -35,6 +38,10 @@ NEVER_NULL = "struct('eu' AS region, array(1) AS ns, map('a', 1) AS by_name)"
 TEN = tumbling("10 seconds")
 DAY = Store(retention="1 day")
 N = {"n": count()}
+
+
+def held(_lock, window):
+    return window.num_rows
 
 
 def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_later_one_comes_back(
@@ -203,6 +210,7 @@ CALLS = {
     "result='doubel' (": lambda _: window_function(len, "doubel"),
     "result='long, b int' (several values)": lambda _: window_function(len, "long, b int"),
     "result=DataType(uint64) (Spark has no such type)": lambda _: window_function(len, pa.uint64()),
+    "cannot be sent to Spark's workers (cannot pickle": lambda _: window_function(partial(held, Lock()), "long"),
     "function='len': a function of a window's Arrow table": lambda _: window_function("len", "long"),
     "median(key) needs": lambda df: call(df, aggs={"n": median("key")}),
     "the frame has no column 'kk'; did you mean 'k'": lambda df: call(df, by="kk"),
