@@ -13,6 +13,7 @@ from keyedwm.spark.process import process
 from keyedwm.spark.progress import log_progress, source_progress
 from keyedwm.spark.reason import reason, show_reason_last
 from keyedwm.spark.rejected import rejected
+from keyedwm.spark.running import running
 from keyedwm.spark.savepoint import savepoint
 from keyedwm.spark.source import source
 from keyedwm.spark.start import start_in_turn
@@ -85,6 +86,7 @@ __all__ = [
     "reason",
     "recommended_conf",
     "rejected",
+    "running",
     "savepoint",
     "session",
     "session_conf",

@@ -7,7 +7,7 @@ by bucket → one group per bucket, where the processor runs → result columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 import pyarrow as pa
 
@@ -75,30 +75,55 @@ def process(
     keys = (by,) if isinstance(by, str) else tuple(by)
     made, called = _made(processor)
     result = declared(schema, _TAKEN, "process")
-    if name is not None and not (isinstance(name, str) and name):
-        raise OptionError(f"process: name={name!r}: a text is expected, or leave it out")
-    if continue_from is not None and not isinstance(continue_from, str):
-        raise OptionError(f"process: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
     whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]
     for frame, of_axis, who in zip(frames, axes, whose, strict=True):
         check_rows(frame, of_axis, who)
         check_keys(frame, keys, who)
-    check_provider(frames[0].sparkSession, "process")
-    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, axes, strict=True)]
-    plan = ProcessPlan(
-        inputs=tuple(_input(frame, keys) for frame in timed),
-        make=processor,
-        result=result,
-        called=called,
-        version=made.version,
-    )
-    wanted = frames[0].sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
-    ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
-    key, *others = (axis_key(frame, of_axis) for frame, of_axis in zip(frames, axes, strict=True))
-    layout = BucketLayout(name or f"process-{plan.digest()[:6]}", tuple(ids), key, "process", tuple(others))
     check_sendable(processor, f"process: {called}")
+    told = Told(processor, called, made.version, result)
+    where = Where(tuple(axes), buckets, name, continue_from)
+    results = processed(frames, keys, told, where)
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
+    return results
+
+
+class Told(NamedTuple):
+    """A processor: what makes it, what it is called, its version, and the columns that it emits."""
+
+    make: Callable[[], Processor]
+    called: str
+    version: int
+    result: pa.Schema
+
+
+class Where(NamedTuple):
+    """The axis of each input, and buckets, name and savepoint as the user gave them."""
+
+    axes: tuple[str, ...]
+    buckets: int | None
+    name: str | None
+    continue_from: str | None
+
+
+def processed(
+    frames: Sequence[DataFrame], keys: tuple[str, ...], told: Told, where: Where, asked_by: str = "process"
+) -> DataFrame:
+    """Return the results of a processor over frames that `check_rows` and `check_keys` took."""
+    name, continue_from = where.name, where.continue_from
+    if name is not None and not (isinstance(name, str) and name):
+        raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
+    if continue_from is not None and not isinstance(continue_from, str):
+        raise OptionError(f"{asked_by}: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
+    spark = frames[0].sparkSession
+    check_provider(spark, asked_by)
+    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, where.axes, strict=True)]
+    inputs = tuple(_input(frame, keys) for frame in timed)
+    plan = ProcessPlan(inputs=inputs, make=told.make, result=told.result, called=told.called, version=told.version)
+    wanted = spark.conf.get(PARTITIONS) if where.buckets is None else where.buckets
+    ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
+    key, *others = (axis_key(frame, of_axis) for frame, of_axis in zip(frames, where.axes, strict=True))
+    layout = BucketLayout(name or f"{asked_by}-{plan.digest()[:6]}", tuple(ids), key, "process", tuple(others))
     return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
 
 

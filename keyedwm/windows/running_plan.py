@@ -1,0 +1,81 @@
+"""The plan of running aggregates: which rows, keys and aggregates, and how long a silent key is remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.windows.aggregates.aggregate_function import AggregateFunction
+from keyedwm.windows.aggregates.functions import AggregateSpec
+from keyedwm.windows.aggregates.kept_values import TopN
+from keyedwm.windows.aggregates.lists import ListAggregate
+from keyedwm.windows.plan import HIDDEN, LatePolicy, check_key_columns, check_length, check_result_names
+
+RECORD = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningPlan:
+    """Running aggregates over rows of `schema`, which has the columns of RECORD; time: the column of event times.
+
+    keep_ms: behind so long a gap in the event times of a key its aggregates begin anew, and a key that is silent for so
+    long is forgotten; None: never. late: what becomes of rows below the watermark, `drop` or `fail`.
+    """
+
+    schema: pa.Schema
+    by: tuple[str, ...]
+    aggregates: tuple[tuple[str, AggregateSpec], ...]
+    time: str = EVENT_TIME
+    keep_ms: int | None = None
+    late: LatePolicy = LatePolicy.DROP
+    functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_key_columns(self.schema, (*self.by, self.time, *RECORD), self.by)
+        names = [name for name in self.schema.names if name != EVENT_TIME]
+        check_result_names([*names, *(name for name, _ in self.aggregates)], has_aggregates=bool(self.aggregates))
+        object.__setattr__(self, "functions", tuple(spec.bind(self.schema, RECORD) for _, spec in self.aggregates))
+        for (name, spec), function in zip(self.aggregates, self.functions, strict=True):
+            if isinstance(function, ListAggregate) and not isinstance(function, TopN):
+                raise OptionError(
+                    f"running: {name!r} is {spec.describe()}, which keeps every value, and a running aggregate never "
+                    "ends: take it over windows, with aggregate"
+                )
+        if self.keep_ms is not None:
+            if self.keep_ms < 1:
+                raise OptionError(f"running: keep={self.keep_ms} ms, it must be 1 ms or more")
+            check_length("keep of running aggregates", self.keep_ms)
+        if self.late is LatePolicy.EMIT:
+            raise OptionError(
+                "running: late='emit': a late row has no place among results that have left; choose 'drop' or 'fail'"
+            )
+
+    @cached_property
+    def key_fields(self) -> list[pa.Field]:
+        """The by columns."""
+        return [pa.field(name, self.schema.field(name).type) for name in self.by]
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of the results beside `event_time`: the columns of the row, and one for each aggregate."""
+        made = [pa.field(name, of.result) for (name, _), of in zip(self.aggregates, self.functions, strict=True)]
+        return pa.schema([*(one for one in self.schema if one.name != EVENT_TIME), *made])
+
+    @cached_property
+    def accumulator_fields(self) -> list[pa.Field]:
+        """The hidden columns that hold the accumulators, aggregate by aggregate."""
+        return [
+            inner.with_name(f"{HIDDEN}{number}_{inner.name}")
+            for number, function in enumerate(self.functions)
+            for inner in function.fields
+        ]
+
+    @property
+    def called(self) -> str:
+        """What decides whose state it is, beside keys and columns. `late` and `keep_ms` may change."""
+        told = ", ".join(f"{name} {spec.describe()}" for name, spec in self.aggregates)
+        return f"running aggregates {told}"

@@ -1,0 +1,171 @@
+"""What running aggregates know of each key: its last event time, how many rows, and the accumulators so far.
+
+Rule: the log holds a row for each key and batch that changed it, of which the newest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, Spans
+from keyedwm.windows.aggregates.lists import ListAggregate
+from keyedwm.windows.columns import Column, Flags, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
+from keyedwm.windows.kernels import add_by_group, add_by_span
+from keyedwm.windows.plan import HIDDEN, ROWS
+from keyedwm.windows.running_plan import RunningPlan
+from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
+
+_LAST = f"{HIDDEN}last"
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Rows, or what is known of keys: key by number, last event time in ms, rows, and accumulators by aggregate."""
+
+    keys: Ints
+    times: Ints
+    rows: Ints
+    accumulators: tuple[tuple[Column, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, places: Ints) -> Elements:
+        """The elements at these places."""
+        accumulators = tuple(tuple(take(column, places) for column in columns) for columns in self.accumulators)
+        return Elements(self.keys[places], self.times[places], self.rows[places], accumulators)
+
+    def and_then(self, others: Elements) -> Elements:
+        """These elements and others behind them."""
+        if not len(self):
+            return others
+        both = zip(self.accumulators, others.accumulators, strict=True)
+        return Elements(
+            np.concatenate([self.keys, others.keys]),
+            np.concatenate([self.times, others.times]),
+            np.concatenate([self.rows, others.rows]),
+            tuple(tuple(concat(list(pair)) for pair in zip(*columns, strict=True)) for columns in both),
+        )
+
+
+class RunningKeys:
+    """The keys of one bucket, for one batch."""
+
+    def __init__(self, plan: RunningPlan, table: pa.Table | None) -> None:
+        """table: of the log, oldest first."""
+        self._plan = plan
+        self._keys = KeyDictionary(plan.key_fields)
+        self.held = _none(plan)
+        self._changed = np.empty(0, np.int64)
+        if table is not None:
+            numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
+            outer = iter(plan.accumulator_fields)
+            accumulators = tuple(
+                tuple(from_arrow(inner, table[next(outer).name]) for inner in function.fields)
+                for function in plan.functions
+            )
+            times, rows = (ints(contiguous(table[name])) for name in (_LAST, ROWS))
+            known = Elements(numbers, times, rows, accumulators)
+            _, from_behind = np.unique(numbers[::-1], return_index=True)
+            self.held = known.take(len(numbers) - 1 - from_behind)
+
+    def numbers(self, columns: list[pa.Array], rows: int) -> Ints:
+        """Return the number of each row's key."""
+        return self._keys.numbers(columns, rows)
+
+    def go_on(self, rows: Elements) -> list[pa.Array]:
+        """Return the aggregates of rows, which are in order of event time; what is known of their keys follows."""
+        before = self._of(np.unique(rows.keys))
+        both = before.and_then(rows)
+        order = np.argsort(both.keys, kind="stable")
+        both = both.take(order)
+        begins = np.diff(both.keys, prepend=-1) != 0
+        last = np.append(np.flatnonzero(begins)[1:], len(both)) - 1  # of each key
+        if self._plan.keep_ms is not None:
+            begins |= np.diff(both.times, prepend=0) > self._plan.keep_ms
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(both)), 0))
+        self._learn(both, first, last)
+        wanted = np.flatnonzero(order >= len(before))
+        counts = add_by_span(both.rows, first[wanted], wanted + 1)
+        back = pa.array(np.argsort(order[wanted]))
+        return [
+            to_arrow(function.finish(_up_to(function, columns, first, wanted), counts)).take(back)
+            for function, columns in zip(self._plan.functions, both.accumulators, strict=True)
+        ]
+
+    def live(self, watermark_ms: int) -> Elements:
+        """Return what is known of keys that may go on."""
+        keep_ms = self._plan.keep_ms
+        if keep_ms is None:
+            return self.held
+        return self.held.take(np.flatnonzero(self.held.times + keep_ms >= watermark_ms))
+
+    def changed(self) -> pa.Table:
+        """Return what `go_on` learned as a table of the log."""
+        return self.table(self._of(np.unique(self._changed)))
+
+    def table(self, some: Elements) -> pa.Table:
+        """Return what is known of some keys as a table of the log."""
+        inner = [pa.field(_LAST, pa.int64()), pa.field(ROWS, pa.int64()), *self._plan.accumulator_fields]
+        columns = [some.times, some.rows, *(column for columns in some.accumulators for column in columns)]
+        return pa.Table.from_arrays(
+            [*self._keys.columns(some.keys), *map(to_arrow, columns)],
+            schema=pa.schema([*self._plan.key_fields, *inner]),
+        )
+
+    def _learn(self, both: Elements, first: Ints, last: Ints) -> None:
+        """Know the accumulators of each key from where it began to its last row."""
+        newest = np.repeat(first[last], np.diff(last, prepend=-1))
+        of_key = np.repeat(np.arange(len(last)), np.diff(last, prepend=-1))
+        chosen = np.flatnonzero(np.arange(len(both)) >= newest)
+        parts, groups = both.take(chosen), Groups(of_key[chosen], len(last))
+        accumulators = tuple(
+            tuple(function.merge(columns, groups))
+            for function, columns in zip(self._plan.functions, parts.accumulators, strict=True)
+        )
+        rows = add_by_group(parts.rows, groups.ids, groups.count)
+        self._put(Elements(both.keys[last], both.times[last], rows, accumulators))
+        self._changed = np.concatenate([self._changed, both.keys[last]])
+
+    def _put(self, newer: Elements) -> None:
+        """Know this of these keys, which ascend, from now on."""
+        places, known = self._places(newer.keys)
+        order, behind = np.arange(len(self.held)), len(self.held) + np.arange(len(newer))
+        order[places[known]] = behind[known]
+        self.held = self.held.and_then(newer).take(np.insert(order, places[~known], behind[~known]))
+
+    def _places(self, keys: Ints) -> tuple[Ints, Flags]:
+        """Return where these keys are among those that are known, and which of them are."""
+        places = np.searchsorted(self.held.keys, keys)
+        known = places < len(self.held)
+        known[known] = self.held.keys[places[known]] == keys[known]
+        return places, known
+
+    def _of(self, keys: Ints) -> Elements:
+        """Return what is known of those of these keys of which something is, in their order."""
+        places, known = self._places(keys)
+        return self.held.take(places[known])
+
+
+def _none(plan: RunningPlan) -> Elements:
+    none = np.empty(0, np.int64)
+    return Elements(none, none, none, tuple(tuple(empty(one) for one in of.fields) for of in plan.functions))
+
+
+def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, wanted: Ints) -> Sequence[Column]:
+    """Return for each wanted element what those from its `first` up to it are together, to be finished."""
+    if not isinstance(function, ListAggregate):
+        return function.spans(columns, Spans(first[wanted], wanted + 1))
+    places, step = (
+        np.arange(len(first)),
+        1,
+    )  # lists of each range would be quadratic: merge neighbours, then farther ones
+    while (reach := np.flatnonzero(places - step >= first)).size:
+        both = [concat([column, take(column, reach - step)]) for column in columns]
+        columns = function.merge(both, Groups(np.concatenate([places, reach]), len(first)))
+        step *= 2
+    return [take(column, wanted) for column in columns]
