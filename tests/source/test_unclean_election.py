@@ -45,6 +45,11 @@ def leader(cluster: Cluster) -> int | None:
     return found[TOPIC].leaders[0].node if TOPIC in found else None
 
 
+def in_sync(cluster: Cluster) -> list[int]:
+    (topic,) = cluster.metadata._ask([TOPIC]).topics
+    return sorted(topic.partitions[0].isr_nodes)
+
+
 def values(stream: Stream) -> list[str]:
     return [row["value"].decode() for batch in stream.drain() for row in events(batch)]
 
@@ -74,7 +79,8 @@ def test_an_unclean_election_between_batches_is_a_loss_though_the_log_is_longer_
             produce(bootstrap, TOPIC, rows("both", 5))
             strict, lenient = Stream(**options), Stream(**options, failOnDataLoss="false")
             brokers[FOLLOWER - 1].kill()
-            produce(bootstrap, TOPIC, rows("lost", 4))  # the leader alone is in sync, so this is acknowledged
+            wait_until(lambda: in_sync(cluster) == [LEADER], "the leader alone is in sync")  # else nobody acknowledges
+            produce(bootstrap, TOPIC, rows("lost", 4))
             for stream in (strict, lenient):
                 assert len(values(stream)) == 9
             brokers[LEADER - 1].kill()

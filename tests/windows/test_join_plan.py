@@ -61,7 +61,7 @@ WRONG = {
     "names a column 'vv' that is not there; did you mean 'v'": lambda: plan_of(TEN, condition="vv < w"),
     "both sides have a column 'n', write left.n or right.n": lambda: plan_of(TEN, condition="n = 1"),
     "names a side 'up', the sides are left and right": lambda: plan_of(TEN, condition="up.n = 1"),
-    "no kernel matching input types (string, int64)": lambda: plan_of(TEN, condition="left.k < v"),
+    "< does not take string and int64; cast the column before": lambda: plan_of(TEN, condition="left.k < v"),
     "is of type int64, a comparison is expected": lambda: plan_of(TEN, condition="v + w"),
     "cannot be read at '/ 2 = w'": lambda: plan_of(TEN, condition="v / 2 = w"),
     "cannot be read at 'its end'": lambda: plan_of(TEN, condition="v <"),
