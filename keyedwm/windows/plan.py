@@ -54,6 +54,15 @@ def check_length(what: str, ms: int) -> None:
         raise OptionError(f"the {what} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
 
 
+def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]:
+    """Return the hidden columns that hold the accumulators of aggregates, one after the other."""
+    return [
+        inner.with_name(f"{HIDDEN}{number}_{inner.name}")
+        for number, function in enumerate(functions)
+        for inner in function.fields
+    ]
+
+
 def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
     """Raise OptionError unless a result can have these columns beside its window and pane."""
     if not has_aggregates:
@@ -255,11 +264,7 @@ class WindowPlan:
     @property
     def accumulator_fields(self) -> list[pa.Field]:
         """The hidden columns that hold the accumulators, aggregate by aggregate."""
-        return [
-            inner.with_name(f"{HIDDEN}{number}_{inner.name}")
-            for number, function in enumerate(self.functions)
-            for inner in function.fields
-        ]
+        return accumulator_fields(self.functions)
 
     def trimmed(self) -> WindowPlan:
         """Without order columns that decide nothing, which need not be read."""

@@ -23,6 +23,7 @@ from keyedwm.windows.process import Processor
 from keyedwm.windows.results import late_sentence
 from keyedwm.windows.running_plan import RECORD, RunningPlan
 from keyedwm.windows.running_state import Elements, RunningKeys
+from keyedwm.windows.state.entries import Entries
 from keyedwm.windows.state.key_dictionary import key_columns
 
 _WAITING, _KEYS = "waiting-", "keys"
@@ -106,7 +107,7 @@ class Running(Processor):
         ]
         numbers = keys.numbers([as_key(column) for column in key_columns(plan.by, rows)], rows.num_rows)
         ones = np.ones(rows.num_rows, np.int64)
-        made = keys.go_on(Elements(numbers, times, ones, tuple(tuple(columns) for columns in lifted)))
+        made = keys.go_on(Elements(Entries(numbers, ones, tuple(map(tuple, lifted))), times))
         columns = [*(rows[name] for name in plan.result_schema.names[: -len(made)]), *made, rows[plan.time]]
         return pa.table(columns, [*plan.result_schema.names, EVENT_TIME])
 

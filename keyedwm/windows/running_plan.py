@@ -13,7 +13,7 @@ from keyedwm.windows.aggregates.aggregate_function import AggregateFunction
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.aggregates.kept_values import TopN
 from keyedwm.windows.aggregates.lists import ListAggregate
-from keyedwm.windows.plan import HIDDEN, LatePolicy, check_key_columns, check_length, check_result_names
+from keyedwm.windows.plan import LatePolicy, accumulator_fields, check_key_columns, check_length, check_result_names
 
 RECORD = ("topic", "partition", "offset")
 
@@ -68,11 +68,7 @@ class RunningPlan:
     @cached_property
     def accumulator_fields(self) -> list[pa.Field]:
         """The hidden columns that hold the accumulators, aggregate by aggregate."""
-        return [
-            inner.with_name(f"{HIDDEN}{number}_{inner.name}")
-            for number, function in enumerate(self.functions)
-            for inner in function.fields
-        ]
+        return accumulator_fields(self.functions)
 
     @property
     def called(self) -> str:

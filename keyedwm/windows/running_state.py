@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, Spans
 from keyedwm.windows.aggregates.lists import ListAggregate
-from keyedwm.windows.columns import Column, Flags, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
-from keyedwm.windows.kernels import add_by_group, add_by_span
-from keyedwm.windows.plan import HIDDEN, ROWS
+from keyedwm.windows.columns import Column, Flags, Ints, concat, contiguous, ints, take, to_arrow
+from keyedwm.windows.kernels import add_by_span
+from keyedwm.windows.plan import HIDDEN
 from keyedwm.windows.running_plan import RunningPlan
+from keyedwm.windows.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
 _LAST = f"{HIDDEN}last"
@@ -24,32 +25,28 @@ _LAST = f"{HIDDEN}last"
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Rows, or what is known of keys: key by number, last event time in ms, rows, and accumulators by aggregate."""
+    """Rows, or what is known of keys: an entry and the last event time in ms of each."""
 
-    keys: Ints
+    entries: Entries
     times: Ints
-    rows: Ints
-    accumulators: tuple[tuple[Column, ...], ...]
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.entries)
+
+    @property
+    def keys(self) -> Ints:
+        """The keys by number."""
+        return self.entries.keys
 
     def take(self, places: Ints) -> Elements:
         """The elements at these places."""
-        accumulators = tuple(tuple(take(column, places) for column in columns) for columns in self.accumulators)
-        return Elements(self.keys[places], self.times[places], self.rows[places], accumulators)
+        return Elements(self.entries.take(places), self.times[places])
 
     def and_then(self, others: Elements) -> Elements:
         """These elements and others behind them."""
         if not len(self):
             return others
-        both = zip(self.accumulators, others.accumulators, strict=True)
-        return Elements(
-            np.concatenate([self.keys, others.keys]),
-            np.concatenate([self.times, others.times]),
-            np.concatenate([self.rows, others.rows]),
-            tuple(tuple(concat(list(pair)) for pair in zip(*columns, strict=True)) for columns in both),
-        )
+        return Elements(joined([self.entries, others.entries]), np.concatenate([self.times, others.times]))
 
 
 class RunningKeys:
@@ -59,17 +56,11 @@ class RunningKeys:
         """table: of the log, oldest first."""
         self._plan = plan
         self._keys = KeyDictionary(plan.key_fields)
-        self.held = _none(plan)
+        self.held = Elements(no_entries(plan), np.empty(0, np.int64))
         self._changed = np.empty(0, np.int64)
         if table is not None:
             numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
-            outer = iter(plan.accumulator_fields)
-            accumulators = tuple(
-                tuple(from_arrow(inner, table[next(outer).name]) for inner in function.fields)
-                for function in plan.functions
-            )
-            times, rows = (ints(contiguous(table[name])) for name in (_LAST, ROWS))
-            known = Elements(numbers, times, rows, accumulators)
+            known = Elements(read_entries(plan, numbers, table), ints(contiguous(table[_LAST])))
             _, from_behind = np.unique(numbers[::-1], return_index=True)
             self.held = known.take(len(numbers) - 1 - from_behind)
 
@@ -90,11 +81,11 @@ class RunningKeys:
         first = np.maximum.accumulate(np.where(begins, np.arange(len(both)), 0))
         self._learn(both, first, last)
         wanted = np.flatnonzero(order >= len(before))
-        counts = add_by_span(both.rows, first[wanted], wanted + 1)
+        counts = add_by_span(both.entries.rows, first[wanted], wanted + 1)
         back = pa.array(np.argsort(order[wanted]))
         return [
             to_arrow(function.finish(_up_to(function, columns, first, wanted), counts)).take(back)
-            for function, columns in zip(self._plan.functions, both.accumulators, strict=True)
+            for function, columns in zip(self._plan.functions, both.entries.accumulators, strict=True)
         ]
 
     def live(self, watermark_ms: int) -> Elements:
@@ -110,25 +101,16 @@ class RunningKeys:
 
     def table(self, some: Elements) -> pa.Table:
         """Return what is known of some keys as a table of the log."""
-        inner = [pa.field(_LAST, pa.int64()), pa.field(ROWS, pa.int64()), *self._plan.accumulator_fields]
-        columns = [some.times, some.rows, *(column for columns in some.accumulators for column in columns)]
-        return pa.Table.from_arrays(
-            [*self._keys.columns(some.keys), *map(to_arrow, columns)],
-            schema=pa.schema([*self._plan.key_fields, *inner]),
-        )
+        return table_of(self._plan, self._keys, some.entries).append_column(_LAST, pa.array(some.times))
 
     def _learn(self, both: Elements, first: Ints, last: Ints) -> None:
         """Know the accumulators of each key from where it began to its last row."""
         newest = np.repeat(first[last], np.diff(last, prepend=-1))
         of_key = np.repeat(np.arange(len(last)), np.diff(last, prepend=-1))
         chosen = np.flatnonzero(np.arange(len(both)) >= newest)
-        parts, groups = both.take(chosen), Groups(of_key[chosen], len(last))
-        accumulators = tuple(
-            tuple(function.merge(columns, groups))
-            for function, columns in zip(self._plan.functions, parts.accumulators, strict=True)
-        )
-        rows = add_by_group(parts.rows, groups.ids, groups.count)
-        self._put(Elements(both.keys[last], both.times[last], rows, accumulators))
+        groups = Groups(of_key[chosen], len(last))
+        entries = merged(self._plan, both.entries.take(chosen), groups, both.keys[last])
+        self._put(Elements(entries, both.times[last]))
         self._changed = np.concatenate([self._changed, both.keys[last]])
 
     def _put(self, newer: Elements) -> None:
@@ -149,11 +131,6 @@ class RunningKeys:
         """Return what is known of those of these keys of which something is, in their order."""
         places, known = self._places(keys)
         return self.held.take(places[known])
-
-
-def _none(plan: RunningPlan) -> Elements:
-    none = np.empty(0, np.int64)
-    return Elements(none, none, none, tuple(tuple(empty(one) for one in of.fields) for of in plan.functions))
 
 
 def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, wanted: Ints) -> Sequence[Column]:

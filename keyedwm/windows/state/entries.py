@@ -7,15 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder, Spans
+from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
 from keyedwm.windows.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
 from keyedwm.windows.kernels import add_by_group, add_by_span
 from keyedwm.windows.plan import ROWS, WindowPlan
 from keyedwm.windows.state.key_dictionary import KeyDictionary
+
+
+class Accumulating(Protocol):
+    """A plan whose keys have accumulators."""
+
+    @property
+    def functions(self) -> tuple[AggregateFunction, ...]:
+        """Of the aggregates."""
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The by columns."""
+
+    @property
+    def accumulator_fields(self) -> list[pa.Field]:
+        """The hidden columns that hold the accumulators, aggregate by aggregate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +59,7 @@ class Entries:
         return [self.rows, *(column for columns in self.accumulators for column in columns)]
 
 
-def read_entries(plan: WindowPlan, keys: Ints, table: pa.Table) -> Entries:
+def read_entries(plan: Accumulating, keys: Ints, table: pa.Table) -> Entries:
     """The entries of partials whose keys are these."""
     outer = iter(plan.accumulator_fields)
     accumulators = tuple(
@@ -52,7 +69,7 @@ def read_entries(plan: WindowPlan, keys: Ints, table: pa.Table) -> Entries:
     return Entries(keys, ints(contiguous(table[ROWS])), accumulators)
 
 
-def no_entries(plan: WindowPlan) -> Entries:
+def no_entries(plan: Accumulating) -> Entries:
     """None."""
     return Entries(
         np.empty(0, np.int64),
@@ -75,7 +92,7 @@ def joined(pieces: Sequence[Entries]) -> Entries:
     )
 
 
-def merged(plan: WindowPlan, entries: Entries, groups: Groups, keys: Ints) -> Entries:
+def merged(plan: Accumulating, entries: Entries, groups: Groups, keys: Ints) -> Entries:
     """One entry for each group; `keys` are the groups' keys."""
     accumulators = tuple(
         tuple(function.merge(columns, groups))
@@ -84,7 +101,7 @@ def merged(plan: WindowPlan, entries: Entries, groups: Groups, keys: Ints) -> En
     return Entries(keys, add_by_group(entries.rows, groups.ids, groups.count), accumulators)
 
 
-def over_spans(plan: WindowPlan, entries: Entries, spans: Spans) -> Entries:
+def over_spans(plan: Accumulating, entries: Entries, spans: Spans) -> Entries:
     """One entry for each run of entries of one key."""
     accumulators = tuple(
         tuple(function.spans(columns, spans))
@@ -93,7 +110,7 @@ def over_spans(plan: WindowPlan, entries: Entries, spans: Spans) -> Entries:
     return Entries(entries.keys[spans.first], add_by_span(entries.rows, spans.first, spans.behind), accumulators)
 
 
-def finished(plan: WindowPlan, entries: Entries) -> list[pa.Array]:
+def finished(plan: Accumulating, entries: Entries) -> list[pa.Array]:
     """The aggregates' results."""
     return [
         function.finish(columns, entries.rows)
@@ -101,7 +118,7 @@ def finished(plan: WindowPlan, entries: Entries) -> list[pa.Array]:
     ]
 
 
-def table_of(plan: WindowPlan, keys: KeyDictionary, entries: Entries) -> pa.Table:
+def table_of(plan: Accumulating, keys: KeyDictionary, entries: Entries) -> pa.Table:
     """Entries as a table: by columns, rows, accumulators."""
     schema = pa.schema([*plan.key_fields, pa.field(ROWS, pa.int64()), *plan.accumulator_fields])
     columns = [*keys.columns(entries.keys), *(to_arrow(column) for column in entries.columns())]

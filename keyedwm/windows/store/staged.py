@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
 from keyedwm.windows.results import Output, no_times
-from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
 from keyedwm.windows.store.operators import store_operator
 from keyedwm.windows.store.plan import StorePlan
+from keyedwm.windows.store.staged_operator import StagedOperator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,27 +81,13 @@ class StagedStore:
         return self.plan.digest
 
 
-class StagedStoreOperator:
+class StagedStoreOperator(StagedOperator):
     """A store behind the operator protocol; see `operator.Operator`."""
 
     def __init__(self, staged: StagedStore, store: BlobStore) -> None:
         self._staged = staged
         self._operator = store_operator(staged.plan, store)
-
-    @property
-    def late_rows(self) -> int:
-        """How many messages came too late for every window since this instance was built."""
-        return self._operator.late_rows
-
-    @property
-    def open_entries(self) -> int:
-        """How many messages are held."""
-        return self._operator.open_entries
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """When panes by the clock are due."""
-        return self._operator.next_timer_ms
+        super().__init__(self._operator)
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that panes keep, None as long as any window may still come."""
@@ -109,37 +96,13 @@ class StagedStoreOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; all of a batch in one call, since their offsets are in no order."""
-        yield from self._panes(self._operator.on_rows(input_number, rows, now_ms))
+        yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
         rejected = self._operator.rejected()
         self._staged.given_back.check(self.late_rows)
         if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
             yield self._staged.given_back.row(rejected)
 
-    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Complete windows."""
-        return self._panes(self._operator.on_watermark(input_number, key, time_ms))
-
-    def on_idle(self, input_number: int) -> Iterator[Output]:
-        """All channels are idle: nothing changes."""
-        return self._panes(self._operator.on_idle(input_number))
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:
-        """Apply the limits of size."""
-        return self._panes(self._operator.on_barrier(snapshot))
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Show what is due."""
-        return self._panes(self._operator.on_timer(now_ms))
-
-    def on_end(self) -> Iterator[Output]:
-        """Complete all windows."""
-        return self._panes(self._operator.on_end())
-
-    def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
-        return self._operator.drain()
-
-    def _panes(self, made: Iterator[Output]) -> Iterator[Output]:
+    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
         for output in made:
             event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
             yield self._staged.given_back.result(Output(output.rows, event_ms))

@@ -13,10 +13,11 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REASON
 from keyedwm.windows.plan import LatePolicy
 from keyedwm.windows.results import Output
-from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
 from keyedwm.windows.store.join.operator import WindowJoinOperator
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
+from keyedwm.windows.store.staged_operator import StagedOperator
 
 SIDE = "side"
 
@@ -131,27 +132,13 @@ class StagedWindowJoin:
         return self.plan.digest
 
 
-class StagedWindowJoinOperator:
+class StagedWindowJoinOperator(StagedOperator):
     """A join of windows behind the operator protocol; see `operator.Operator`."""
 
     def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
         self._staged = staged
         self._operator = WindowJoinOperator(staged.plan, store)
-
-    @property
-    def late_rows(self) -> int:
-        """How many messages came too late for every window since this instance was built."""
-        return self._operator.late_rows
-
-    @property
-    def open_entries(self) -> int:
-        """How many messages are held."""
-        return self._operator.open_entries
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """When pairs by the clock are due."""
-        return self._operator.next_timer_ms
+        super().__init__(self._operator)
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that pairs keep, None as long as any may still come."""
@@ -159,7 +146,7 @@ class StagedWindowJoinOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
-        yield from self._rows(self._operator.on_rows(input_number, rows, now_ms))
+        yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
         self._staged.given_back.check(self.late_rows)
         rejected = self._operator.sides[input_number].rejected
         if self._staged.late is LatePolicy.EMIT:
@@ -167,29 +154,5 @@ class StagedWindowJoinOperator:
                 yield self._staged.given_back.row(self._staged.rejected(input_number, one))
         rejected.clear()
 
-    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Complete windows of a side."""
-        return self._rows(self._operator.on_watermark(input_number, key, time_ms))
-
-    def on_idle(self, input_number: int) -> Iterator[Output]:
-        """All channels of a side are idle: nothing changes."""
-        return self._rows(self._operator.on_idle(input_number))
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:
-        """Apply the limits of size."""
-        return self._rows(self._operator.on_barrier(snapshot))
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Show what is due."""
-        return self._rows(self._operator.on_timer(now_ms))
-
-    def on_end(self) -> Iterator[Output]:
-        """Show what waits."""
-        return self._rows(self._operator.on_end())
-
-    def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
-        return self._operator.drain()
-
-    def _rows(self, made: Iterator[Output]) -> Iterator[Output]:
+    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
         return map(self._staged.given_back.result, made)
