@@ -14,7 +14,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from keyedwm.core.errors import KeyedwmError, OutOfTurnError, UnavailableError
+from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.testing.broker import answers, broker
 from keyedwm.testing.local import free_ports, local_broker
 
@@ -114,12 +114,11 @@ def test_a_broker_that_cannot_read_its_settings_says_why(started_way):
 
 def test_a_broker_whose_port_is_taken_says_so(started_way):
     (port,) = free_ports(1)
-    with (
-        socket.create_server(("127.0.0.1", port)),
-        pytest.raises(
-            KeyedwmError, match=rf"(?i)port {port} is taken|did not start at 127.0.0.1:{port}: .*address already in use"
-        ),
-    ):
+    kind, said = {
+        "local": (OptionError, f"port {port} is taken: something listens there already"),
+        "container": (UnavailableError, rf"(?i)did not start at 127.0.0.1:{port}: .*address already in use"),
+    }[started_way]
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(kind, match=said):
         broker(started_way, port=port).__enter__()
 
 
