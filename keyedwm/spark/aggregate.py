@@ -17,7 +17,7 @@ from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.spark.bucket_batch import BucketLayout
 from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
-from keyedwm.spark.frames import named
+from keyedwm.spark.frames import check_own_aggregates, named
 from keyedwm.spark.source import Source, ship_source
 from keyedwm.spark.staged_rows import ship_rows
 from keyedwm.spark.store import Store, check_store, ship_messages
@@ -135,6 +135,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
         )
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
+    check_own_aggregates(aggs, "aggregate")
     if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow, RowWindow)):
         raise OptionError(
             f"aggregate: window={window!r}: a window of keyedwm.spark is expected, such as tumbling('1 minute')"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 
 from keyedwm.core.errors import OptionError
+from keyedwm.windows.aggregates.functions import Aggregate
 
 _PLAIN = (bool, float, int, str)
 
@@ -27,6 +29,13 @@ def require_session(spark: object, asked_by: str) -> None:
     """Raise OptionError unless `spark` is a session, classic or of Spark Connect. asked_by: the function."""
     if not hasattr(type(spark), "readStream"):
         raise OptionError(f"{asked_by}: spark={named(spark)}: the session that SparkSession.builder gives is expected")
+
+
+def check_own_aggregates(aggs: Mapping[str, object], asked_by: str) -> None:
+    """Raise OptionError unless Spark can send the aggregates of a user's own to its workers."""
+    for name, spec in aggs.items():
+        if isinstance(spec, Aggregate):
+            check_sendable(spec, f"{asked_by}: the aggregate {name!r}")
 
 
 def check_sendable(one: object, told: str) -> None:

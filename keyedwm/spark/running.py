@@ -13,7 +13,7 @@ from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import choice, duration_ms
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.spark.frames import named
+from keyedwm.spark.frames import check_own_aggregates, named
 from keyedwm.spark.process import Told, Where, processed
 from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
@@ -60,6 +60,7 @@ def running(
         raise OptionError(f"running: axis={axis!r}: the name of a time axis is expected, or leave it out")
     for called, spec in aggs.items():
         check_aggregate(called, spec)
+    check_own_aggregates(aggs, "running")
     check_rows(frame, axis, "running")
     check_keys(frame, keys, "running")
     missing = [column for column in RECORD if column not in frame.columns]

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
+from threading import Lock
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.spark import aggregate, count, early, recommended_conf, session, sliding, sum, tumbling  # noqa: A004
+from keyedwm.spark import Aggregate, aggregate, count, early, recommended_conf, running, session, sliding, sum, tumbling  # noqa: A004
 from keyedwm.spark.conf import PROVIDER
 from tests.spark.started import AHEAD, event, keyed
 
 TEN = tumbling("10 seconds")
 N = {"n": count()}
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+def held(_lock, total, value):
+    return total + value
+
+
+LOCKED = Aggregate(column="v", result=pa.int64(), create=int, accumulate=partial(held, Lock()), combine=max)
 
 
 @pytest.fixture
@@ -27,6 +37,8 @@ CALLS = {
     "it has k, n|did you mean 'k'": lambda df: aggregate(df, "kk", TEN, N),
     "no column 'value2'; did you mean 'value'": lambda df: aggregate(df, "k", TEN, {"n": sum("value2")}),
     "sum(value) needs numbers": lambda df: aggregate(df, "k", TEN, {"n": sum("value")}),
+    "aggregate: the aggregate 'n' cannot be sent to Spark's workers": lambda df: aggregate(df, "k", TEN, {"n": LOCKED}),
+    "running: the aggregate 'n' cannot be sent to Spark's workers": lambda df: running(df, "k", {"n": LOCKED}),
     "at least one aggregate": lambda df: aggregate(df, "k", TEN, {}),
     "cannot be called 'event_time'": lambda df: aggregate(df, "k", TEN, {"event_time": count()}),
     "cannot be called 'Watermark'": lambda df: aggregate(df, "k", TEN, {"Watermark": count()}),
