@@ -58,6 +58,8 @@ def main(given: dict[str, Any]) -> None:
     for name, value in given["conf"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    for path in given["py_files"]:
+        spark.sparkContext.addPyFile(path)  # what `--py-files` does
     rows = (
         spark.readStream.format("keyedwm")
         .option("kafka.bootstrap.servers", given["bootstrap"])

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -40,7 +40,9 @@ def workers() -> Iterator[Standalone]:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One with the wheel in it; what it depends on is lent by path."""
     home = tmp_path_factory.mktemp("shipped")
-    environment_of(built_wheel(home), home / "environment")
+    wheel = built_wheel(home)
+    environment_of(wheel, home / "environment")
+    shutil.copy(wheel, home / "keyedwm.zip")  # Spark puts no file on the path that ends in .whl
     return home / "environment"
 
 
@@ -50,11 +52,16 @@ def packed(environment: Path, archive: Path) -> str:
     return f"{archive}#environment"
 
 
+def without_the_package(environment: Path, place: Path) -> Path:
+    shutil.copytree(environment, place, symlinks=True, ignore=shutil.ignore_patterns("keyedwm*", "pyspark_wm*"))
+    return place
+
+
 @pytest.fixture
 def ship(workers: Standalone, kafka, feed: Feed, environment: Path, tmp_path: Path):
     """Run the program as a user does whose workers lack the package; what it printed, what tasks noted, its rows."""
 
-    def shipped(archive: str, *, code: int = 0) -> tuple[str, list[dict], Counter]:
+    def shipped(archive: str, *, code: int = 0, py_files: Sequence[Path] = ()) -> tuple[str, list[dict], Counter]:
         directory = tmp_path / "driver"
         (tmp_path / "notes").mkdir()
         directory.mkdir()
@@ -63,6 +70,7 @@ def ship(workers: Standalone, kafka, feed: Feed, environment: Path, tmp_path: Pa
         given = {
             "master": workers.url, "bootstrap": kafka.bootstrap, "topic": feed.topic, "notes": str(tmp_path / "notes"),
             "out": str(tmp_path / "out"), "checkpoint": str(tmp_path / "checkpoint"),
+            "py_files": [str(path) for path in py_files],
             "conf": {
                 "spark.archives": archive,
                 "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
@@ -94,10 +102,17 @@ def test_executors_run_a_shipped_environment_that_no_worker_has(ship, feed: Feed
         assert set(note["pythons"]) == {PYTHON}  # one reads the source, one runs functions
 
 
+def test_the_package_in_py_files_does_not_reach_the_tasks_that_read(ship, environment: Path, tmp_path: Path):
+    bare = packed(without_the_package(environment, tmp_path / "bare"), tmp_path / "bare.tar.gz")
+    said, _, rows = ship(bare, code=1, py_files=[environment.with_name("keyedwm.zip")])
+    assert not rows
+    (told,) = [line for line in said.splitlines() if line.startswith("keyedwm: ")]
+    assert told.startswith(f"keyedwm: a worker on host {socket.gethostname()} runs a Python that does not have")
+
+
 def test_a_worker_whose_environment_lacks_the_package_is_named_by_its_host(ship, environment: Path, tmp_path: Path):
-    without = shutil.ignore_patterns("keyedwm*", "pyspark_wm*")
-    shutil.copytree(environment, tmp_path / "bare", symlinks=True, ignore=without)
-    said, notes, _ = ship(packed(tmp_path / "bare", tmp_path / "bare.tar.gz"), code=1)
+    bare = packed(without_the_package(environment, tmp_path / "bare"), tmp_path / "bare.tar.gz")
+    said, notes, _ = ship(bare, code=1)
     assert not notes
     (told,) = [line for line in said.splitlines() if line.startswith("keyedwm: ")]
     assert told.startswith(
