@@ -65,5 +65,11 @@ class FormatError(KeyedwmError):
     advice = "upgrade keyedwm, or start from a new checkpoint"
 
 
+class DamagedError(FormatError):
+    """Durable data is not as it was written; nothing was touched."""
+
+    advice = "put a copy of the checkpoint in its place, or start a new one from the source"
+
+
 class OutOfTurnError(KeyedwmError):
     """A step that the state does not allow."""

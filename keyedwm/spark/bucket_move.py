@@ -21,7 +21,7 @@ from keyedwm.windows.columns import contiguous, ints
 from keyedwm.windows.plan import END, WindowPlan
 from keyedwm.windows.process_move import ProcessMove
 from keyedwm.windows.process_plan import ProcessPlan
-from keyedwm.windows.state.blobs import packed
+from keyedwm.windows.state.blobs import stored
 from keyedwm.windows.state.move import Move
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.session_log import YOUNG
@@ -101,7 +101,7 @@ def _pieces(cut: list[tuple[int, str, pa.Table]]) -> pa.RecordBatch:
     arrays = [
         pa.array([bucket for bucket, _, _ in cut], pa.int32()),
         pa.array([name for _, name, _ in cut], pa.string()),
-        pa.array([packed(table) for table in tables], pa.binary()),
+        pa.array([stored(table) for table in tables], pa.binary()),
         pa.array([table.num_rows for table in tables], pa.int64()),
         pa.array(ends, pa.int64()),
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
 from keyedwm.spark.continued import FOLLOWS
+from keyedwm.windows.state.blobs import damaged
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import StateChanges
 
@@ -27,8 +28,14 @@ class SparkStore:
         self.sizes = sizes
 
     def get(self, name: str) -> bytes:
-        """Read one blob."""
-        return bytes(self._blobs.getValue((name,))[0])
+        """Read one blob, or raise DamagedError if it is not there as it was written."""
+        held = self._blobs.getValue((name,))
+        if held is None:
+            raise damaged(name, "is missing")
+        blob = bytes(held[0])
+        if len(blob) != self.sizes[name]:
+            raise damaged(name, f"has {len(blob)} bytes, {self.sizes[name]} were written")
+        return blob
 
 
 def named_state(handle: Any) -> tuple[Any, Any]:

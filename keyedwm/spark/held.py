@@ -64,20 +64,20 @@ def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None)
 
     require_session(spark, "held_messages")
     operator, blobs = _store(spark, checkpoint, name)
-    mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("bucket", "blob")
+    mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("bucket", "name", "blob")
     first = mine.first()
     if first is None:
         return spark.createDataFrame([], "topic string, partition int, offset bigint")
     unpack = _unpack
     if held_keys.counts_keys(operator.told or {}):
         unpack = _OfKeys(operator.told or {}, operator.facts, _known(blobs))
-    return mine.mapInArrow(unpack, from_arrow_schema(held.messages(bytes(first.blob)).schema))
+    return mine.mapInArrow(unpack, from_arrow_schema(held.messages(first.name, bytes(first.blob)).schema))
 
 
 def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for blob in batch.column("blob").to_pylist():
-            yield from held.messages(blob).to_batches()
+        for _, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield from held.messages(name, blob).to_batches()
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class _OfKeys:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for bucket, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                rows = held.messages(blob)
+            for bucket, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                rows = held.messages(name, blob)
                 yield from held_keys.messages(
                     self.told, self.facts[bucket], self.known.get(bucket, {}), rows
                 ).to_batches()

@@ -8,6 +8,7 @@ cut; a processor that gives other results for another cut is wrong, and nothing 
 from __future__ import annotations
 
 import operator
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -31,9 +32,11 @@ class ProcessState:
     A log is only read when it is asked for. facts: values that JSON has, by name, read and written with every batch.
     """
 
-    def __init__(self, logs: TableLogs, facts: dict[str, Any]) -> None:
+    def __init__(self, logs: TableLogs, facts: dict[str, Any], schemas: dict[str, int]) -> None:
+        """schemas: log → the digest of its tables' schema, where that is known."""
         self._logs = logs
         self.facts = facts
+        self.schemas = schemas
 
     def logs(self, prefix: str = "") -> list[str]:
         """Return the names of the logs that begin so, in order."""
@@ -52,6 +55,7 @@ class ProcessState:
                 f"process: {type(table).__name__} was appended to the log {log!r}, an Arrow table is expected"
             )
         if table.num_rows:
+            self._check_schema(log, table.schema)
             self._logs.append(log, table)
 
     def replace(self, log: str, table: pa.Table) -> None:
@@ -61,7 +65,17 @@ class ProcessState:
 
     def drop(self, log: str) -> None:
         """Remove a log."""
+        self.schemas.pop(log, None)
         self._logs.drop(log)
+
+    def _check_schema(self, log: str, schema: pa.Schema) -> None:
+        digest = _digest(schema)
+        if log in self._logs.rows and self.schemas.get(log) != digest:
+            # Unknown of a log that was moved or is older than these facts: looked up once.
+            held = [table.schema for table in self._logs.read(log)]
+            if any(_digest(one) != digest for one in held):
+                raise _of_several(log, [*held, schema])
+        self.schemas[log] = digest
 
 
 class Processor:
@@ -114,7 +128,7 @@ class ProcessOperator:
         self._plan = plan
         facts = read_note(plan, store)
         self._logs = TableLogs(store, note=NOTE, facts=facts)
-        self._state = ProcessState(self._logs, dict(facts.get("own", {})))
+        self._state = ProcessState(self._logs, dict(facts.get("own", {})), dict(facts.get("schemas", {})))
         self._processor = plan.make()
         self._processor.state = self._state
         self._processor.next_timer_ms = facts.get("due_ms")
@@ -126,7 +140,7 @@ class ProcessOperator:
     @property
     def late_rows(self) -> int:
         """How many rows the processor counted as late."""
-        return self._processor.late_rows
+        return self._whole("late_rows", self._processor.late_rows, of="")
 
     @property
     def open_entries(self) -> int:
@@ -137,11 +151,11 @@ class ProcessOperator:
     def next_timer_ms(self) -> int | None:
         """When the processor wants to be told the wall-clock time."""
         due_ms = self._processor.next_timer_ms
-        return None if due_ms is None else self._whole_ms("next_timer_ms", due_ms)
+        return None if due_ms is None else self._whole("next_timer_ms", due_ms)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return what the processor passes on."""
-        return self._whole_ms("output_watermark_ms", self._processor.output_watermark_ms(watermark_ms))
+        return self._whole("output_watermark_ms", self._processor.output_watermark_ms(watermark_ms))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002
         """Hand rows to the processor."""
@@ -182,6 +196,7 @@ class ProcessOperator:
             "watermark_ms": self._processor.watermark_ms,
             "due_ms": self.next_timer_ms,
             "own": self._state.facts,
+            "schemas": self._state.schemas,
         }
         if len(self._plan.inputs) > 1:
             facts["watermarks_ms"] = list(self._processor.watermarks_ms)
@@ -195,12 +210,12 @@ class ProcessOperator:
             ) from error
         return StateChanges({**changes.written, NOTE: told}, changes.removed)
 
-    def _whole_ms(self, what: str, ms: object) -> int:
+    def _whole(self, what: str, number: object, of: str = " of ms") -> int:
         try:
-            return operator.index(ms)  # type: ignore[arg-type]  # as of NumPy, too
+            return operator.index(number)  # type: ignore[arg-type]  # as of NumPy, too
         except TypeError as error:
             raise InputError(
-                f"process: {self._plan.called} gave {ms!r} as {what}, a whole number of ms is expected"
+                f"process: {self._plan.called} gave {number!r} as {what}, a whole number{of} is expected"
             ) from error
 
     def _tell_watermarks(self, by_input: Sequence[int | None]) -> None:
@@ -209,7 +224,14 @@ class ProcessOperator:
         self._processor.watermark_ms = min(known) if len(known) == len(by_input) else None
 
     def _told(self, tables: Iterable[pa.Table] | None) -> Iterator[Output]:
-        for table in tables or ():
+        if tables is None:
+            return
+        if isinstance(tables, (pa.Table, str)) or not isinstance(tables, Iterable):  # these have columns and letters
+            raise InputError(
+                f"process: {self._plan.called} answered with {type(tables).__name__}: yield Arrow tables, or return a "
+                f"list of them"
+            )
+        for table in tables:
             yield self._output(table)
 
     def _output(self, table: object) -> Output:
@@ -236,11 +258,19 @@ def _joined(log: str, tables: Sequence[pa.Table]) -> pa.Table:
     try:
         return pa.concat_tables(tables)
     except pa.ArrowInvalid as error:
-        held = " and ".join(dict.fromkeys(str(table.schema).replace("\n", ", ") for table in tables))
-        raise InputError(
-            f"process: the log {log!r} holds tables of several schemas ({held}): append tables of one schema to it, or "
-            f"give the others a log of their own"
-        ) from error
+        raise _of_several(log, [table.schema for table in tables]) from error
+
+
+def _digest(schema: pa.Schema) -> int:
+    return zlib.crc32(schema.to_string(show_field_metadata=False, show_schema_metadata=False).encode())
+
+
+def _of_several(log: str, schemas: Sequence[pa.Schema]) -> InputError:
+    held = " and ".join(dict.fromkeys(str(schema).replace("\n", ", ") for schema in schemas))
+    return InputError(
+        f"process: the log {log!r} would hold tables of several schemas ({held}): append tables of one "
+        "schema to it, or give the others a log of their own"
+    )
 
 
 def _check_facts(facts: object) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.windows.buckets import bucket_of
 from keyedwm.windows.process_plan import ProcessPlan
-from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.move import part_numbers
 from keyedwm.windows.state.note import FORMAT, note
 from keyedwm.windows.state.store import PART
@@ -64,7 +64,7 @@ class ProcessMove:
         bucket: the old one's number. No two old blobs give the same name to a bucket.
         """
         log = name.partition(PART)[0]
-        table = unpacked(blob)
+        table = read_stored(name, blob)
         if self.stays:
             yield bucket, name, table
             return

@@ -179,7 +179,7 @@ def test_what_is_held_is_told_from_the_blobs_without_the_plan(window, seed):
     assert sorted(tuple(getattr(one, name) for name in columns) for one in found) == sorted(
         tuple(row[name] for name in columns) for row in wanted.to_pylist()
     )
-    blobs = [held.messages(blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
+    blobs = [held.messages(name, blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
     rows = [row for blob in blobs for row in held_keys.messages(told_of_plan, facts, index, blob).to_pylist()]
     kept = operator.get_messages(-(10**6), 10**6).to_pylist()
     assert sorted(rows, key=str) == sorted(kept, key=str)

@@ -130,6 +130,23 @@ def test_aggregates_that_stay_hold_what_they_held_and_new_ones_begin(name, seed)
     assert seen > 2
 
 
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("kept", [("rows",), ("rows", "values")])
+def test_aggregates_behind_those_that_stay_are_forgotten(name, kept, seed):
+    """Those that stay keep their places: the first columns of the state are those of the new plan already."""
+    window, how = PLANS[name]
+    plan = plan_of(window, kept, **how)
+    still, moving = Pipeline(plan, 2), Pipeline(plan_of(window, ("rows", "values", "total", "high"), **how), 2)
+    seen = 0
+    for number, tasks in enumerate([*steps(f"{seed} {name} forgotten")[:6], LAST]):
+        if number == 2:
+            moving = moved(moving, plan, 3)
+        wanted = only(still.batch([staged(rows) for rows in tasks]), kept)
+        assert only(moving.batch([staged(rows) for rows in tasks]), kept) == wanted
+        seen += wanted.total()
+    assert seen > 2
+
+
 # Every event of the batches before the move is below it.
 MOVED = datetime.fromtimestamp(2 * 5 + 9, timezone.utc)
 LAST = steps("last")[-1]
@@ -158,7 +175,10 @@ TUMBLING = SlidingWindow(6_000, 6_000)
             plan_of(SlidingWindow(8_000, 8_000)),
             "windows of the state that moves are .*6000.*, and of this plan .*8000",
         ),
-        (plan_of(TUMBLING, lateness_ms=1), "the rules for late rows and panes"),
+        (
+            plan_of(TUMBLING, lateness_ms=1),
+            "the rules for late rows and panes .* are late_rule LateRule.WINDOW, lateness_ms 0, .* this plan .*_ms 1, ",
+        ),
         (
             WindowPlan(schema=SCHEMA, by=("v",), window=TUMBLING, aggregates=(("n", agg.count()),), time="__time"),
             "the key columns of the state that moves are k string, and of this plan v double",

@@ -239,21 +239,22 @@ def test_facts_that_json_would_give_back_as_something_else_are_refused_before_th
         Restarted(plan).batch(("on_rows", 0, table([("a", 1, 1)]), None))
 
 
-def test_a_log_of_several_schemas_is_one_sentence_when_it_is_read_and_when_it_is_compacted():
+def test_a_table_of_another_schema_is_refused_by_the_log_in_a_later_batch_and_in_the_same():
     def append(mine, rows):
         number = mine.state.facts["batch"] = mine.state.facts.get("batch", 0) + 1
         mine.state.append("log", rows.select(["id" if number % 2 else "n"]))
 
     wrong = Restarted(once(append))
-    for _ in range(2):
-        wrong.batch(("on_rows", 0, table([("a", 1, 1)]), None))
-    said = r"the log 'log' holds tables of several schemas \(id: string and n: int64\)"
+    wrong.batch(("on_rows", 0, table([("a", 1, 1)]), None))
+    said = r"the log 'log' would hold tables of several schemas \(id: string and n: int64\)"
     with pytest.raises(InputError, match=said):
-        wrong.operator._state.read("log")
-    wrong.operator._state.append("log", table([("a", 1, 1)]))
-    wrong.operator._state.append("log", table([("a", 1, 1)]).select(["n"]))
-    with pytest.raises(InputError, match="the log 'log' holds tables of several schemas"):
-        wrong.operator.drain()
+        wrong.batch(("on_rows", 0, table([("a", 1, 1)]), None))
+    again = Restarted(once(append))
+    again.batch(("on_rows", 0, table([("a", 1, 1)]), None))
+    again.operator._state.replace("log", table([("a", 1, 1)]).select(["n"]))  # all of it anew, so any schema will do
+    again.operator._state.append("log", table([("a", 1, 1)]).select(["n"]))
+    with pytest.raises(InputError, match=r"several schemas \(n: int64 and id: string\)"):
+        again.operator._state.append("log", table([("a", 1, 1)]).select(["id"]))
 
 
 def test_what_is_no_table_no_name_and_no_time_is_one_sentence():
@@ -264,6 +265,12 @@ def test_what_is_no_table_no_name_and_no_time_is_one_sentence():
         Restarted(once(lambda mine, rows: mine.state.append(5, rows))).batch(rows)
     with pytest.raises(InputError, match=r"Mine gave 5\.5 as next_timer_ms, a whole number of ms is expected"):
         Restarted(once(lambda mine, _: setattr(mine, "next_timer_ms", 5.5))).batch(rows)
+    for given, called in ((5, "int"), (pa.table({"id": ["a"]}), "Table"), ("text", "str")):
+        made = type("Mine", (Processor,), {"on_rows": lambda *_, given=given: given})
+        with pytest.raises(InputError, match=f"Mine answered with {called}: yield Arrow tables, or return a list of"):
+            Restarted(plan_of(made)).batch(rows)
+    with pytest.raises(InputError, match="Mine gave 'two' as late_rows, a whole number is expected"):
+        Restarted(once(lambda mine, _: setattr(mine, "late_rows", "two"))).batch(rows)
     counted = Restarted(once(lambda mine, _: setattr(mine, "next_timer_ms", np.int64(5))))
     counted.batch(rows)
     assert counted.operator.next_timer_ms == 5

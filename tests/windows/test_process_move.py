@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.control_row import ControlRow
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import ControlKind
 from keyedwm.savepoint import STATE, Files, OperatorState, Savepoint, write_savepoint
 from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
@@ -155,6 +155,16 @@ class Counting(Processor):
         return ()
 
 
+class Widened(Processor):
+    """A log with keys whose columns are those of the program's version."""
+
+    columns = ("shop",)
+
+    def on_rows(self, input_number, rows):  # noqa: ARG002
+        self.state.append("log", rows.select(list(self.columns)))
+        return ()
+
+
 class Keyless(Processor):
     """A log in which nobody stands."""
 
@@ -182,6 +192,17 @@ def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(t
         assert facts[0] == facts[1]
         with pytest.raises(OptionError, match=rf"{said}.*give buckets=2"):
             gone_on(old, str(tmp_path / f"{number} others"), 3)
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+@pytest.mark.parametrize("buckets", [2, 3])
+def test_a_table_of_another_schema_is_refused_by_a_log_that_was_moved(buckets, batches, tmp_path, monkeypatch):
+    new = gone_on(ran(Widened), str(tmp_path), buckets)
+    for number in range(batches):
+        new.batch(1 + number, two_streams(1)[41:82])
+    monkeypatch.setattr(Widened, "columns", ("shop", "event_time"))
+    with pytest.raises(InputError, match=r"the log 'log' would hold tables of several schemas \(shop: string and shop"):
+        new.batch(2, two_streams(1)[82:123])
 
 
 def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):

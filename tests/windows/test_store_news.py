@@ -142,7 +142,7 @@ def test_messages_are_given_back_with_their_own_columns_and_counted_by_these():
         operator = WindowOperator(plan_of(tumbling(10), accumulating=accumulating), store)
         operator.add_message(given((0, 1, 7), (1, None, 3), (2, 2, 3)))
         operator.flush()
-        blobs = [held.messages(blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
+        blobs = [held.messages(name, blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
         windows = [operator.get_windows(0, 9, by_key=by_key).to_pylist() for by_key in (True, False)]
         kept.append((operator.get_messages(0, 9), pa.concat_tables(blobs), windows))
     assert kept[0] == kept[1]

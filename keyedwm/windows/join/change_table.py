@@ -18,7 +18,7 @@ from keyedwm.windows.join.held import Piece
 from keyedwm.windows.join.kernels import hash_groups, ranges_of
 from keyedwm.windows.join.keys import same_keys
 from keyedwm.windows.join.plan import HASH, JoinSide
-from keyedwm.windows.state.blobs import packed, unpacked
+from keyedwm.windows.state.blobs import read_stored, stored
 from keyedwm.windows.state.store import FAN_OUT, BlobStore, StateChanges
 
 CHANGES = "changes"
@@ -95,7 +95,7 @@ class ChangeTable:
             rows = max(1, table.num_rows // max(1, -(-table.nbytes // _BLOB_BYTES)))
             for start in range(0, table.num_rows, rows):
                 piece = table.slice(start, rows)
-                written[_name(self._next)] = packed(piece.drop_columns([HASH]), _COMPRESSION)
+                written[_name(self._next)] = stored(piece.drop_columns([HASH]), _COMPRESSION)
                 self._blobs[self._next] = piece.num_rows
                 self._next += 1
         self._fresh, self._read = [], None
@@ -114,7 +114,8 @@ class ChangeTable:
         return self._read
 
     def _stored(self, number: int) -> pa.Table:
-        return Piece.of(self._side, unpacked(self._store.get(_name(number)))).table
+        name = _name(number)
+        return Piece.of(self._side, read_stored(name, self._store.get(name))).table
 
     def _many_small(self) -> list[int]:
         """The small blobs, if there are as many as one more would make too many, and there is one more."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.join.keys import key_hashes
 from keyedwm.windows.join.plan import HASH, JoinSide
-from keyedwm.windows.state.blobs import packed, unpacked
+from keyedwm.windows.state.blobs import read_stored, sealed, stored, unsealed
 from keyedwm.windows.state.store import FAN_OUT, BlobStore, StateChanges
 
 # A slice is as large as this at most, and is not merged any more from the second size on.
@@ -175,7 +175,7 @@ class HeldRows:
         for one in due:
             self._drop(one)
         written = {
-            f"{self._blob(one.number)}{MATCHED}": np.packbits(one.matched).tobytes()
+            f"{self._blob(one.number)}{MATCHED}": sealed(np.packbits(one.matched).tobytes())
             for one in self._slices
             if one.matched is not None
         }
@@ -186,9 +186,9 @@ class HeldRows:
             one = Slice.of(piece)
             one.number, one.fresh, self._next = self._next, None, self._next + 1
             self._slices.append(one)
-            written[self._blob(one.number)] = packed(piece.table.drop_columns([HASH]), COMPRESSION)
+            written[self._blob(one.number)] = stored(piece.table.drop_columns([HASH]), COMPRESSION)
             if piece.matched.any():
-                written[f"{self._blob(one.number)}{MATCHED}"] = np.packbits(piece.matched).tobytes()
+                written[f"{self._blob(one.number)}{MATCHED}"] = sealed(np.packbits(piece.matched).tobytes())
         removed, self._removed = frozenset(self._removed - written.keys()), set()
         return StateChanges(written, removed)
 
@@ -204,10 +204,9 @@ class HeldRows:
         if one.fresh is not None:
             return one.fresh
         name = self._blob(one.number)
-        piece = Piece.of(self._side, unpacked(self._store.get(name)), one.matched)
+        piece = Piece.of(self._side, read_stored(name, self._store.get(name)), one.matched)
         if one.matched is None and f"{name}{MATCHED}" in self._store.sizes:
-            bits = np.frombuffer(self._store.get(f"{name}{MATCHED}"), np.uint8)
-            piece.matched = np.unpackbits(bits, count=len(piece)).astype(bool)
+            piece.matched = matched_rows(name, self._store.get(f"{name}{MATCHED}"), len(piece))
         return piece
 
     def _due(self) -> list[Slice]:
@@ -243,6 +242,12 @@ class HeldRows:
 
     def _blob(self, number: int | None) -> str:
         return f"{self._prefix}-{number}"
+
+
+def matched_rows(name: str, blob: bytes, rows: int) -> Flags:
+    """Return which rows of a slice are matched. name: of the slice's blob; blob: the bits beside it."""
+    bits = np.frombuffer(unsealed(f"{name}{MATCHED}", blob), np.uint8)
+    return np.unpackbits(bits, count=rows).astype(bool)
 
 
 def _below(times: Sequence[int], limits: LimitsOf) -> bool:

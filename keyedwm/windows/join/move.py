@@ -17,11 +17,11 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.windows.columns import Ints
 from keyedwm.windows.join.bounds import Limits
 from keyedwm.windows.join.change_table import CHANGES
-from keyedwm.windows.join.held import COMPRESSION, MATCHED, LimitsOf, Piece, Slice
+from keyedwm.windows.join.held import COMPRESSION, MATCHED, LimitsOf, Piece, Slice, matched_rows
 from keyedwm.windows.join.keys import bucket_numbers
 from keyedwm.windows.join.note import FORMAT, note
 from keyedwm.windows.join.plan import HASH, LEFT, RIGHT, JoinPlan
-from keyedwm.windows.state.blobs import packed, unpacked
+from keyedwm.windows.state.blobs import read_stored, sealed, stored
 
 _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 
@@ -68,10 +68,9 @@ class JoinMove:
         """
         prefix = name.rpartition("-")[0]
         side = self.plan.sides[_SIDES[prefix]]
-        piece = Piece.of(side, unpacked(blob))
+        piece = Piece.of(side, read_stored(name, blob))
         if matched is not None:
-            bits = np.frombuffer(matched, np.uint8)
-            piece.matched = np.unpackbits(bits, count=len(piece)).astype(bool)
+            piece.matched = matched_rows(name, matched, len(piece))
         if prefix != CHANGES:
             piece = piece.take(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
         number = self._numbers[bucket, name]
@@ -109,14 +108,14 @@ class JoinMove:
 def _pieces(to: int, prefix: str, number: int, piece: Piece) -> Iterator[Cut]:
     """The blobs of a piece, which is not empty."""
     name = f"{prefix}-{number}"
-    blob = packed(piece.table.drop_columns([HASH]), COMPRESSION)
+    blob = stored(piece.table.drop_columns([HASH]), COMPRESSION)
     if prefix == CHANGES:
         yield Cut(to, name, blob, [number, len(piece)])
         return
     one = Slice.of(piece)
     yield Cut(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])
     if piece.matched.any():
-        yield Cut(to, f"{name}{MATCHED}", np.packbits(piece.matched).tobytes(), None)
+        yield Cut(to, f"{name}{MATCHED}", sealed(np.packbits(piece.matched).tobytes()), None)
 
 
 def _places(buckets: Ints, to: int) -> Ints:

@@ -1,18 +1,76 @@
-"""Tables as blobs: Arrow IPC streams."""
+"""Tables as blobs: Arrow IPC streams, and those that are stored end in a checksum.
+
+Rule: a stored blob that is not as it was written is refused, since nothing in an Arrow stream tells a changed value.
+Blobs without a checksum, which 0.2.0 wrote, are read as they are; readers of that version stop before the checksum.
+"""
 
 from __future__ import annotations
 
+import zlib
+
 import pyarrow as pa
+
+from keyedwm.core.errors import DamagedError
+
+_MARK = b"KWC1"  # and four bytes of CRC-32
+_END_BYTES = len(_MARK) + 4
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 def packed(table: pa.Table, compression: str | None = None) -> bytes:
     """Return a table as an Arrow IPC stream; compression: None, `lz4` or `zstd`, which a reader finds out itself."""
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
-        writer.write_table(table)
-    return out.getvalue().to_pybytes()
+    return _stream(table, compression).to_pybytes()
 
 
 def unpacked(blob: bytes) -> pa.Table:
     """Return the table of a blob (the inverse of `packed`)."""
     return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
+
+
+def sealed(content: bytes | pa.Buffer) -> bytes:
+    """Return content with its checksum behind it."""
+    return b"".join((content, _MARK, zlib.crc32(content).to_bytes(4, "little")))
+
+
+def unsealed(name: str, blob: bytes) -> bytes:
+    """Return what was sealed, or all of a blob that has no checksum; raise DamagedError if it is not as it was.
+
+    name: of the blob, for the error.
+    """
+    return blob[:-_END_BYTES] if _agrees(name, blob) else blob
+
+
+def stored(table: pa.Table, compression: str | None = None) -> bytes:
+    """Return a table as a blob to be stored; see `packed`."""
+    return sealed(_stream(table, compression))
+
+
+def read_stored(name: str, blob: bytes) -> pa.Table:
+    """Return the table of a stored blob; raise DamagedError if it is not as it was written. name: of the blob."""
+    if not _agrees(name, blob) and blob[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
+        raise damaged(name, "is cut off or changed at its end")
+    try:
+        return unpacked(blob)  # the reader stops at the end of the stream, before the checksum
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise damaged(name, "is no Arrow table any more") from error
+
+
+def damaged(name: str, found: str) -> DamagedError:
+    """Return the error about a blob that is not as it was written."""
+    return DamagedError(f"the checkpoint is damaged: the blob {name!r} of the operator's state {found}")
+
+
+def _agrees(name: str, blob: bytes) -> bool:
+    """Whether a blob ends in its checksum, or in none at all."""
+    if blob[-_END_BYTES:-4] != _MARK:
+        return False
+    if zlib.crc32(memoryview(blob)[:-_END_BYTES]) != int.from_bytes(blob[-4:], "little"):
+        raise damaged(name, "does not agree with its checksum")
+    return True
+
+
+def _stream(table: pa.Table, compression: str | None) -> pa.Buffer:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    return out.getvalue()

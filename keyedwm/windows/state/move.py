@@ -20,7 +20,7 @@ from keyedwm.windows.buckets import bucket_of
 from keyedwm.windows.columns import contiguous, ints, to_arrow
 from keyedwm.windows.plan import END, HIDDEN, ROWS, WindowPlan
 from keyedwm.windows.session_rules import NEVER
-from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.entries import neutral
 from keyedwm.windows.state.frame_log import BLOCK, FRAME
 from keyedwm.windows.state.note import FORMAT, note
@@ -72,7 +72,7 @@ class Move:
         log, _, _ = name.partition(PART)
         if log.startswith(BLOCK):
             return
-        table = self._laid_out(log, self._alive(bucket, log, unpacked(blob)))
+        table = self._laid_out(log, self._alive(bucket, log, read_stored(name, blob)))
         if not table.num_rows:
             return
         to = f"{self._log(log)}{PART}{self._numbers[bucket, name]}"
@@ -102,7 +102,7 @@ class Move:
         keys = [inner.name for inner in self.plan.key_fields]
         old_accumulators = {name for name in table.column_names if _is_accumulator(name)}
         others = [name for name in table.column_names if name not in {*keys, ROWS, *old_accumulators}]
-        if [*keys, ROWS, *self.columns] == table.column_names[: len(keys) + 1 + len(self.columns)] and all(
+        if table.column_names == [*keys, ROWS, *self.columns, *others] and all(
             name == was for name, was in self.columns.items()
         ):
             return table
@@ -143,8 +143,8 @@ class Move:
         for part, what in _PARTS.items():
             if self.told[part] != now[part]:
                 raise OptionError(
-                    f"{self.who}: {what} of the state that moves are {_shown(self.told[part])}, and of this plan "
-                    f"{_shown(now[part])}, which cannot be told from each other's results: {_REMEDY}"
+                    f"{self.who}: {what} of the state that moves are {_shown(part, self.told[part])}, and of this "
+                    f"plan {_shown(part, now[part])}, which cannot be told from each other's results: {_REMEDY}"
                 )
         old = {(name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.told["aggregates"])}
         found: dict[str, str | None] = {}
@@ -168,6 +168,8 @@ _PARTS = {
     "by": "the key columns",
     "read_from": "the fields that are read",
 }
+# What a plan tells of late rows and panes, in its order.
+_LATE = ("late_rule", "lateness_ms", "accumulating", "early")
 
 
 def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
@@ -192,8 +194,10 @@ def _is_accumulator(name: str) -> bool:
     return name.removeprefix(HIDDEN).partition("_")[0].isdigit() and name.startswith(HIDDEN)
 
 
-def _shown(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    listed = part if isinstance(part, list) else [part]
+def _shown(part: str, told: object) -> str:
+    if part == "late":  # as a plan tells them, but with the names that users give
+        return ", ".join(map(" ".join, zip(_LATE, str(told).split(" ", len(_LATE) - 1), strict=False)))
+    if isinstance(told, str):
+        return told
+    listed = told if isinstance(told, list) else [told]
     return ", ".join(" ".join(map(str, one)) if isinstance(one, list) else str(one) for one in listed) or "none"

@@ -1,23 +1,28 @@
 """The note of an operator's state: a few facts beside its tables.
 
 Rule: the note carries the format's version and the plan's digest. State of an unknown version or of another plan is
-refused. Version 1 of the window state held each frame in one blob, which is a log of one part; up to version 2 sessions
-were slices.
+refused, and so is a note that does not agree with the checksum at its beginning, which 0.2.0 did not write. Version 1
+of the window state held each frame in one blob, which is a log of one part; up to version 2 sessions were slices.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import parse_json
+from keyedwm.windows.state.blobs import damaged
 from keyedwm.windows.state.store import BlobStore
 
 VERSION = 3
 NOTE = "note"
+# Of all that follows it.
+_CHECKSUM = re.compile(rb'\{"checksum": ([0-9]+), ')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +38,8 @@ class NoteFormat:
 
     def write(self, digest: str, facts: Mapping[str, Any]) -> bytes:
         """Return the note: facts, version and the plan's digest."""
-        return json.dumps({"version": self.version, "plan": digest, **facts}, sort_keys=True).encode()
+        told = json.dumps({"version": self.version, "plan": digest, **facts}, sort_keys=True).encode()[1:]
+        return b'{"checksum": %d, %b' % (zlib.crc32(told), told)
 
     def read(self, digest: str, store: BlobStore) -> dict[str, Any]:
         """Return the facts of a store's note, none of an empty store; raise FormatError if it is another plan's."""
@@ -41,10 +47,14 @@ class NoteFormat:
             return {}
         if NOTE not in store.sizes:
             raise FormatError(f"the {self.state} holds {', '.join(sorted(store.sizes))}, but no {NOTE}")
+        blob = store.get(NOTE)
+        checksum = _CHECKSUM.match(blob)
+        if checksum and zlib.crc32(blob[checksum.end() :]) != int(checksum[1]):
+            raise damaged(NOTE, "does not agree with its checksum")
         try:
-            told = parse_json(store.get(NOTE))
+            told = parse_json(blob)
         except ValueError as error:
-            raise FormatError(f"the {NOTE} of the {self.state} is not JSON") from error
+            raise damaged(NOTE, "is not JSON") from error
         if not isinstance(told, dict):
             raise FormatError(f"the {NOTE} of the {self.state} is no JSON object")
         self.check_versions(f"the {self.state}", [told])

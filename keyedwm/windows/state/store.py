@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from keyedwm.windows.state.blobs import packed, unpacked
+from keyedwm.windows.state.blobs import damaged, read_stored, stored
 
 # So many parts of one size class become one part of the next class: few parts to read, each row rewritten seldom.
 FAN_OUT = 16
@@ -35,7 +35,7 @@ class BlobStore(Protocol):
         """The names of all blobs and their sizes in bytes."""
 
     def get(self, name: str) -> bytes:
-        """Read one blob."""
+        """Read one blob; raise DamagedError if it is missing."""
 
 
 class StateChanges(NamedTuple):
@@ -57,7 +57,9 @@ class MemoryStore:
         return {name: len(blob) for name, blob in self.blobs.items()}
 
     def get(self, name: str) -> bytes:
-        """Read one blob."""
+        """Read one blob; raise DamagedError if it is missing."""
+        if name not in self.blobs:
+            raise damaged(name, "is missing")
         return self.blobs[name]
 
     def apply(self, changes: StateChanges) -> None:
@@ -84,6 +86,8 @@ class TableLogs:
                 continue
             log, _, number = name.partition(PART)
             self._parts.setdefault(log, {})[int(number or 0)] = size
+        for log in sorted(self.rows.keys() - self._parts.keys()):
+            raise damaged(log, f"is missing, and held {self.rows[log]} rows")
 
     def facts(self) -> dict[str, Any]:
         """What must be known beside the blobs, ready for JSON."""
@@ -102,7 +106,11 @@ class TableLogs:
     def read(self, log: str) -> list[pa.Table]:
         """Return the tables of a log, oldest first; there are none if there is no such log."""
         parts = [self._part(log, number) for number in sorted(self._parts.get(log, ()))]
-        return [*parts, *self._appended.get(log, ())]
+        tables = [*parts, *self._appended.get(log, ())]
+        # Notes of older formats know of fewer rows, never of more.
+        if (held := sum(table.num_rows for table in tables)) < (rows := self.rows.get(log, 0)):
+            raise damaged(log, f"holds {held} rows of {rows}: a part of it is missing")
+        return tables
 
     def drop(self, log: str) -> None:
         """Remove a log."""
@@ -141,7 +149,7 @@ class TableLogs:
         for piece in _pieces(table):
             number = max(parts, default=-1) + 1
             name = _name(log, number)
-            written[name] = packed(piece)
+            written[name] = stored(piece)
             parts[number] = len(written[name])
             self._decoded[name] = piece
 
@@ -165,7 +173,7 @@ class TableLogs:
     def _part(self, log: str, number: int) -> pa.Table:
         name = _name(log, number)
         if name not in self._decoded:
-            self._decoded[name] = unpacked(self._store.get(name))
+            self._decoded[name] = read_stored(name, self._store.get(name))
         return self._decoded[name]
 
     def _remove(self, name: str) -> None:

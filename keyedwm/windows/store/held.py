@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store import held_keys
@@ -55,7 +55,7 @@ def _of_bucket(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping
         axis = name.partition(PART)[0].removeprefix(INDEX[0])
         marks, grid = facts["axes"][axis], _grid(told, facts, int(axis))
         horizon, floor = (LOWEST if marks[one] is None else marks[one] for one in ("horizon", "floor"))
-        columns = (column.to_pylist() for column in unpacked(blob).columns)
+        columns = (column.to_pylist() for column in read_stored(name, blob).columns)
         for start, number, first, last, rows, size in zip(*columns, strict=True):
             topic, partition = facts["channels"][number][:2]
             if start < floor - grid.size + grid.step:
@@ -91,7 +91,7 @@ def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[st
     )
 
 
-def messages(blob: bytes) -> pa.Table:
-    """Return the messages of a blob."""
-    rows = unpacked(blob)
+def messages(name: str, blob: bytes) -> pa.Table:
+    """Return the messages of a blob; raise DamagedError if it is damaged. name: the blob's."""
+    rows = read_stored(name, blob)
     return rows.select([name for name in rows.schema.names if name != ARRIVAL])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.windows.state.blobs import unpacked
+from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.channels import Channels
@@ -88,7 +88,7 @@ def _grid(told: Mapping[str, Any]) -> KeyGrid:
 def _keys(blobs: Mapping[str, bytes]) -> OpenKeys | None:
     """What is known of each key, None if nothing ever was."""
     parts = [name for name in blobs if name.partition(PART)[0] == INDEX]
-    tables: Sequence[pa.Table] = [unpacked(blobs[name]) for name in sorted(parts, key=_number)]
+    tables: Sequence[pa.Table] = [read_stored(name, blobs[name]) for name in sorted(parts, key=_number)]
     if not tables:
         return None
     return OpenKeys([one for one in tables[0].schema if one.name not in FACTS], tables)
