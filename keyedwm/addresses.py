@@ -9,6 +9,7 @@ from keyedwm.core.errors import InputError
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+_MOST_SHOWN = 400
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -29,5 +30,6 @@ def open_address(address: str, who: str) -> tuple[FileSystem, str]:
 
 
 def one_line(error: BaseException) -> str:
-    """What a file system says, without line ends."""
-    return " ".join(str(error).split())
+    """What a file system says, without line ends; of pages, such as all places without a library, the beginning."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."

@@ -7,6 +7,7 @@ Spark wrote them; this file says whose they are. A savepoint is never changed, s
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -91,6 +92,19 @@ class Files:
         """The place as Spark takes it, whatever its default file system is."""
         return f"file:{self.path}" if self.is_local else self.place
 
+    def is_in(self, other: Files) -> bool:
+        """Whether this is another place or lies in it, as far as their names tell."""
+        mine, its = (one.for_spark.rstrip("/") for one in (self, other))
+        return f"{mine}/".startswith(f"{its}/")
+
+    def exists(self) -> bool:
+        """Whether there is anything at the place, be it a directory or a file."""
+        from pyarrow.fs import FileType
+
+        files, at = self._opened()
+        with _told(self.place):
+            return bool(files.get_file_info(at).type != FileType.NotFound)
+
     def names(self, directory: str = "") -> list[str] | None:
         """Return what is in a directory; None if there is none."""
         from pyarrow.fs import FileSelector, FileType
@@ -126,6 +140,14 @@ class Files:
     def links(self, names: Iterable[str]) -> list[str]:
         """Return which of these are links, on this machine: another user may have laid them there."""
         return [name for name in names if self.is_local and Path(self.path, name).is_symlink()]
+
+    def barred_by(self) -> str | None:
+        """Return the path of this machine that keeps this user from writing here; None if none is known."""
+        if not self.is_local:
+            return None
+        found = next(str(one) for one in (Path(self.path), *Path(self.path).parents) if os.path.lexists(one))
+        may_write = Path(found).is_dir() and os.access(found, os.W_OK | os.X_OK)
+        return None if may_write else found
 
     @staticmethod
     def _put(directory: Path, name: str, text: str) -> None:

@@ -26,6 +26,8 @@ def print_state(out: Console, checkpoint: str) -> None:
 
     files = Files(checkpoint)
     if files.names("state") is None:
+        if not files.exists():
+            raise InputError(f"{checkpoint} does not exist: the checkpoint of a query with an aggregate is expected")
         raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with an aggregate is expected")
     with checkpoint_session() as spark:
         for operator, _ in read_operators(spark, files):

@@ -6,6 +6,7 @@ by bucket → one group per bucket, where the processor runs → result columns.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Union
 
@@ -151,10 +152,20 @@ def _frames(inputs: object) -> list[DataFrame]:
 
 def _made(processor: object) -> tuple[Processor, str]:
     """A processor as the buckets will make it, and what it is called."""
-    made = processor() if callable(processor) else None
+    made = processor() if callable(processor) and _takes_nothing(processor) else None
     if not isinstance(made, Processor):
         raise OptionError(
             f"process: processor={processor!r}: a subclass of keyedwm.spark.Processor, or a function that returns one, "
             f"is expected"
         )
     return made, f"{type(made).__module__}.{type(made).__qualname__}"
+
+
+def _takes_nothing(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # what is compiled does not tell
+        return True
+    return True

@@ -37,6 +37,8 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     require_session(spark, "savepoint")
     read, write = Files(checkpoint), Files(target)
     batch, sources = _offsets(read)
+    if write.is_in(read):
+        raise OptionError(f"{target} lies in the checkpoint {checkpoint}, which stays as it is: name a place outside")
     _check_free(write)
     held = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in held}
@@ -100,7 +102,11 @@ def _offsets(files: Files) -> tuple[int, list[QueryOffset]]:
 
 
 def _check_free(target: Files) -> None:
-    """Refuse a place that holds something; what an interrupted savepoint left is written again."""
+    """Refuse a place that holds something or cannot be written; what an interrupted savepoint left is written again."""
+    if barred := target.barred_by():
+        raise OptionError(
+            f"{target.place} cannot be written: {barred} is not a directory in which this user may write; name another"
+        )
     found = [name for name in target.names() or () if name not in {STATE, f"_{MANIFEST}"}]
     if MANIFEST in found:
         raise OptionError(f"{target.place} is a savepoint already, which nothing changes: name another place")

@@ -138,6 +138,19 @@ def test_a_place_that_is_neither_is_one_sentence(capsys, tmp_path):
     assert "holds no record of keyedwm" in capsys.readouterr().err
 
 
+def test_state_is_asked_of_a_place_that_does_not_exist_and_of_one_without_state(capsys, tmp_path):
+    nowhere = tmp_path / "nowhere"
+    for place in (str(nowhere), f"file:{nowhere}"):
+        assert main(["inspect", place, "--state"]) == 2
+        said = capsys.readouterr().err
+        assert f"{place} does not exist: the checkpoint of a query with an aggregate" in said
+        assert said.count("\n") == 1
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file"):
+        assert main(["inspect", str(place), "--state"]) == 2
+        assert f"{place} is no checkpoint with state" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["--last", "0"], ["--storage", "secret"]])
 def test_wrong_words_are_refused(capsys, tmp_path, words):
     assert main(["inspect", str(tmp_path), *words]) == 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from keyedwm.addresses import one_line
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, OptionError
@@ -120,6 +121,30 @@ def test_a_link_that_lies_in_the_place_of_a_savepoint_leads_nowhere(tmp_path):
     assert mine.read_text() == "precious"
     assert (target / MANIFEST).read_text() == "{}"
     assert not (target / MANIFEST).is_symlink()
+
+
+@pytest.mark.parametrize(("place", "inside"), [("/c", True), ("/c/x", True), ("file:///c/x", True), ("/cd", False)])
+def test_a_savepoint_inside_a_checkpoint_is_seen(place, inside):
+    assert Files(place).is_in(Files("/c")) is inside
+
+
+def test_a_place_that_cannot_be_written_is_told_before_spark_is_asked(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    for place in (str(file), f"{file}/target", f"file://{file}/a/b"):
+        with pytest.raises(OptionError, match=f"cannot be written: {file} is not a directory in which this user may"):
+            _check_free(Files(place))
+    _check_free(Files(str(tmp_path / "new" / "target")))
+    monkeypatch.setattr("os.access", lambda *_: False)  # as of a user who may not; tests may run as root
+    with pytest.raises(OptionError, match=f"cannot be written: {tmp_path} is not"):
+        _check_free(Files(str(tmp_path / "new" / "target")))
+
+
+def test_what_a_file_system_says_on_pages_is_told_by_its_beginning():
+    assert one_line(OSError("no\nlibrary")) == "no library"
+    told = one_line(OSError("no library at " + "/usr/lib " * 500))
+    assert told.startswith("no library at /usr/lib")
+    assert len(told) < 500
 
 
 def test_an_interrupted_savepoint_is_written_again(tmp_path):
