@@ -173,8 +173,11 @@ def check_refusals(spark, topic, query, tmp_path):
     old, target = str(tmp_path / "old"), str(tmp_path / "target")
     with pytest.raises(OptionError, match="is a savepoint already"):
         savepoint(spark, old, target)
+    for inside in (old, f"{old}/sub"):
+        with pytest.raises(OptionError, match="lies in the checkpoint"):
+            savepoint(spark, old, inside)
     with pytest.raises(OptionError, match="is not empty"):
-        savepoint(spark, old, old)
+        savepoint(spark, old, str(tmp_path))
     newest = max(int(path.name) for path in (tmp_path / "old" / "commits").iterdir() if path.name.isdigit())
     (tmp_path / "old" / "commits" / str(newest)).unlink()
     with pytest.raises(InputError, match=f"has batch {newest} planned and not committed: start its query once more"):
