@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.connection import Retry
@@ -34,6 +35,8 @@ _TOGETHER = {
 }
 # The feed outlasts every outage, and sends many small batches at once.
 _PATIENT = {"default.api.timeout.ms": "240000", "request.timeout.ms": "5000", "batch.size": "512"}
+# A connection gives up after 30 s. Under load a broker that has just started can miss the short session for longer.
+_CONNECTIONS = 4
 _BOTH = 0.15  # how often two of three are killed at once
 
 
@@ -51,8 +54,12 @@ class Brokers:
         return name
 
     def cluster(self) -> Cluster:
-        """A client past the proxies that waits for a broker to come back."""
-        return shared(ClientConfig.from_options({"bootstrap.servers": self.direct, **_PATIENT}))
+        """A client past the proxies that waits for a broker to come back, also with its first connection."""
+        config = ClientConfig.from_options({"bootstrap.servers": self.direct, **_PATIENT})
+        for _ in range(_CONNECTIONS - 1):
+            with suppress(UnavailableError):
+                return shared(config)
+        return shared(config)
 
     def kill(self, rng: random.Random, topic: str) -> tuple[list[LocalBroker], Counter]:
         """Kill the broker, or the leader of a partition, or two of three; the killed, and what they were."""
