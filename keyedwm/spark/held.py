@@ -16,7 +16,7 @@ import pyarrow as pa
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.savepoint import Files, OperatorState
 from keyedwm.spark.frames import require_session
-from keyedwm.windows.store import held, held_keys
+from keyedwm.windows.store import held, held_keys, held_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,7 +30,8 @@ _WINDOWS = (
 def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:
     """Return the windows that an aggregate with a store keeps: one row for each window, topic and partition.
 
-    Of windows that count a key's messages: one for each key, topic and partition, which is complete next.
+    Of windows that count a key's messages: one for each key, topic and partition, which is complete next. Of sessions:
+    one for each session, topic and partition, beside the key's columns.
     `window` is start and end, or of rows the first and the last offset, as in the aggregate's results. checkpoint: of
     the query. name: of the aggregate, needed if the query has several with a store. Raises InputError,
     OptionError and FormatError in one sentence.
@@ -42,6 +43,8 @@ def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) 
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
     for row in blobs.where(_begins(held.INDEX)).collect():
         found[row.bucket][row.name] = bytes(row.blob)
+    if held_sessions.of_sessions(operator.told or {}):
+        return _sessions(spark, held_sessions.windows(zip(operator.facts, found.values(), strict=True)))
     listed = held.windows(operator.told or {}, zip(operator.facts, found.values(), strict=True))
     rows = [astuple(one) for one in listed]
     made = spark.createDataFrame(
@@ -69,8 +72,8 @@ def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None)
     if first is None:
         return spark.createDataFrame([], "topic string, partition int, offset bigint")
     unpack = _unpack
-    if held_keys.counts_keys(operator.told or {}):
-        unpack = _OfKeys(operator.told or {}, operator.facts, _known(blobs))
+    if held_keys.counts_keys(operator.told or {}) or held_sessions.of_sessions(operator.told or {}):
+        unpack = _StillHeld(operator.told or {}, operator.facts, _known(blobs))
     return mine.mapInArrow(unpack, from_arrow_schema(held.messages(first.name, bytes(first.blob)).schema))
 
 
@@ -80,9 +83,25 @@ def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from held.messages(name, blob).to_batches()
 
 
+def _sessions(spark: SparkSession, found: pa.Table | None) -> DataFrame:
+    """Return sessions as rows: the key's columns before the others."""
+    from pyspark.sql import functions as F
+
+    if found is None:
+        return spark.createDataFrame([], _WINDOWS)
+    names = found.schema.names
+    made = spark.createDataFrame(found)
+    window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
+    at = names.index("start")
+    return made.withColumn("window", window).select(*names[:at], "window", *names[at + 2 :])
+
+
 @dataclass(frozen=True)
-class _OfKeys:
-    """Messages of windows that count those of a key: some are needed no more. known: of each bucket its log of keys."""
+class _StillHeld:
+    """Messages beside which others lie that are needed no more: of sessions, or of windows that count a key's.
+
+    known: of each bucket its log of sessions, or of keys.
+    """
 
     told: Mapping[str, Any]
     facts: Sequence[Mapping[str, Any]]
@@ -91,15 +110,16 @@ class _OfKeys:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for bucket, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                rows = held.messages(name, blob)
-                yield from held_keys.messages(
-                    self.told, self.facts[bucket], self.known.get(bucket, {}), rows
-                ).to_batches()
+                rows, known = held.messages(name, blob), self.known.get(bucket, {})
+                if held_sessions.of_sessions(self.told):
+                    yield from held_sessions.messages(self.told, known, rows).to_batches()
+                else:
+                    yield from held_keys.messages(self.told, self.facts[bucket], known, rows).to_batches()
 
 
 def _known(blobs: DataFrame) -> dict[int, dict[str, bytes]]:
     found: dict[int, dict[str, bytes]] = {}
-    for row in blobs.where(_begins((held_keys.INDEX,))).collect():
+    for row in blobs.where(_begins((held_keys.INDEX, held_sessions.INDEX))).collect():
         found.setdefault(row.bucket, {})[row.name] = bytes(row.blob)
     return found
 

@@ -23,7 +23,6 @@ from keyedwm.spark.frames import check_sendable
 from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
 from keyedwm.windows.aggregates.functions import check_aggregate
-from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
 from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, LateBy, RowWindow, StorePlan
@@ -131,9 +130,6 @@ def check_store(df: DataFrame | Source, store: object, asked: Mapping[str, Any],
         return
     if not isinstance(store, Store):
         raise OptionError(f"aggregate: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
-    if isinstance(window, SessionWindow):
-        more = ", and full='message' has no meaning for them" if store.full == Full.MESSAGE.value else ""
-        raise OptionError(f"aggregate: sessions keep no messages{more}: leave store out, or take other windows")
     if isinstance(window, RowWindow) and (store.late_every is not None or store.late_rows is not None):
         raise OptionError(
             "aggregate: late_every and late_rows have no effect on windows of rows: offsets never come late; leave "

@@ -196,10 +196,15 @@ CALLS = {
     "late panes by event time need an interval": lambda df: call(df, store=Store(retention="1 day", late_by="event")),
     "option late_by: 'events' is wrong": lambda _: Store(retention="1 day", late_by="events"),
     "option full: 'massage' is wrong": lambda _: Store(retention="1 day", full="massage"),
-    "sessions keep no messages, and full='message' has no meaning": lambda df: call(
+    "full='message' has no meaning for sessions": lambda df: call(
         df, window=session("5 seconds"), store=Store(retention="1 day", full="message")
     ),
-    "sessions keep no messages: leave store out": lambda df: call(df, window=session("5 seconds")),
+    "what is new in one since its last pane has no meaning of its own": lambda df: call(
+        df, window=session("5 seconds"), accumulating=False
+    ),
+    "the retention of 2 seconds is shorter than the gap of 5 seconds": lambda df: call(
+        df, window=session("5 seconds"), store=Store(retention="2 seconds")
+    ),
     "lateness has no effect on a store: its retention": lambda df: call(df, lateness="5 seconds"),
     "late_rule has no effect on a store": lambda df: call(df, late_rule="frame"),
     "leave early and late panes out, and accumulating": lambda df: call(

@@ -13,13 +13,13 @@ import pyarrow as pa
 from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
-from keyedwm.windows.store import held_keys
+from keyedwm.windows.store import held_keys, held_sessions
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.held_keys import HeldWindow
 from keyedwm.windows.store.plan import ARRIVAL
 
-INDEX, MESSAGES = ("slices-", held_keys.INDEX), "messages-"
+INDEX, MESSAGES = ("slices-", held_keys.INDEX, held_sessions.INDEX), "messages-"
 
 
 def is_rows(told: Mapping[str, Any]) -> bool:
@@ -74,6 +74,8 @@ def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[st
     """
     if held_keys.counts_keys(told):
         return held_keys.summary(blobs, facts)
+    if held_sessions.of_sessions(told):
+        return held_sessions.summary(blobs, facts)
     logs = {name.partition(PART)[0] for name in blobs if name.startswith(MESSAGES)}
     ends: set[tuple[str, int]] = set()
     for log in logs:

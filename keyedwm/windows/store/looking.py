@@ -115,7 +115,7 @@ def messages(
     plan: StorePlan, channels: Channels, axis: StoredWindows, asked: tuple[Edge, Edge], equal: Mapping[str, Any]
 ) -> pa.Table:
     """Return the messages in this closed range whose columns have these values, in order."""
-    low, high = _numbers(asked)
+    low, high = numbers_of(asked)
     return chosen(plan, channels, axis.store.read(low - axis.grid.step - axis.grid.size, high + 1), asked, equal)
 
 
@@ -123,7 +123,7 @@ def chosen(
     plan: StorePlan, channels: Channels, rows: pa.Table, asked: tuple[Edge, Edge], equal: Mapping[str, Any]
 ) -> pa.Table:
     """Return those of some messages that lie in this closed range and whose columns have these values, in order."""
-    (start, end), (low, high) = asked, _numbers(asked)
+    (start, end), (low, high) = asked, numbers_of(asked)
     at, offsets = places(plan, rows), channels.offsets(rows)
     inside = (at >= low) & (at <= high)
     if isinstance(start, tuple):
@@ -147,8 +147,8 @@ def _equal(found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
     return pc.equal(found, pa.scalar(value, found.type))
 
 
-def _numbers(asked: tuple[Edge, Edge]) -> tuple[int, int]:
-    """The places of both edges."""
+def numbers_of(asked: tuple[Edge, Edge]) -> tuple[int, int]:
+    """Return the places of both edges."""
     start, end = (edge[0] if isinstance(edge, tuple) else edge for edge in asked)
     return start, end
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.options import span_text
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
@@ -26,6 +26,7 @@ from keyedwm.windows.plan import (
     WINDOW,
     WINDOW_TYPE,
     Early,
+    SessionWindow,
     SlidingWindow,
     check_key_columns,
     check_length,
@@ -39,6 +40,7 @@ from keyedwm.windows.store.retention import Retention
 
 # In what a plan tells of itself, and with it the state.
 OF_KEYS = "rows of each key"
+OF_SESSIONS = "sessions"
 # Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
 ARRIVAL = f"{HIDDEN}arrival"
 MOST_WINDOWS = 1_000_000  # that hold one message
@@ -129,7 +131,8 @@ def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
     return KeyRowWindow(size, step)
 
 
-AnyWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow
+GridWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow
+AnyWindow: TypeAlias = GridWindow | SessionWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +171,11 @@ class StorePlan:
         object.__setattr__(self, "functions", tuple(bound(spec, self.schema, order) for _, spec in self.aggregates))
         result = [*self.by, *(self.record[:2] if self.is_rows else ()), *(name for name, _ in self.aggregates)]
         check_result_names(result, has_aggregates=bool(self.aggregates))
-        check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
-        if self.counts_keys:
+        called = "gap" if self.is_sessions else "window"
+        check_retention(self.retention, self.span, is_rows=self.is_rows, called=called)
+        if self.is_sessions:
+            self._check_sessions()
+        elif self.counts_keys:
             self._check_key_rows()
         elif (windows := -(-self.grid().size // self.grid().step)) > MOST_WINDOWS:
             raise OptionError(
@@ -205,6 +211,18 @@ class StorePlan:
                 "max_messages or max_bytes, not max_windows"
             )
 
+    def _check_sessions(self) -> None:
+        if self.full is Full.MESSAGE:
+            raise OptionError(
+                "full='message' has no meaning for sessions: a message past the end of one says nothing of those of "
+                "other keys; leave it out"
+            )
+        if not self.accumulating:
+            raise OptionError(
+                "sessions join, so what is new in one since its last pane has no meaning of its own: leave "
+                "accumulating=False out"
+            )
+
     @property
     def record(self) -> tuple[str, str, str]:
         """The columns that tell messages apart: topic, partition and offset."""
@@ -220,12 +238,31 @@ class StorePlan:
         """Whether windows count the messages of a key."""
         return isinstance(self.window, KeyRowWindow)
 
+    @property
+    def is_sessions(self) -> bool:
+        """Whether windows are sessions."""
+        return isinstance(self.window, SessionWindow)
+
+    @property
+    def session(self) -> SessionWindow:
+        """The window of a plan of sessions."""
+        if not isinstance(self.window, SessionWindow):
+            raise OutOfTurnError(f"{self.window} is no session")
+        return self.window
+
+    @property
+    def span(self) -> int:
+        """How long a window is on its axis; of sessions the gap, which is the shortest."""
+        return self.session.gap_ms if self.is_sessions else self.grid().size
+
     def key_grid(self) -> KeyGrid:
         """Return the windows of each key, where they count its messages."""
         return KeyGrid(self.grid().size, self.grid().step, known_ahead=self.full is Full.WATERMARK)
 
     def grid(self, first: int = 0) -> Grid:
         """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
+        if isinstance(self.window, SessionWindow):
+            raise OutOfTurnError("sessions lie on no grid")
         return grid_of(self.window, first)
 
     @cached_property
@@ -265,12 +302,14 @@ class StorePlan:
     def told(self) -> list[str]:
         """Return what decides how state is laid out, line by line."""
         return [
-            str(self.grid()), str(self.is_rows), str(self.full), f"{self.early} {self.late_every_ms is None}",
+            str(self.window if self.is_sessions else self.grid()), str(self.is_rows), str(self.full),
+            f"{self.early} {self.late_every_ms is None}",
             " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
             *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
             *([] if self.late_rows is None else ["late by rows"]),
             *([] if self.late_by is LateBy.CLOCK else ["late by event time"]),
             *([OF_KEYS] if self.counts_keys else []),
+            *([OF_SESSIONS] if self.is_sessions else []),
             *([] if self.accumulating else ["what is new"]),
         ]  # fmt: skip
 
@@ -298,20 +337,20 @@ def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
         raise OptionError(f"a message's column cannot be called {REASON!r}: messages that are given back have it")
 
 
-def check_retention(retention: Retention, size: int, *, is_rows: bool) -> None:
-    """Refuse a retention that does not fit windows of this size."""
+def check_retention(retention: Retention, size: int, *, is_rows: bool, called: str = "window") -> None:
+    """Refuse a retention that does not fit windows of this size, or gap of sessions, as it is called."""
     if is_rows and retention.time_ms is not None:
         raise OptionError(
             "windows of rows are kept by number, not by time: give max_windows, max_messages or max_bytes"
         )
     if retention.time_ms is not None and retention.time_ms < size:
         raise OptionError(
-            f"the retention of {span_text(retention.time_ms)} is shorter than the window of {span_text(size)}; give at "
-            "least that"
+            f"the retention of {span_text(retention.time_ms)} is shorter than the {called} of {span_text(size)}; give "
+            "at least that"
         )
 
 
-def grid_of(window: AnyWindow, first: int = 0) -> Grid:
+def grid_of(window: GridWindow, first: int = 0) -> Grid:
     """Return windows on their axis; first: the first offset of a channel, where windows count offsets."""
     if isinstance(window, RowWindow):
         return Grid(window.size, window.step, first)

@@ -72,8 +72,13 @@ class StagedStore:
 
     def told(self) -> dict[str, Any]:
         """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
-        grid, plan = self.plan.grid(), self.plan
-        layout = {"grid": [grid.size, grid.step, grid.origin], "by": list(plan.by), "record": list(plan.record)}
+        plan = self.plan
+        grid = None if plan.is_sessions else plan.grid()
+        layout = {
+            "grid": grid and [grid.size, grid.step, grid.origin],
+            "by": list(plan.by),
+            "record": list(plan.record),
+        }
         return {"store": plan.told(), "time": plan.time, **layout}
 
     def digest(self) -> str:

@@ -19,12 +19,12 @@ from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.join.keys import can_be_key
 from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import HIDDEN, WINDOW, WINDOW_TYPE, check_length, check_time_column
+from keyedwm.windows.plan import HIDDEN, WINDOW, WINDOW_TYPE, SessionWindow, check_length, check_time_column
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.plan import (
     ROWS_WINDOW_TYPE,
-    AnyWindow,
     Full,
+    GridWindow,
     KeyRowWindow,
     RowWindow,
     check_record,
@@ -112,7 +112,7 @@ class WindowJoinPlan:
 
     left: WindowJoinSide
     right: WindowJoinSide
-    window: AnyWindow
+    window: GridWindow
     retention: Retention
     full: Full = Full.WATERMARK
     early_every_ms: int | None = None
@@ -129,6 +129,8 @@ class WindowJoinPlan:
                 "windows"
             )
         self._check_on()
+        if isinstance(self.window, SessionWindow):
+            raise OptionError("sessions are not joined: take windows of time or of rows")
         if isinstance(self.window, KeyRowWindow):
             raise OptionError("windows of a key's messages are not joined: take tumbling_rows or windows of time")
         check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
