@@ -145,6 +145,42 @@ def test_windows_of_a_keys_messages_go_on_through_a_restart_and_only_what_is_nee
     assert sorted((one["k"], one["v"], one["offset"]) for one in kept) == [("a", 3, 4), ("b", 1, 2)]
 
 
+def test_sessions_keep_their_messages_and_a_late_one_joins_two_of_them_after_a_restart(spark, topic_of, load, started):
+    topic = topic_of(2)
+    frame = aggregate(
+        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")), "k", session("5 seconds"),
+        {"n": median("v"), "offsets": collect("offset")}, store=Store(retention="20 seconds"), late="emit", buckets=2,
+        name="visits",
+    )  # fmt: skip
+    query = started(frame)
+    first = [event(1_000, "a", 5), event(4_000, "a", 1), event(12_000, "a", 9), event(13_000, "b", 7)]
+    made = query.give(topic, [AHEAD, steer(0), *first])
+    made += query.give(topic, [steer(20_000)])
+    query.restart()
+    made += query.give(topic, [event(8_000, "a", 3)])  # late, between the two sessions
+    made += query.give(topic, [steer(39_000), event(30_000, "b", 2)])
+    windows = held_windows(spark, query._checkpoint, "visits").collect()
+    told = [(one["k"], round(one["window"]["start"].timestamp() * 1_000) - BASE_MS, one["messages"]) for one in windows]
+    assert told == [("b", 30_000, 1)]
+    assert [(one["k"], one["v"]) for one in held_messages(spark, query._checkpoint).collect()] == [("b", 2)]
+    made += query.give(topic, [event(2_000, "a", 4)])
+    rows = [row for row in made if row["control"] is None]
+    (back,) = [row["rejected"] for row in rows if row["rejected"] is not None]
+    assert (back["k"], back["v"], back["reason"]) == ("a", 4, "outside the retention")
+    told = [
+        (*(round(edge.timestamp() * 1_000) - BASE_MS for edge in row["window"]), row["k"], row["n"], row["offsets"],
+         row["pane"]["timing"], row["pane"]["index"])
+        for row in rows if row["rejected"] is None
+    ]  # fmt: skip
+    assert sorted(told[:3]) == [
+        (1_000, 9_000, "a", 3.0, [1, 2], "on_time", 0), (12_000, 17_000, "a", 9.0, [3], "on_time", 0),
+        (13_000, 18_000, "b", 7.0, [4], "on_time", 0),
+    ]  # fmt: skip
+    assert told[3:] == [
+        (1_000, 17_000, "a", 4.0, [1, 2, 5, 3], "late", 1), (30_000, 35_000, "b", 2.0, [6], "on_time", 0),
+    ]  # fmt: skip
+
+
 CALLS = {
     "the frame has 2 columns called 'v': rename all but one": lambda df: call(df.select("*", "v")),
     "the frame has 2 columns called 'control': rename all but one": lambda df: call(df.select("*", "control")),
