@@ -26,7 +26,7 @@ from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.windows.shuffle import ORDER, TIME
 from keyedwm.windows.store.functions import WindowFunction
-from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow
+from keyedwm.windows.store.plan import HoppingWindow, RowWindow, counts_offsets
 from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def aggregate(
     check_store(df, store, asked, continue_from)
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")
-    by_channel = isinstance(window, RowWindow) and not isinstance(window, KeyRowWindow)
-    ids = bucket_ids(_bucket_count(spark, ORDER[:2] if by_channel else keys, buckets))
+    ids = bucket_ids(_bucket_count(spark, ORDER[:2] if counts_offsets(window) else keys, buckets))
     asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
     return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)

@@ -25,7 +25,7 @@ from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_
 from keyedwm.windows.aggregates.functions import check_aggregate
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
-from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, LateBy, RowWindow, StorePlan
+from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, LateBy, RowWindow, SessionRowWindow, StorePlan
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 
@@ -104,6 +104,11 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
                 "store=Store(retention=...)"
             )
         check_aggregate(name, spec)
+    if isinstance(window, SessionRowWindow):
+        raise OptionError(
+            f"aggregate: session_rows({window.between}) counts offsets, so its messages must be kept: give "
+            "store=Store(max_messages=...)"
+        )
     if isinstance(window, KeyRowWindow):
         raise OptionError(
             f"aggregate: hopping_key_rows({window.size}, {window.step}) counts messages, so they must be kept: give "

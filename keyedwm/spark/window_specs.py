@@ -5,7 +5,8 @@ from __future__ import annotations
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.touching import Touching
 from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
-from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow
+from keyedwm.windows.store import plan
+from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
 
 
 def tumbling(size: str, offset: str = "0 seconds") -> SlidingWindow:
@@ -62,6 +63,14 @@ def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
     They need a store. Raises OptionError unless both are above 0.
     """
     return KeyRowWindow(whole("size", str(size)), whole("step", str(step)))
+
+
+def session_rows(between: int) -> SessionRowWindow:
+    """Messages of a key in a topic and partition with at most `between` offsets from one to the next; needs a store.
+
+    Raises OptionError unless the number is 0 or more.
+    """
+    return plan.session_rows(whole("between", str(between), at_least=0))
 
 
 def session(gap: str, touching: str = "merge") -> SessionWindow:

@@ -25,6 +25,7 @@ from keyedwm.spark import (
     median,
     rejected,
     session,
+    session_rows,
     source,
     tumbling,
     tumbling_key_rows,
@@ -181,7 +182,31 @@ def test_sessions_keep_their_messages_and_a_late_one_joins_two_of_them_after_a_r
     ]  # fmt: skip
 
 
+def test_sessions_by_rows_count_the_offsets_of_all_keys_through_a_restart(spark, topic_of, load, started):
+    topic = topic_of(2)
+    frame = aggregate(
+        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")), "k", session_rows(1),
+        {"n": median("v"), "offsets": collect("offset")}, store=Store(max_messages=1_000), buckets=2, name="runs",
+    )  # fmt: skip
+    query = started(frame)
+    made = query.give(topic, [AHEAD, steer(0), event(9_000, "a", 5), event(1_000, "b", 1), event(500, "a", 8)])
+    assert [row for row in made if row["control"] is None] == []
+    query.restart()
+    made = query.give(topic, [event(600, "c", 3)])
+    (row,) = [row for row in made if row["control"] is None]
+    told = (row["k"], row["topic"], row["partition"], tuple(row["window"]), row["n"], row["offsets"], row["event_time"])
+    assert told == ("b", topic, 0, (2, 2), 1.0, [2], None)
+    windows = held_windows(spark, query._checkpoint).collect()
+    assert sorted((*one["window"], one["messages"]) for one in windows) == [(1, 3, 2), (4, 4, 1)]
+    kept = held_messages(spark, query._checkpoint).collect()
+    assert sorted((one["k"], one["v"]) for one in kept) == [("a", 5), ("a", 8), ("c", 3)]
+
+
 CALLS = {
+    "session_rows(3) counts offsets, so its messages must be kept": lambda df: call(
+        df, window=session_rows(3), store=None
+    ),
+    "option between: '-1' is wrong": lambda _: session_rows(-1),
     "the frame has 2 columns called 'v': rename all but one": lambda df: call(df.select("*", "v")),
     "the frame has 2 columns called 'control': rename all but one": lambda df: call(df.select("*", "control")),
     "the size of a window of rows is 1000000000000000000000000000000, it must be from 1 to": lambda _: tumbling_rows(

@@ -258,10 +258,8 @@ class KeyRowOperator:
         sizes = np.minimum(begin + self._grid.size, ends[owner]) - np.maximum(begin, 0)
         owner_codes = before.codes[owner]
         in_order = np.lexsort((heads, offsets[heads + sizes - 1], self.channels.ranks()[channels_of(owner_codes)]))
-        behind = np.cumsum(sizes[in_order])
-        for cut in np.split(in_order, np.searchsorted(behind, np.arange(_MOST_ROWS, behind[-1:].sum(), _MOST_ROWS))):
-            if len(cut):
-                yield self._panes(rows, offsets, (heads[cut], sizes[cut]), owner_codes[cut], timing, last=last)
+        for cut in pieces(in_order, sizes):
+            yield self._panes(rows, offsets, (heads[cut], sizes[cut]), owner_codes[cut], timing, last=last)
 
     def _panes(
         self, rows: pa.Table, offsets: Ints, spans: tuple[Ints, Ints], codes: Ints, timing: Timing, *, last: bool
@@ -321,3 +319,11 @@ class KeyRowOperator:
             self._rejected.append(
                 pa.Table.from_arrays([*rows.columns, told], schema=self._plan.rejected_schema).combine_chunks()
             )
+
+
+def pieces(in_order: Ints, sizes: Ints) -> Iterator[Ints]:
+    """Yield windows, in an order, so many at a time that they hold about a million messages; sizes: of each."""
+    behind = np.cumsum(sizes[in_order])
+    for cut in np.split(in_order, np.searchsorted(behind, np.arange(_MOST_ROWS, behind[-1:].sum(), _MOST_ROWS))):
+        if len(cut):
+            yield cut

@@ -6,6 +6,7 @@ from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.key_row_operator import KeyRowOperator
 from keyedwm.windows.store.operator import StoreOperator
 from keyedwm.windows.store.plan import StorePlan
+from keyedwm.windows.store.session_row_operator import SessionRowOperator
 from keyedwm.windows.store.session_store_operator import SessionStoreOperator
 
 
@@ -13,4 +14,6 @@ def store_operator(plan: StorePlan, store: BlobStore) -> StoreOperator | KeyRowO
     """Return the operator of a plan; `store` is the state that it goes on from."""
     if plan.is_sessions:
         return SessionStoreOperator(plan, store)
+    if plan.is_session_rows:
+        return SessionRowOperator(plan, store)
     return KeyRowOperator(plan, store) if plan.counts_keys else StoreOperator(plan, store)

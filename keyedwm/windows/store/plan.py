@@ -106,6 +106,20 @@ class KeyRowWindow(RowWindow):
     """Windows of `size` messages of a key in a topic and partition, one every `step`, in order of offset."""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionRowWindow(KeyRowWindow):
+    """Messages of a key in a topic and partition, with at most `between` offsets from one to the next."""
+
+    between: int = 0
+
+    def __post_init__(self) -> None:
+        RowWindow.__post_init__(self)
+        if not 0 <= self.between < FARTHEST_MS:
+            raise OptionError(
+                f"a session of rows with {self.between} rows between two of its own: 0 or more is expected"
+            )
+
+
 def hopping(size_ms: int, step_ms: int, offset_ms: int = 0) -> HoppingWindow:
     """Windows of event time with any step, also one that does not divide the size or is larger."""
     return HoppingWindow(size_ms, step_ms, offset_ms)
@@ -129,6 +143,18 @@ def tumbling_key_rows(rows: int) -> KeyRowWindow:
 def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
     """Windows of `size` messages of a key in a topic and partition, one every `step` of its messages."""
     return KeyRowWindow(size, step)
+
+
+def session_rows(between: int) -> SessionRowWindow:
+    """Sessions of a key's messages in a topic and partition, with at most so many offsets from one to the next."""
+    return SessionRowWindow(FARTHEST_MS, FARTHEST_MS, between)
+
+
+def counts_offsets(window: object) -> bool:
+    """Whether windows count the offsets of all keys, so that messages of a topic and partition are needed together."""
+    return isinstance(window, SessionRowWindow) or (
+        isinstance(window, RowWindow) and not isinstance(window, KeyRowWindow)
+    )
 
 
 GridWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow
@@ -173,11 +199,11 @@ class StorePlan:
         check_result_names(result, has_aggregates=bool(self.aggregates))
         called = "gap" if self.is_sessions else "window"
         check_retention(self.retention, self.span, is_rows=self.is_rows, called=called)
-        if self.is_sessions:
+        if self.is_sessions or self.is_session_rows:
             self._check_sessions()
-        elif self.counts_keys:
+        if self.counts_keys:
             self._check_key_rows()
-        elif (windows := -(-self.grid().size // self.grid().step)) > MOST_WINDOWS:
+        elif not self.is_sessions and (windows := -(-self.grid().size // self.grid().step)) > MOST_WINDOWS:
             raise OptionError(
                 f"a message would lie in {windows} windows, each with a result of its own, and at most {MOST_WINDOWS} "
                 "are possible: take a longer step"
@@ -242,6 +268,18 @@ class StorePlan:
     def is_sessions(self) -> bool:
         """Whether windows are sessions."""
         return isinstance(self.window, SessionWindow)
+
+    @property
+    def is_session_rows(self) -> bool:
+        """Whether windows are sessions by rows."""
+        return isinstance(self.window, SessionRowWindow)
+
+    @property
+    def session_rows(self) -> SessionRowWindow:
+        """The window of a plan of sessions by rows."""
+        if not isinstance(self.window, SessionRowWindow):
+            raise OutOfTurnError(f"{self.window} is no session by rows")
+        return self.window
 
     @property
     def session(self) -> SessionWindow:
@@ -310,6 +348,7 @@ class StorePlan:
             *([] if self.late_by is LateBy.CLOCK else ["late by event time"]),
             *([OF_KEYS] if self.counts_keys else []),
             *([OF_SESSIONS] if self.is_sessions else []),
+            *([str(self.window)] if self.is_session_rows else []),
             *([] if self.accumulating else ["what is new"]),
         ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from keyedwm.windows.results import Output, no_times
 from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
 from keyedwm.windows.store.operators import store_operator
-from keyedwm.windows.store.plan import StorePlan
+from keyedwm.windows.store.plan import StorePlan, counts_offsets
 from keyedwm.windows.store.staged_operator import StagedOperator
 
 
@@ -39,7 +39,7 @@ class StagedStore:
     @property
     def by(self) -> tuple[str, ...]:
         """The columns by which messages are spread: the keys, or the channel whose offsets windows count."""
-        return self.plan.record[:2] if self.plan.is_rows and not self.plan.counts_keys else self.plan.by
+        return self.plan.record[:2] if counts_offsets(self.plan.window) else self.plan.by
 
     @property
     def time(self) -> str:
