@@ -26,6 +26,7 @@ from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.windows.shuffle import ORDER, TIME
 from keyedwm.windows.store.functions import WindowFunction
+from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import HoppingWindow, RowWindow, counts_offsets
 from keyedwm.windows.store.staged import StagedStore
 
@@ -38,7 +39,7 @@ _TAKEN = (EVENT_TIME, WATERMARK)
 def aggregate(
     df: DataFrame | Source,
     by: str | Sequence[str] | Mapping[str, str],
-    window: SlidingWindow | SessionWindow | HoppingWindow | RowWindow,
+    window: SlidingWindow | SessionWindow | HoppingWindow | RowWindow | OnDemandWindow,
     aggs: Mapping[str, AggregateSpec | WindowFunction],
     *,
     early: Early | None = None,
@@ -135,7 +136,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
     check_own_aggregates(aggs, "aggregate")
-    if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow, RowWindow)):
+    if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow, RowWindow, OnDemandWindow)):
         raise OptionError(
             f"aggregate: window={window!r}: a window of keyedwm.spark is expected, such as tumbling('1 minute')"
         )

@@ -25,6 +25,7 @@ from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_
 from keyedwm.windows.aggregates.functions import check_aggregate
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
+from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, LateBy, RowWindow, SessionRowWindow, StorePlan
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
@@ -118,6 +119,11 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
         raise OptionError(
             f"aggregate: hopping_rows({window.size}, {window.step}) counts offsets, so its messages must be kept: give "
             "store=Store(max_windows=...)"
+        )
+    if isinstance(window, OnDemandWindow):
+        raise OptionError(
+            f"aggregate: on_demand({span_text(window.size_ms)!r}, {window.opens!r}) holds messages that wait for their "
+            "window, so they must be kept: give store=Store(retention=...)"
         )
     if isinstance(window, HoppingWindow):
         size, step = span_text(window.size_ms), span_text(window.step_ms)

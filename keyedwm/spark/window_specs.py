@@ -6,6 +6,7 @@ from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.touching import Touching
 from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
 from keyedwm.windows.store import plan
+from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
 
 
@@ -31,6 +32,15 @@ def hopping(size: str, step: str, offset: str = "0 seconds") -> HoppingWindow:
     Raises OptionError unless size and step are above 0 and 0 <= offset < step.
     """
     return HoppingWindow(duration_ms("size", size), duration_ms("step", step), duration_ms("offset", offset))
+
+
+def on_demand(size: str, opens: str) -> OnDemandWindow:
+    """Windows of `size` of a key, one from each row on for which the condition `opens` is true; they need a store.
+
+    opens: a comparison of the row's columns as SQL writes it, `kind = 'alarm'`. Raises OptionError unless the size is
+    above 0.
+    """
+    return OnDemandWindow(duration_ms("size", size), opens)
 
 
 def tumbling_rows(rows: int) -> RowWindow:

@@ -23,6 +23,7 @@ from keyedwm.spark import (
     hopping_key_rows,
     hopping_rows,
     median,
+    on_demand,
     rejected,
     session,
     session_rows,
@@ -202,11 +203,52 @@ def test_sessions_by_rows_count_the_offsets_of_all_keys_through_a_restart(spark,
     assert sorted((one["k"], one["v"]) for one in kept) == [("a", 5), ("a", 8), ("c", 3)]
 
 
+def test_a_message_opens_a_window_also_late_and_after_a_restart_and_one_that_none_holds_comes_back(
+    spark, topic_of, load, started
+):
+    topic = topic_of(2)
+    frame = aggregate(
+        keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")), "k", on_demand("10 seconds", "v >= 100"),
+        {"values": collect("v")}, store=Store(retention="20 seconds"), late="emit", buckets=2, name="alarms",
+    )  # fmt: skip
+    query = started(frame)
+    first = [event(1_000, "b", 3), event(2_000, "a", 5), event(3_000, "a", 100), event(12_000, "a", 7)]
+    made = query.give(topic, [AHEAD, steer(0), *first])
+    made += query.give(topic, [steer(13_000)])
+    query.restart()
+    made += query.give(topic, [event(1_000, "a", 200)])  # late; the first of its key
+    with pytest.raises(KeyedwmError, match="windows on demand are not listed from a checkpoint"):
+        held_windows(spark, query._checkpoint)
+    assert held_messages(spark, query._checkpoint).count() == 5
+    made += query.give(topic, [steer(60_000)])
+    rows = [row for row in made if row["control"] is None]
+    told = [
+        (round(row["window"]["start"].timestamp() * 1_000) - BASE_MS, row["k"], row["values"], row["pane"]["timing"])
+        for row in rows if row["rejected"] is None
+    ]  # fmt: skip
+    assert told == [(3_000, "a", [100, 7], "on_time"), (1_000, "a", [200, 5, 100], "late")]
+    back = [row["rejected"] for row in rows if row["rejected"] is not None]
+    assert [(row["k"], row["v"], row["reason"]) for row in back] == [("b", 3, "between windows")]
+    assert held_messages(spark, query._checkpoint).count() == 0
+
+
 CALLS = {
     "session_rows(3) counts offsets, so its messages must be kept": lambda df: call(
         df, window=session_rows(3), store=None
     ),
     "option between: '-1' is wrong": lambda _: session_rows(-1),
+    "on_demand('10 seconds', 'v > 3') holds messages that wait for their window, so they must be kept": lambda df: call(
+        df, window=on_demand("10 seconds", "v > 3"), store=None
+    ),
+    "the condition 'w > 3' names a column 'w' that is not there": lambda df: call(
+        df, window=on_demand("10 seconds", "w > 3")
+    ),
+    "windows on demand hold every message as long as one that opens a window for it may come": lambda df: call(
+        df, window=on_demand("10 seconds", "v > 3"), store=Store(retention="1 day", max_bytes=9)
+    ),
+    "windows on demand speak when the watermark completes them": lambda df: call(
+        df, window=on_demand("10 seconds", "v > 3"), early=early(rows=2)
+    ),
     "the frame has 2 columns called 'v': rename all but one": lambda df: call(df.select("*", "v")),
     "the frame has 2 columns called 'control': rename all but one": lambda df: call(df.select("*", "control")),
     "the size of a window of rows is 1000000000000000000000000000000, it must be from 1 to": lambda _: tumbling_rows(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from keyedwm.core.errors import OptionError
 from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
@@ -17,6 +18,7 @@ from keyedwm.windows.store import held_keys, held_sessions
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.held_keys import HeldWindow
+from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import ARRIVAL
 
 INDEX, MESSAGES = ("slices-", held_keys.INDEX, held_sessions.INDEX), "messages-"
@@ -27,6 +29,11 @@ def is_rows(told: Mapping[str, Any]) -> bool:
     return bool(told["store"][1] == str(True))
 
 
+def is_on_demand(told: Mapping[str, Any]) -> bool:
+    """Return whether messages open the windows of a plan; told: of the plan."""
+    return str(told["store"][0]).startswith(OnDemandWindow.__name__)
+
+
 def windows(
     told: Mapping[str, Any], buckets: Iterable[tuple[Mapping[str, Any], Mapping[str, bytes]]]
 ) -> list[HeldWindow]:
@@ -34,6 +41,11 @@ def windows(
 
     told: of the plan. buckets: the store's note of each, and its blobs that tell of slices.
     """
+    if is_on_demand(told):
+        raise OptionError(
+            "windows on demand are not listed from a checkpoint, since which messages are in them is not noted there: "
+            "read its messages (held_messages), or ask the operator that runs (get_windows)"
+        )
     found: dict[tuple[int, str, int], HeldWindow] = {}
     of_bucket = held_keys.windows if held_keys.counts_keys(told) else _of_bucket
     for facts, blobs in buckets:
@@ -74,7 +86,7 @@ def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[st
     """
     if held_keys.counts_keys(told):
         return held_keys.summary(blobs, facts)
-    if held_sessions.of_sessions(told):
+    if held_sessions.of_sessions(told) or is_on_demand(told):
         return held_sessions.summary(blobs, facts)
     logs = {name.partition(PART)[0] for name in blobs if name.startswith(MESSAGES)}
     ends: set[tuple[str, int]] = set()

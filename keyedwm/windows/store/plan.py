@@ -14,10 +14,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError, OutOfTurnError
-from keyedwm.core.options import span_text
 from keyedwm.core.rows import REASON
-from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.aggregates.functions import AggregateSpec
+from keyedwm.windows.condition import Condition
 from keyedwm.windows.plan import (
     FARTHEST_MS,
     HIDDEN,
@@ -33,9 +32,11 @@ from keyedwm.windows.plan import (
     check_result_names,
     check_time_column,
 )
+from keyedwm.windows.store.checks import check_record, check_retention
 from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.key_grid import KeyGrid
+from keyedwm.windows.store.on_demand import ON_DEMAND, OnDemandWindow, check_limits
 from keyedwm.windows.store.retention import Retention
 
 # In what a plan tells of itself, and with it the state.
@@ -157,7 +158,7 @@ def counts_offsets(window: object) -> bool:
     )
 
 
-GridWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow
+GridWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow | OnDemandWindow
 AnyWindow: TypeAlias = GridWindow | SessionWindow
 
 
@@ -201,7 +202,9 @@ class StorePlan:
         check_retention(self.retention, self.span, is_rows=self.is_rows, called=called)
         if self.is_sessions or self.is_session_rows:
             self._check_sessions()
-        if self.counts_keys:
+        if self.is_on_demand:
+            self._check_on_demand()
+        elif self.counts_keys:
             self._check_key_rows()
         elif not self.is_sessions and (windows := -(-self.grid().size // self.grid().step)) > MOST_WINDOWS:
             raise OptionError(
@@ -249,6 +252,16 @@ class StorePlan:
                 "accumulating=False out"
             )
 
+    def _check_on_demand(self) -> None:
+        _ = self.opens
+        late = self.late_every_ms is not None or self.late_rows is not None
+        if self.full is Full.MESSAGE or late or self.early is not None or not self.accumulating:
+            raise OptionError(
+                "windows on demand speak when the watermark completes them and with each late message: leave full, "
+                "early and late panes out, and accumulating"
+            )
+        check_limits(self.retention)
+
     @property
     def record(self) -> tuple[str, str, str]:
         """The columns that tell messages apart: topic, partition and offset."""
@@ -280,6 +293,18 @@ class StorePlan:
         if not isinstance(self.window, SessionRowWindow):
             raise OutOfTurnError(f"{self.window} is no session by rows")
         return self.window
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether messages open windows."""
+        return isinstance(self.window, OnDemandWindow)
+
+    @cached_property
+    def opens(self) -> Condition:
+        """Which messages open a window."""
+        if not isinstance(self.window, OnDemandWindow):
+            raise OutOfTurnError(f"{self.window} is opened by no message")
+        return Condition.parse(self.window.opens, ("", self.schema), of=ON_DEMAND)
 
     @property
     def session(self) -> SessionWindow:
@@ -340,8 +365,8 @@ class StorePlan:
     def told(self) -> list[str]:
         """Return what decides how state is laid out, line by line."""
         return [
-            str(self.window if self.is_sessions else self.grid()), str(self.is_rows), str(self.full),
-            f"{self.early} {self.late_every_ms is None}",
+            str(self.window if self.is_sessions or self.is_on_demand else self.grid()),
+            str(self.is_rows), str(self.full), f"{self.early} {self.late_every_ms is None}",
             " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
             *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
             *([] if self.late_rows is None else ["late by rows"]),
@@ -361,38 +386,12 @@ class StorePlan:
         return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]
 
 
-def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
-    """Refuse columns that cannot tell messages apart; record: topic, partition and offset."""
-    topic = column_type(schema, record[0])
-    if not (pa.types.is_string(topic) or pa.types.is_large_string(topic)):
-        raise OptionError(f"the column {record[0]!r} is of type {topic}: a topic is a text")
-    for name in record[1:]:
-        found = column_type(schema, name)
-        if not pa.types.is_integer(found) or (name == record[2] and not pa.types.is_int64(found)):
-            raise OptionError(
-                f"the column {name!r} is of type {found}: a partition is a whole number and an offset an int64"
-            )
-    if REASON in schema.names:
-        raise OptionError(f"a message's column cannot be called {REASON!r}: messages that are given back have it")
-
-
-def check_retention(retention: Retention, size: int, *, is_rows: bool, called: str = "window") -> None:
-    """Refuse a retention that does not fit windows of this size, or gap of sessions, as it is called."""
-    if is_rows and retention.time_ms is not None:
-        raise OptionError(
-            "windows of rows are kept by number, not by time: give max_windows, max_messages or max_bytes"
-        )
-    if retention.time_ms is not None and retention.time_ms < size:
-        raise OptionError(
-            f"the retention of {span_text(retention.time_ms)} is shorter than the {called} of {span_text(size)}; give "
-            "at least that"
-        )
-
-
 def grid_of(window: GridWindow, first: int = 0) -> Grid:
     """Return windows on their axis; first: the first offset of a channel, where windows count offsets."""
     if isinstance(window, RowWindow):
         return Grid(window.size, window.step, first)
+    if isinstance(window, OnDemandWindow):  # of their slices: a window may begin anywhere
+        return Grid(window.size_ms, window.size_ms)
     if isinstance(window, HoppingWindow):
         return Grid(window.size_ms, window.step_ms, window.offset_ms)
     return Grid(window.size_ms, window.slide_ms, window.offset_ms)

@@ -101,13 +101,13 @@ class StagedStoreOperator(StagedOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; all of a batch in one call, since their offsets are in no order."""
-        yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
-        rejected = self._operator.rejected()
-        self._staged.given_back.check(self.late_rows)
-        if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
-            yield self._staged.given_back.row(rejected)
+        return self._leaving(self._operator.on_rows(input_number, rows, now_ms))
 
     def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
         for output in made:
             event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
             yield self._staged.given_back.result(Output(output.rows, event_ms))
+        rejected = self._operator.rejected()
+        self._staged.given_back.check(self.late_rows)
+        if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
+            yield self._staged.given_back.row(rejected)

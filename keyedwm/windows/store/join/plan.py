@@ -20,15 +20,15 @@ from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.join.keys import can_be_key
 from keyedwm.windows.join.plan import How
 from keyedwm.windows.plan import HIDDEN, WINDOW, WINDOW_TYPE, SessionWindow, check_length, check_time_column
+from keyedwm.windows.store.checks import check_record, check_retention
 from keyedwm.windows.store.grid import Grid
+from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import (
     ROWS_WINDOW_TYPE,
     Full,
     GridWindow,
     KeyRowWindow,
     RowWindow,
-    check_record,
-    check_retention,
     grid_of,
 )
 from keyedwm.windows.store.retention import Retention
@@ -131,6 +131,8 @@ class WindowJoinPlan:
         self._check_on()
         if isinstance(self.window, SessionWindow):
             raise OptionError("sessions are not joined: take windows of time or of rows")
+        if isinstance(self.window, OnDemandWindow):
+            raise OptionError("windows on demand are not joined: take windows of time or of rows")
         if isinstance(self.window, KeyRowWindow):
             raise OptionError("windows of a key's messages are not joined: take tumbling_rows or windows of time")
         check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
