@@ -74,6 +74,5 @@ DECIDED: Mapping[str, tuple[str, Mapping[int, list[dict]]]] = {
 
 # family -> what the product has instead
 NO_COUNTERPART: Mapping[str, str] = {
-    "join.window.rows": "a join of windows gives every pair once, and has no sessions",
     "samza.join": "a join is bounded by event times, not by how long ago a message came",
 }

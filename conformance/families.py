@@ -144,12 +144,15 @@ FAMILIES = (
     ),
     Family(
         name="joins of windows",
-        files=("windows/seed-join-*",),
-        drives=("keyedwm.windows.store.join.window_join:WindowJoin.flush",),
+        files=("windows/seed-join-*", "windows/join-session-*"),
+        drives=(
+            "keyedwm.windows.store.join.window_join:WindowJoin.flush",
+            "keyedwm.windows.store.join.session_operator:SessionJoinOperator.on_end",
+        ),
     ),
     Family(
-        name="joins of sessions, joins by the time of arrival",
-        files=("windows/join-session-*", "windows/samza-join-*"),
+        name="joins by the time of arrival",
+        files=("windows/samza-join-*",),
         drives=(),
     ),
     Family(

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from conformance.verdict import MATCH, Verdict, fail
 from keyedwm.windows import WindowJoin
+from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.plan import Full, hopping, hopping_rows
 from keyedwm.windows.store.retention import Retention
 
@@ -23,6 +24,7 @@ _SCHEMA = pa.schema(
 )  # fmt: skip
 _KEEP = Retention(max_messages=1 << 40)
 _LEFT, _RIGHT = "orders", "shipments"
+_SIDES = ("left", "right")
 
 
 def window_join(vector: dict) -> Verdict:
@@ -42,6 +44,29 @@ def window_join(vector: dict) -> Verdict:
         if made != step["out"]:
             return fail("the answers differ", index, step["out"], made)
         operator = WindowJoin(plan, store)
+    return MATCH
+
+
+def session_join(vector: dict) -> Verdict:
+    """What a join of sessions keeps of each side, as one key's rows; all inputs come in one step."""
+    config = vector["config"]
+    keep = {"first": Keep.FIRST, "last": Keep.LAST, "product": Keep.ALL}[config["insert_mode"]]
+    sides = [WindowJoinSide(name=name, schema=_SCHEMA, on=("id",), time="time") for name in _SIDES]
+    window = SessionWindow(config["window"]["gap"])
+    plan = WindowJoinPlan(left=sides[0], right=sides[1], window=window, retention=_KEEP, keep=keep)
+    store = MemoryStore()
+    for index, step in enumerate(vector["steps"]):
+        operator = WindowJoin(plan, store)
+        if step["do"] == "end":
+            operator.finish()
+        else:
+            for side in _SIDES:
+                for offset, (time, value) in enumerate(step[side]):
+                    operator.add_message(side, _table({"time": time, "value": value, "offset": offset}))
+        made = sorted([row[f"value_{side}"] for side in _SIDES] for row in operator.flush().to_pylist())
+        wanted = [row["row"] for row in step["out"]]
+        if made != wanted:
+            return fail("the rows differ", index, wanted, made)
     return MATCH
 
 

@@ -24,7 +24,7 @@ from conformance.retold import beam_runner, samza, sessions
 from conformance.session_runs import merged
 from conformance.stored import aggregator, message_store
 from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
-from conformance.window_joins import window_join
+from conformance.window_joins import session_join, window_join
 from conformance.window_streams import streams
 from keyedwm.core.frames import floor_frame
 from keyedwm.core.late import LateRule
@@ -180,6 +180,7 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "seed.backpressure": aggregator,
     "seed.store": message_store,
     "seed.join": window_join,
+    "join.window.rows": session_join,
     "seed.session": sessions,
     "data.golden": flights,
     "nexmark": nexmark,

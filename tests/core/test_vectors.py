@@ -58,11 +58,8 @@ DECIDED = {
     "seed-aggregate-time-max": 1,  # a window is full with a message, not with the tick of a clock
     "seed-message-key-matrix": 3,  # one layout
     "seed-backpressure": 4,  # nobody pushes input
-    **dict.fromkeys(  # no counterpart: joins of sessions, and by arrival
+    **dict.fromkeys(  # no counterpart: joins by arrival
         [
-            "join-session-first-complete",
-            "join-session-last-final",
-            "join-session-product-final",
             "samza-join-basic",
             "samza-join-expired",
             "samza-join-latest",

@@ -86,6 +86,39 @@ def test_pairs_come_once_and_what_met_none_alone_through_a_restart_and_late_mess
         query.give(topics[0], [steer(46_000)])
 
 
+def test_sessions_of_both_sides_are_joined_when_complete_and_a_late_message_after_a_restart(
+    spark, topic_of, load, started
+):
+    topics = topic_of(2), topic_of(2)
+
+    def frame():
+        orders, shipments = (keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")) for topic in topics)
+        shipments = shipments.withColumn("never_null", F.lit(3))
+        return window_join(
+            orders, shipments, "k", session("5 seconds"), store=Store(retention="20 seconds"), how="left", late="emit",
+            names=NAMES, buckets=2, name="visits",
+        )  # fmt: skip
+
+    query = started(frame)
+    produce(query.bootstrap, topics[0], [AHEAD, steer(0), event(1_000, "a", 1), event(2_000, "b", 2)])
+    made = query.give(topics[1], [AHEAD, steer(0), event(4_000, "a", 7), event(12_000, "a", 8)])
+    query.restart()
+    made += query.give(topics[0], [steer(30_000)])
+    assert told(made) == []  # the shipments have not come so far
+    made = query.give(topics[1], [steer(20_000)])
+    assert told(made) == [("a", 1, 7, 1, "on_time"), ("b", 2, None, 2, "on_time")]
+    query.restart()
+    made = query.give(topics[1], [event(8_000, "a", 9), event(3_000, "b", 5), steer(31_000)])
+    assert told(made) == [("a", 1, 8, 1, "late"), ("a", 1, 9, 1, "late"), ("b", 2, 5, 2, "late")]
+    made = query.give(topics[0], [steer(60_000)])
+    made = query.give(topics[1], [steer(60_000), event(6_000, "a", 5)])
+    made += query.give(topics[1], [event(7_000, "a", 6)])
+    back = rejected(spark.createDataFrame(made, query._frame().schema)).collect()
+    assert ("a", 6, "shipments", "outside the retention") in {
+        (one["k"], one["v"], one["side"], one["reason"]) for one in back
+    }
+
+
 def test_windows_of_rows_meet_by_number_in_partitions_of_equal_number(topic_of, load, started):
     topics = topic_of(2), topic_of(2)
     orders, shipments = (load(topic, idleTimeout="none") for topic in topics)
@@ -119,7 +152,12 @@ CALLS = {
     "'watermark' is a watermark or control column, which cannot be a key": lambda df: call(df, on="watermark"),
     "on=(): the columns to join on are expected": lambda df: call(df, on=[]),
     "on=1: the names of columns are expected": lambda df: call(df, on=1),
-    "sessions are not joined: take other windows": lambda df: call(df, window=session("5 seconds")),
+    "joined when the watermark has completed them, and late messages at once: leave": lambda df: call(
+        df, window=session("5 seconds"), early=early(every="1 second")
+    ),
+    "the retention of 2 seconds is shorter than the gap of 5 seconds": lambda df: call(
+        df, window=session("5 seconds"), store=Store(retention="2 seconds")
+    ),
     "window='1 day': keyedwm.spark's tumbling": lambda df: call(df, window="1 day"),
     "store=None: keyedwm.spark.Store": lambda df: call(df, store=None),
     "late pairs come at once, or late_every of the clock": lambda df: call(

@@ -17,12 +17,11 @@ from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import held, held_sessions, session_messages, session_store_operator
 from keyedwm.windows.store.functions import median
-from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.plan import Full
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 from tests.windows.session_stores import WINDOWS, differential
-from tests.windows.stored import SCHEMA, Message, Restarted, cut, plan_of, random_messages, table
+from tests.windows.stored import Message, Restarted, cut, plan_of, random_messages, table
 
 TEN = SessionWindow(10)
 LONG = Retention(time_ms=1_000)
@@ -252,6 +251,3 @@ def test_what_sessions_cannot_do_is_one_sentence():
     }.items():
         with pytest.raises(OptionError, match=said):
             plan_of(TEN, **dict([change]))
-    sides = [WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")]
-    with pytest.raises(OptionError, match="sessions are not joined"):
-        WindowJoinPlan(left=sides[0], right=sides[1], window=TEN, retention=LONG)

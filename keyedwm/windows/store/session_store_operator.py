@@ -45,7 +45,7 @@ class SessionStoreOperator:
     """Sessions of a plan over one input; `store` is the state that it goes on from."""
 
     def __init__(self, plan: StorePlan, store: BlobStore) -> None:
-        told = read_note(plan, store)
+        told = self._read(plan, store)
         self._plan, self._window = plan, plan.session
         self._logs = TableLogs(store, note=NOTE, facts=told)
         self.channels = Channels(plan.record, told.get("channels", ()))
@@ -54,7 +54,7 @@ class SessionStoreOperator:
         self._watermark_ms: int | None = told.get("watermark")
         self._complete: int = told.get("complete", NEVER)  # sessions that end by then are
         self._floor: int = told.get("floor", NEVER)  # sessions that end by then are gone
-        self._account = Account(plan, told.get("counts", {}))
+        self._accounts = [Account(plan, counts) for counts in told.get("accounts", [{}])]
         every_ms = None if plan.early is None else plan.early.every_ms
         self._early = Beat(every_ms, keeps_beat=True, facts=told.get("early", (None, None)))
         self._late = Beat(plan.late_every_ms, keeps_beat=False, facts=told.get("late", (None, None)))
@@ -62,12 +62,12 @@ class SessionStoreOperator:
     @property
     def counts(self) -> StoreCounts:
         """What became of all messages since the store was new."""
-        return self._account.counts
+        return self._accounts[0].counts
 
     @property
     def late_rows(self) -> int:
         """How many messages came outside the retention since this instance was built."""
-        return self._account.late_rows
+        return sum(account.late_rows for account in self._accounts)
 
     @property
     def open_entries(self) -> int:
@@ -87,9 +87,9 @@ class SessionStoreOperator:
 
     def rejected(self) -> pa.Table:
         """Return the messages that were given back since the last call (`plan.rejected_schema`)."""
-        return self._account.rejected()
+        return self._accounts[0].rejected()
 
-    def on_rows(self, _input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
         rows = checked(self._plan.schema, rows, self._plan.offset)
         if not rows.num_rows:
@@ -97,11 +97,12 @@ class SessionStoreOperator:
         check_times(self._plan.time, places(self._plan, rows.filter(rows[self._plan.time].is_valid())))
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
-        self._account.add(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
-        rows, numbers = self._account.with_time(rows.take(pa.array(fresh)), numbers[fresh])
+        account = self._accounts[input_number]
+        account.add(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
+        rows, numbers = account.with_time(rows.take(pa.array(fresh)), numbers[fresh])
         kept = places(self._plan, rows) + self._window.gap_ms > self._floor
-        self._account.reject(rows.filter(pa.array(~kept)), Reason.RETENTION)
-        self._account.add(taken=kept.sum())
+        account.reject(rows.filter(pa.array(~kept)), Reason.RETENTION)
+        account.add(taken=kept.sum())
         if kept.any():
             yield from self._take(rows.filter(pa.array(kept)), numbers[kept], now_ms)
 
@@ -155,12 +156,14 @@ class SessionStoreOperator:
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        self._open.compact()
-        held = len(self._open.parts)
-        if self._logs.rows.get(INDEX, 0) > (2 * held + _FEW if held else 0):
-            self._logs.drop(INDEX)
-            if held:
-                self._logs.append(INDEX, self._open.table(self._open.parts))
+        tables = self._tables()
+        self._open.keys.compact(list(tables.values()))
+        for log, table in tables.items():
+            held = len(table.parts)
+            if self._logs.rows.get(log, 0) > (2 * held + _FEW if held else 0):
+                self._logs.drop(log)
+                if held:
+                    self._logs.append(log, table.table(table.parts))
         changes = self._logs.drain(self._merge)
         told = {
             **self._logs.facts(),
@@ -169,9 +172,9 @@ class SessionStoreOperator:
             "watermark": self._watermark_ms, "complete": self._complete, "floor": self._floor,
             "early": self._early.facts(), "late": self._late.facts(),
             "open": [len(self._open.sessions), self.open_entries, int(self._open.parts.starts.min(initial=HIGHEST))],
-            "counts": self._account.facts(),
+            "accounts": [account.facts() for account in self._accounts], **self._facts(),
         }  # fmt: skip
-        return StateChanges({**changes.written, NOTE: note(self._plan, told)}, changes.removed)
+        return StateChanges({**changes.written, NOTE: self._note(told)}, changes.removed)
 
     def windows(self, start: int, end: int, *, by_key: bool) -> pa.Table:
         """Return the sessions that overlap `[start, end]`, in order of expiry: one row for each topic and partition."""
@@ -245,14 +248,15 @@ class SessionStoreOperator:
         gone = self._open.sessions.ends <= last
         if gone.any():
             yield from self._show(np.flatnonzero(gone & self._is_complete() & self._has_news()), Timing.LATE)
-            leaving = self._open.sessions.take(gone)
-            rows, size = int(leaving.rows.sum()), int(leaving.sizes.sum())
-            if dropped:
-                self._account.add(dropped_messages=rows, dropped_bytes=size, dropped_windows=len(leaving))
-            else:
-                self._account.add(expired=rows)
             places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(gone)))
-            self._know(places_of, self._open.parts.take(places_of[:0]))
+            leaving = self._open.parts.take(places_of)
+            for account, mine in zip(self._accounts, self._by_input(leaving), strict=True):
+                rows, size = int(mine.rows.sum()), int(mine.sizes.sum())
+                if dropped:
+                    account.add(dropped_messages=rows, dropped_bytes=size, dropped_windows=len(mine.sessions()))
+                else:
+                    account.add(expired=rows)
+            self._know(places_of, leaving.take(places_of[:0]))
         self._messages.tidy(self._open, self._floor)
 
     def _know(self, gone: Ints, made: Parts) -> Ints:
@@ -306,7 +310,26 @@ class SessionStoreOperator:
         return Output(made, sessions.ends - 1)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        return merged(self._plan.key_fields, tables) if log == INDEX else self._messages.merge(tables)
+        return merged(self._plan.key_fields, tables) if log in self._tables() else self._messages.merge(tables)
+
+    def _read(self, plan: StorePlan, store: BlobStore) -> dict[str, Any]:
+        """Return the facts of the note."""
+        return read_note(plan, store)
+
+    def _note(self, facts: Mapping[str, Any]) -> bytes:
+        return note(self._plan, facts)
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what else a later instance needs to know, ready for JSON."""
+        return {}
+
+    def _tables(self) -> dict[str, OpenSessions]:
+        """Return the logs of small rows, and what they hold."""
+        return {INDEX: self._open}
+
+    def _by_input(self, parts: Parts) -> list[Parts]:
+        """Return the parts of each input."""
+        return [parts]
 
     def _closed(self, watermark_ms: int, kept_for_ms: int = 0) -> int:
         return closed_ms(self._window, watermark_ms, kept_for_ms)

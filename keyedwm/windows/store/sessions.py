@@ -121,10 +121,12 @@ _NONE = Parts(*(np.empty(0, np.int64),) * len(fields(Parts)))
 class OpenSessions:
     """The sessions that are held. Numbers of keys mean nothing outside this instance."""
 
-    def __init__(self, by: Sequence[pa.Field], tables: Sequence[pa.Table] = ()) -> None:
-        """by: the by columns. tables: of the log, oldest first."""
+    def __init__(
+        self, by: Sequence[pa.Field], tables: Sequence[pa.Table] = (), keys: KeyDictionary | None = None
+    ) -> None:
+        """by: the by columns. tables: of the log, oldest first. keys: the numbers of another instance to share."""
         self._fields = tuple(by)
-        self.keys = KeyDictionary(self._fields)
+        self.keys = KeyDictionary(self._fields) if keys is None else keys
         found = self._parts_of(pa.concat_tables(tables)).newest() if tables else _NONE
         self._know(found.take(found.rows > 0))
 
@@ -170,10 +172,6 @@ class OpenSessions:
         told, panes = np.where(shown, parts.rows, parts.told), parts.panes + shown
         self._know(replace(parts, told=told, panes=panes))
         return self.parts.take(shown)
-
-    def compact(self) -> None:
-        """Forget the keys that have no session, now and then."""
-        self.keys.compact([self])
 
     def used_keys(self) -> list[Ints]:
         """See KeyHolder."""

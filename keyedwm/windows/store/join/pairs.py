@@ -118,7 +118,7 @@ def laid_out_window(
     order = np.lexsort((np.append(left.order, NONE)[at_left], np.append(right.order, NONE)[at_right]))
     places, count = (at_left[order], at_right[order]), len(order)
     ends = np.full(count, end, np.int64)
-    return _rows(plan, (left, right), places, ends, pa.repeat(timing.value, count))
+    return laid_out_rows(plan, (left, right), places, _edges(plan, ends), pa.repeat(timing.value, count))
 
 
 def laid_out_alone(plan: WindowJoinPlan, number: int, shown: Shown, at: Ints, *, timing: Timing) -> Output:
@@ -129,7 +129,7 @@ def laid_out_alone(plan: WindowJoinPlan, number: int, shown: Shown, at: Ints, *,
     sides = (shown, nothing) if number == LEFT else (nothing, shown)
     none = np.full(len(order), NONE)
     places = (at[order], none) if number == LEFT else (none, at[order])
-    return _rows(plan, sides, places, ends[order], pa.repeat(timing.value, len(order)))
+    return laid_out_rows(plan, sides, places, _edges(plan, ends[order]), pa.repeat(timing.value, len(order)))
 
 
 def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> Output:
@@ -142,13 +142,23 @@ def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_
     taken, sides = (at_left[order], at_right[order]), (left, right)
     ends = ends[order] + sides[windowed].first[taken[windowed]]
     late = left.late[taken[LEFT]] | right.late[taken[RIGHT]]
-    return _rows(plan, sides, taken, ends, pc.if_else(pa.array(late), Timing.LATE.value, Timing.EARLY.value))
+    timing = pc.if_else(pa.array(late), Timing.LATE.value, Timing.EARLY.value)
+    return laid_out_rows(plan, sides, taken, _edges(plan, ends), timing)
 
 
-def _rows(
-    plan: WindowJoinPlan, sides: tuple[Shown, Shown], places: tuple[Ints, Ints], ends: Ints, timing: pa.Array
+def _edges(plan: WindowJoinPlan, ends: Ints) -> tuple[Ints, Ints]:
+    return ends - plan.grid().size, ends
+
+
+def laid_out_rows(
+    plan: WindowJoinPlan,
+    sides: tuple[Shown, Shown],
+    places: tuple[Ints, Ints],
+    edges: tuple[Ints, Ints],
+    timing: pa.Array,
 ) -> Output:
-    """Return rows of the result of these places of each side, NONE where there is no message."""
+    """Return rows of the result of these places of each side, NONE where there is no message; edges: of the windows."""
+    ends = edges[1]
     taken = [pa.array(at, mask=at == NONE) for at in places]
     made = []
     for one, side, name in plan.columns:
@@ -156,7 +166,7 @@ def _rows(
         if side == LEFT and name in plan.shared and taken[LEFT].null_count:
             values = pc.coalesce(values, _taken(sides[RIGHT], plan.shared[name], taken[RIGHT], one.type))
         made.append(values)
-    windows = _windows(plan, ends - plan.grid().size, ends)
+    windows = _windows(plan, *edges)
     rows = pa.Table.from_arrays([*made, windows, timing], schema=plan.result_schema)
     return Output(rows, no_times(rows.num_rows) if plan.is_rows else ends - 1)
 

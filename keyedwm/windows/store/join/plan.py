@@ -14,7 +14,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.join.keys import can_be_key
@@ -25,8 +25,8 @@ from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import (
     ROWS_WINDOW_TYPE,
+    AnyWindow,
     Full,
-    GridWindow,
     KeyRowWindow,
     RowWindow,
     grid_of,
@@ -112,7 +112,7 @@ class WindowJoinPlan:
 
     left: WindowJoinSide
     right: WindowJoinSide
-    window: GridWindow
+    window: AnyWindow
     retention: Retention
     full: Full = Full.WATERMARK
     early_every_ms: int | None = None
@@ -129,13 +129,14 @@ class WindowJoinPlan:
                 "windows"
             )
         self._check_on()
-        if isinstance(self.window, SessionWindow):
-            raise OptionError("sessions are not joined: take windows of time or of rows")
+        if self.is_sessions:
+            self._check_sessions()
         if isinstance(self.window, OnDemandWindow):
             raise OptionError("windows on demand are not joined: take windows of time or of rows")
         if isinstance(self.window, KeyRowWindow):
             raise OptionError("windows of a key's messages are not joined: take tumbling_rows or windows of time")
-        check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
+        if not self.is_sessions:
+            check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
         for name, ms in (("early", self.early_every_ms), ("late", self.late_every_ms)):
             if ms is not None and ms < 1:
                 raise OptionError(f"{name} pairs every {ms} ms: the interval must be 1 ms or more")
@@ -144,7 +145,7 @@ class WindowJoinPlan:
             raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
         if self.how not in OUTER:
             raise OptionError(f"how={self.how.value!r}: windows are joined inner, left, right or full")
-        if self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
+        if not self.is_sessions and self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
             asked = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
             raise OptionError(
                 f"{asked} gives rows when a window of time is full on both sides: it goes with no windows of rows, no "
@@ -161,6 +162,18 @@ class WindowJoinPlan:
     def is_rows(self) -> bool:
         """Whether windows count offsets."""
         return isinstance(self.window, RowWindow)
+
+    @property
+    def is_sessions(self) -> bool:
+        """Whether windows are sessions, of the messages of both sides together."""
+        return isinstance(self.window, SessionWindow)
+
+    @property
+    def session(self) -> SessionWindow:
+        """The window of a join of sessions."""
+        if not isinstance(self.window, SessionWindow):
+            raise OutOfTurnError(f"{self.window} is no session")
+        return self.window
 
     @property
     def both_windowed(self) -> bool:
@@ -197,6 +210,8 @@ class WindowJoinPlan:
 
     def grid(self, first: int = 0) -> Grid:
         """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
+        if isinstance(self.window, SessionWindow):
+            raise OutOfTurnError("sessions lie on no grid")
         return grid_of(self.window, first)
 
     def grid_of_side(self, number: int, first: int = 0) -> Grid:
@@ -251,7 +266,8 @@ class WindowJoinPlan:
 
     def told(self) -> list[str]:
         """Return what decides whose state it is, line by line."""
-        told = [str(self.grid()), str(self.is_rows), str(self.full), f"{self.early_every_ms is None}",
+        window = str(self.window if self.is_sessions else self.grid())
+        told = [window, str(self.is_rows), str(self.full), f"{self.early_every_ms is None}",
                 f"{self.late_every_ms is None}"]  # fmt: skip
         told += [] if self.keep is Keep.ALL else [self.keep.value]
         told += [] if self.how is How.INNER else [self.how.value]
@@ -259,6 +275,14 @@ class WindowJoinPlan:
             told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
             told += [f"{one.name} {one.type}" for one in side.schema]
         return told
+
+    def _check_sessions(self) -> None:
+        check_retention(self.retention, self.session.gap_ms, is_rows=False, called="gap")
+        if self.full is Full.MESSAGE or not self.both_windowed or self.by_clock:
+            raise OptionError(
+                "sessions of both sides together are joined when the watermark has completed them, and late messages "
+                "at once: leave full='message', unbounded sides and intervals out"
+            )
 
     def _check_on(self) -> None:
         if len(self.left.on) != len(self.right.on):

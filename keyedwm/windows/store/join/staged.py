@@ -15,7 +15,7 @@ from keyedwm.windows.plan import LatePolicy
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
-from keyedwm.windows.store.join.operator import WindowJoinOperator
+from keyedwm.windows.store.join.operators import join_operator
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
 from keyedwm.windows.store.staged_operator import StagedOperator
 
@@ -137,7 +137,7 @@ class StagedWindowJoinOperator(StagedOperator):
 
     def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
         self._staged = staged
-        self._operator = WindowJoinOperator(staged.plan, store)
+        self._operator = join_operator(staged.plan, store)
         super().__init__(self._operator)
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:

@@ -13,7 +13,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.incoming import whole_ms
-from keyedwm.windows.store.join.operator import WindowJoinOperator
+from keyedwm.windows.store.join.operators import join_operator
 from keyedwm.windows.store.join.plan import WindowJoinPlan
 from keyedwm.windows.store.retention import StoreCounts
 
@@ -24,7 +24,7 @@ class WindowJoin:
     def __init__(self, plan: WindowJoinPlan, store: MemoryStore | None = None) -> None:
         self.plan = plan
         self.store = MemoryStore() if store is None else store
-        self._operator = WindowJoinOperator(plan, self.store)
+        self._operator = join_operator(plan, self.store)
         self._results: list[pa.Table] = []
 
     def add_message(self, side: str, messages: pa.Table, now_ms: int | None = None) -> None:
