@@ -54,16 +54,15 @@ def window_join(
     """Join the messages of two streams that lie in one window and have equal keys; each pair comes once.
 
     left, right: rows of the keyedwm source, control rows included, with their topic, partition and offset. on: key
-    columns, or left column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, `session`
-    (of the messages of both sides together, joined once it is complete), or one of rows. store: how long each
-    side's messages are kept. how: `inner`, or `left`, `right`, `full`: a message of that side that met none comes
-    alone, once both sides have completed its windows. keep: `all` pairs as they come, or one row for each key and
-    window, of the `first` or the `last` message of each side, once both sides have completed it. early:
-    `early(every=...)`, pairs on a beat of the clock and not at once. unbounded: the name of a side whose messages
-    meet every window of the other. late: what becomes of messages that no window takes (`drop`, `emit`, `fail`).
-    axis: the time axis, when several are configured, or one for each side. names: of the sides, for columns of
-    equal names. buckets: how many groups the keys are spread over, by default spark.sql.shuffle.partitions; fixed
-    in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
+    columns, or left column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, `session` (of
+    both sides together), or one of rows. store: how long each side's messages are kept. how: `inner`, or `left`,
+    `right`, `full`: a message of that side that met none comes alone, once both sides have completed its windows. keep:
+    `all` pairs as they come, or one row for each key and window, of the `first` or the `last` message of each side,
+    once both sides have completed it. early: `early(every=...)`, pairs on a beat of the clock and not at once.
+    unbounded: the name of a side whose messages meet every window of the other. late: what becomes of messages that no
+    window takes (`drop`, `emit`, `fail`). axis: the time axis, when several are configured, or one for each side.
+    names: of the sides, for columns of equal names. buckets: how many groups the keys are spread over, by default
+    spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
 
     Returns the columns of both sides (those joined on once), `window`, `timing`, with `late="emit"` also `rejected`,
     and `event_time` (the window's last millisecond), `watermark`, `control`, so that results can be sunk or aggregated.
