@@ -147,6 +147,28 @@ def test_windows_that_are_gone_leave_nothing_behind(monkeypatch):
     assert operator.counts.expired == operator.counts.rejected == 200
 
 
+class CountingStore(MemoryStore):
+    def get(self, name: str) -> bytes:
+        self.read.add(name)
+        return super().get(name)
+
+
+def test_a_late_message_reads_the_slices_of_its_windows_and_no_other():
+    store = CountingStore()
+    store.read = set()
+    for at in range(0, 300, 10):
+        operator = operator_of(store=store, retention=Retention(time_ms=1_000))
+        operator.add_message(table(given((at, "a", 9, at + 5))))
+        operator.flush()
+    operator.watermark(310)
+    operator.flush()
+    store.read.clear()
+    operator = operator_of(store=store, retention=Retention(time_ms=1_000))
+    operator.add_message(table(given((301, "a", 1, 107))))
+    assert told(operator) == [("a", 105, [9, 1], "late")]
+    assert {name for name in store.read if name.startswith("messages-")} == {"messages-0-100", "messages-0-110"}
+
+
 def test_a_store_that_was_lost_is_made_anew_from_its_oldest_offset_and_a_watermark_a_size_lower():
     messages = random_messages(3, 90)
     before, again = operator_of(), operator_of()

@@ -220,9 +220,13 @@ class OnDemandOperator:
         """Return the messages of the slices that overlap `[low, high)`."""
         return self._messages.read(low - self._size + 1, high)
 
-    def _in_order(self, rows: pa.Table) -> tuple[pa.Table, Ints, Ints]:
-        """Return messages by key, event time, topic, partition and offset, with their times and keys."""
-        at, keys, offsets = places(self._plan, rows), self._opened.numbers(rows), self.channels.offsets(rows)
+    def _in_order(self, rows: pa.Table, of: Ints | None = None) -> tuple[pa.Table, Ints, Ints]:
+        """Return messages, of these keys alone, by key, event time, topic, partition and offset; their times, keys."""
+        keys = self._opened.numbers(rows)
+        if of is not None:
+            mine = np.isin(keys, of)
+            rows, keys = rows.filter(pa.array(mine)), keys[mine]
+        at, offsets = places(self._plan, rows), self.channels.offsets(rows)
         order = np.lexsort((offsets, self.channels.ranks()[self.channels.numbers(rows)], at, keys))
         return rows.take(pa.array(order)), at[order], keys[order]
 
@@ -236,7 +240,7 @@ class OnDemandOperator:
         for start in np.unique(slices).tolist():
             mine = windows.take(slices == start)
             mine = mine.take(np.lexsort((self._opened.keys.ranks(mine.keys), mine.starts)))
-            rows, at, keys = self._in_order(self._messages.read(start, start + 2 * self._size))
+            rows, at, keys = self._in_order(self._messages.read(start, start + 2 * self._size), mine.keys)
             first, behind = spans(mine.keys, mine.starts, mine.starts + self._size, keys, at)
             total = np.cumsum(behind - first)
             for piece in np.split(
