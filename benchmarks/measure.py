@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -256,8 +256,11 @@ def steady_rate(progress: list, records: int) -> float | None:
     return sum(one.numInputRows for one in steady) * share / ms * 1_000 if ms else None
 
 
-def cpu_seconds() -> float:
-    """CPU seconds so far of this process and all below it, brokers left out; Linux only."""
+def cpu_seconds(apart: Container[int] = ()) -> float:
+    """CPU seconds so far of this process and all below it, brokers left out; Linux only.
+
+    apart: ids of processes that are left out with all below them.
+    """
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for place in Path("/proc").glob("[0-9]*"):
@@ -266,7 +269,7 @@ def cpu_seconds() -> float:
         except OSError:
             continue  # it has ended meanwhile
         fields = text[text.rindex(")") + 2 :].split()
-        if b"kafka.Kafka" not in command:
+        if b"kafka.Kafka" not in command and int(place.name) not in apart:
             parents[int(place.name)] = int(fields[1])
             spent[int(place.name)] = sum(map(int, fields[11:15])) / _TICKS_PER_S
     return sum(seconds for pid, seconds in spent.items() if is_below(pid, parents))
