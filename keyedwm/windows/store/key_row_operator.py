@@ -9,9 +9,7 @@ begun before. Messages that no window needs any more leave their log when it is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store import held_keys, looking
+from keyedwm.windows.store.account import Account
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.functions import WindowRows
 from keyedwm.windows.store.incoming import checked
@@ -50,13 +49,12 @@ class KeyRowOperator:
         self._logs = TableLogs(store, note=NOTE, facts=told)
         self.channels = Channels(plan.record, told.get("channels", ()))
         self._open = OpenKeys(plan.key_fields, self._logs.read(OPEN))
-        self._counts = Counter(told.get("counts", {}))
-        self._rejected: list[pa.Table] = []
+        self._account = Account(plan, told.get("counts", {}))
 
     @property
     def counts(self) -> StoreCounts:
         """What became of all messages since the store was new."""
-        return StoreCounts(**{one.name: self._counts[one.name] for one in fields(StoreCounts)})
+        return self._account.counts
 
     @property
     def open_entries(self) -> int:
@@ -69,8 +67,7 @@ class KeyRowOperator:
 
     def rejected(self) -> pa.Table:
         """Return the messages that were given back since the last call (`plan.rejected_schema`)."""
-        tables, self._rejected = self._rejected, []
-        return pa.concat_tables([self._plan.rejected_schema.empty_table(), *tables])
+        return self._account.rejected()
 
     def on_rows(self, _input_number: int, rows: pa.Table, _now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing."""
@@ -79,7 +76,7 @@ class KeyRowOperator:
             return
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
-        self._counts.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
+        self._account.add(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
         if len(fresh):
             yield from self._take(rows.take(pa.array(fresh)), numbers[fresh])
 
@@ -111,7 +108,7 @@ class KeyRowOperator:
         if len(gone.codes):
             yield from self._show_open(gone, Timing.EARLY, last=True)
             self._forget(gone)
-            self._counts.update(
+            self._account.add(
                 dropped_messages=int(self._grid.held(gone.counts).sum()), dropped_bytes=int(gone.sizes.sum()),
                 dropped_windows=int(self._grid.begun(gone.counts).sum()),
             )  # fmt: skip
@@ -119,7 +116,7 @@ class KeyRowOperator:
     def on_end(self) -> Iterator[Output]:
         """The input has ended: every window is complete, and nothing is kept."""
         places = self._open.places
-        self._counts["expired"] += self.open_entries
+        self._account.add(expired=self.open_entries)
         yield from self._show_open(places.take(self._grid.held(places.counts) > 0), Timing.ON_TIME)
         self._forget(places)
 
@@ -133,7 +130,7 @@ class KeyRowOperator:
             **self._logs.facts(),
             "channels": self.channels.facts(),
             "open": [windows, self.open_entries],
-            "counts": {name: count for name, count in sorted(self._counts.items()) if count},
+            "counts": self._account.facts(),
         }
         return StateChanges({**changes.written, NOTE: note(self._plan, told)}, changes.removed)
 
@@ -172,17 +169,15 @@ class KeyRowOperator:
         counts, group = before.counts + many, np.repeat(np.arange(len(heads)), many)
         at = np.arange(len(codes)) - (heads - before.counts)[group]
         kept = ~self._grid.in_a_gap(at)
-        self._reject(rows.filter(pa.array(~kept)))
+        self._account.reject(rows.filter(pa.array(~kept)), Reason.GAP)
         begin = np.maximum(self._grid.first_starts(counts), 0)
         shut = self._grid.first_starts(counts) > self._grid.first_starts(before.counts)
         fresh = rows.filter(pa.array(kept & shut[group]))
         yield from self._show_complete(before.take(shut), counts[shut], fresh)
         live = kept & (at >= begin[group])
         held = rows.filter(pa.array(live))
-        self._counts["taken"] += int(kept.sum())
-        self._counts["expired"] += int(
-            kept.sum() + self._grid.held(before.counts).sum() - self._grid.held(counts).sum()
-        )
+        held_before, held_now = self._grid.held(before.counts).sum(), self._grid.held(counts).sum()
+        self._account.add(taken=kept.sum(), expired=kept.sum() + held_before - held_now)
         self._know(before, counts, self._grown(before, counts, held, offsets[live], group[live]))
         if held.num_rows:
             self._logs.append(MESSAGES, held)
@@ -311,14 +306,6 @@ class KeyRowOperator:
                 self._logs.replace(log, table())
             else:
                 self._logs.drop(log)
-
-    def _reject(self, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self._counts["rejected"] += rows.num_rows
-            told = pa.repeat(Reason.GAP.value, rows.num_rows)
-            self._rejected.append(
-                pa.Table.from_arrays([*rows.columns, told], schema=self._plan.rejected_schema).combine_chunks()
-            )
 
 
 def pieces(in_order: Ints, sizes: Ints) -> Iterator[Ints]:

@@ -7,20 +7,18 @@ a reason, or known as a replay: the counts add up. Limits of size are applied wh
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyedwm.windows.columns import Ints
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store import looking
+from keyedwm.windows.store.account import Account
 from keyedwm.windows.store.axis import HIGHEST, LOWEST, StoredWindows, met
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.incoming import check_times, checked
@@ -40,21 +38,19 @@ class StoreOperator:
         self.channels = Channels(plan.record, told.get("channels", ()))
         self._axis_facts: dict[str, Any] = told.get("axes", {})
         self.axes: dict[int, StoredWindows] = {}
-        self._counts = Counter(told.get("counts", {}))
-        self._late_rows = 0
-        self._rejected: list[pa.Table] = []
+        self._account = Account(plan, told.get("counts", {}))
         for place in self._axis_facts:
             self._axis(int(place))
 
     @property
     def counts(self) -> StoreCounts:
         """What became of all messages since the store was new."""
-        return StoreCounts(**{one.name: self._counts[one.name] for one in fields(StoreCounts)})
+        return self._account.counts
 
     @property
     def late_rows(self) -> int:
         """How many messages came outside the retention since this instance was built."""
-        return self._late_rows
+        return self._account.late_rows
 
     @property
     def open_entries(self) -> int:
@@ -85,8 +81,7 @@ class StoreOperator:
 
     def rejected(self) -> pa.Table:
         """Return the messages that were given back since the last call (`plan.rejected_schema`)."""
-        tables, self._rejected = self._rejected, []
-        return pa.concat_tables([self._plan.rejected_schema.empty_table(), *tables])
+        return self._account.rejected()
 
     def on_rows(self, _input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
@@ -97,9 +92,9 @@ class StoreOperator:
             check_times(self._plan.time, places(self._plan, rows.filter(rows[self._plan.time].is_valid())))
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
-        self._counts.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
+        self._account.add(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
         if not self._plan.is_rows:
-            rows, numbers = self._with_time(rows.take(pa.array(fresh)), numbers[fresh])
+            rows, numbers = self._account.with_time(rows.take(pa.array(fresh)), numbers[fresh])
             yield from self._take(0, rows, numbers, now_ms)
             return
         for number in np.unique(numbers[fresh]).tolist():
@@ -152,7 +147,7 @@ class StoreOperator:
             **self._logs.facts(),
             "channels": self.channels.facts(),
             "axes": {str(place): axis.facts() for place, axis in self.axes.items()},
-            "counts": {name: count for name, count in sorted(self._counts.items()) if count},
+            "counts": self._account.facts(),
         }
         return StateChanges({**changes.written, NOTE: note(self._plan, told)}, changes.removed)
 
@@ -194,15 +189,6 @@ class StoreOperator:
             )  # fmt: skip
         return self.axes[place]
 
-    def _with_time(self, rows: pa.Table, numbers: Ints) -> tuple[pa.Table, Ints]:
-        """Return the messages that have an event time; give back the others."""
-        missing = rows[self._plan.time].is_null()
-        if rows[self._plan.time].null_count:
-            self._reject(rows.filter(missing), Reason.NO_TIME)
-            kept = pc.invert(missing)
-            rows, numbers = rows.filter(kept), numbers[kept.to_numpy()]
-        return rows, numbers
-
     def _take(self, place: int, rows: pa.Table, numbers: Ints, now_ms: int | None) -> Iterator[Output]:
         """Hold messages of one axis, and let them move its horizon where they do."""
         if not rows.num_rows:
@@ -229,9 +215,9 @@ class StoreOperator:
         expired = axis.expired(at, horizons) & ~gap
         for flags, reason in ((gap, Reason.GAP), (expired, Reason.RETENTION)):
             if flags.any():
-                self._reject(rows.filter(pa.array(flags)), reason)
+                self._account.reject(rows.filter(pa.array(flags)), reason)
         kept = ~gap & ~expired
-        self._counts["taken"] += int(kept.sum())
+        self._account.add(taken=kept.sum())
         return (rows, at, numbers) if kept.all() else (rows.filter(pa.array(kept)), at[kept], numbers[kept])
 
     def _advance(self, axis: StoredWindows, horizon: int) -> Iterator[Output]:
@@ -244,9 +230,9 @@ class StoreOperator:
         yield from axis.expire(last)
         messages, size = axis.forgotten()
         if dropped:
-            self._counts.update(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)
+            self._account.add(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)
         else:
-            self._counts["expired"] += messages
+            self._account.add(expired=messages)
 
     def _beyond(self) -> StoredWindows | None:
         """Return the axis whose oldest window must go: it has too many, or there is too much and it holds most."""
@@ -259,11 +245,3 @@ class StoreOperator:
         if limits.max_bytes is not None and self.held_bytes > limits.max_bytes:
             return max(holding, key=lambda axis: int(axis.store.index.sizes.sum()))
         return None
-
-    def _reject(self, rows: pa.Table, reason: Reason) -> None:
-        self._counts["rejected"] += rows.num_rows
-        self._late_rows += rows.num_rows if reason is Reason.RETENTION else 0
-        told = pa.repeat(reason.value, rows.num_rows)
-        self._rejected.append(
-            pa.Table.from_arrays([*rows.columns, told], schema=self._plan.rejected_schema).combine_chunks()
-        )

@@ -45,7 +45,7 @@ class SessionRowOperator(KeyRowOperator):
         ended = self._idle_and_over(before.codes)
         ended |= np.isin(self._open.places.codes, before.codes[(before.counts > 0) & (~goes_on | over[first_run])])
         held = self._held(self._open.places.take(ended))
-        self._counts.update(taken=rows.num_rows, expired=held.num_rows + int(over[run].sum()))
+        self._account.add(taken=rows.num_rows, expired=held.num_rows + over[run].sum())
         yield from self._show_over(pa.concat_tables([held, rows.filter(pa.array(over[run]))]))
         self._forget(self._open.places.take(ended))
         self._hold(rows.filter(pa.array(~over[run])), (codes[~over[run]], offsets[~over[run]]))
