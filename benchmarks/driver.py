@@ -27,6 +27,7 @@ from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.testing.local import local_broker
 from keyedwm.testing.standalone import standalone
+from pyspark_wm_source.reader import row_schema, stream_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,8 +71,17 @@ class Room:
     def topic(self, partitions: int) -> str:
         """Return the topic with so many partitions."""
         if partitions not in self.topics:
-            self.topics[partitions] = make(self.cluster, partitions)
+            topic = self.topics[partitions] = make(self.cluster, partitions)
+            options = {"subscribe": topic, "startingOffsets": "earliest", **self.where}
+            # Comes back once every partition has its leader in place.
+            stream_reader(options, row_schema(options)).initialOffset()
         return self.topics[partitions]
+
+    @property
+    def where(self) -> dict[str, str]:
+        """The options that name the broker, and wait for it."""
+        patient = {f"kafka.{name}": value for name, value in PATIENT.items()}
+        return {"kafka.bootstrap.servers": self.cluster.config.addresses, **patient}
 
 
 @contextmanager
@@ -84,7 +94,7 @@ def running() -> Iterator[Room]:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with local_broker(heap_mb=HEAP_MB, extra=SMALL_LOGS) as kafka, standalone(1, cores=2, memory_mb=MEMORY_MB) as place:
         settings = {
-            "spark.executor.memory": "2g", "spark.driver.memory": "2g", "spark.ui.enabled": "false",
+            "spark.executor.memory": "2g", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "2g", "spark.ui.enabled": "false",
             "spark.log.level": "ERROR", "spark.sql.session.timeZone": "UTC", **recommended_conf(),
         }  # fmt: skip
         builder = SparkSession.builder.master(place.url)
@@ -124,11 +134,10 @@ def counted(room: Room, topic: str, tasks: int, buckets: int) -> DataFrame:
 
     rows = (
         room.spark.readStream.format("keyedwm")
-        .option("kafka.bootstrap.servers", room.cluster.config.addresses)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("minPartitions", str(tasks))
-        .options(**{f"kafka.{name}": value for name, value in PATIENT.items()})
+        .options(**room.where)
         .load()
         .selectExpr("partition key", "event_time", "watermark", "control", "topic", "partition", "offset")
     )
