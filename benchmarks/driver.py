@@ -94,7 +94,8 @@ def running() -> Iterator[Room]:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with local_broker(heap_mb=HEAP_MB, extra=SMALL_LOGS) as kafka, standalone(1, cores=2, memory_mb=MEMORY_MB) as place:
         settings = {
-            "spark.executor.memory": "2g", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "2g", "spark.ui.enabled": "false",
+            "spark.executor.memory": "2g",
+            "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "2g", "spark.ui.enabled": "false",
             "spark.log.level": "ERROR", "spark.sql.session.timeZone": "UTC", **recommended_conf(),
         }  # fmt: skip
         builder = SparkSession.builder.master(place.url)

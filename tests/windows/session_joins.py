@@ -13,7 +13,7 @@ from keyedwm.windows import WindowJoin
 from keyedwm.windows.join.plan import How
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store import session_messages, session_store_operator
+from keyedwm.windows.store import session_store_operator
 from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.retention import Retention
 from tests.windows.session_stores import NEVER, WINDOWS
@@ -211,7 +211,6 @@ def differential(seed: int, window, count: int) -> int:
 def main(seeds: int, first: int = 0) -> None:
     """Play the seeds; a difference ends it with the seed's number."""
     logs.FAN_OUT, session_store_operator._FEW = 3, 4  # compaction at every third part, logs written anew soon
-    session_messages._GAPS = 1
     rows = 0
     for seed in range(first, first + seeds):
         try:

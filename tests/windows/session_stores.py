@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from keyedwm.core.touching import Touching
 from keyedwm.windows.plan import Early, SessionWindow
 from keyedwm.windows.state import store as logs
-from keyedwm.windows.store import session_messages, session_store_operator
+from keyedwm.windows.store import session_store_operator
 from keyedwm.windows.store.plan import LateBy
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table, told
@@ -224,7 +224,6 @@ def check_held(played: Restarted, model: SessionModel) -> None:
 def main(seeds: int, first: int = 0) -> None:
     """Play the seeds; a difference ends it with the seed's number."""
     logs.FAN_OUT, session_store_operator._FEW = 3, 4  # compaction at every third part, logs written anew soon
-    session_messages._GAPS = 1
     panes = 0
     for seed in range(first, first + seeds):
         window = WINDOWS[seed // (len(RETENTIONS) * len(SETTINGS)) % len(WINDOWS)]

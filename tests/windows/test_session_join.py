@@ -14,7 +14,7 @@ from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.state import key_dictionary
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store import session_messages, session_store_operator
+from keyedwm.windows.store import session_store_operator
 from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.plan import Full, session_rows
 from keyedwm.windows.store.retention import Retention
@@ -51,7 +51,6 @@ def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(session_store_operator, "_FEW", 4)
     monkeypatch.setattr(session_store_operator, "_MOST_ROWS", 7)
-    monkeypatch.setattr(session_messages, "_GAPS", 1)
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
 
 

@@ -15,7 +15,7 @@ from keyedwm.windows.state import key_dictionary
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store import held, held_sessions, session_messages, session_store_operator
+from keyedwm.windows.store import held, held_sessions, session_store_operator
 from keyedwm.windows.store.functions import median
 from keyedwm.windows.store.plan import Full
 from keyedwm.windows.store.retention import Retention
@@ -49,7 +49,6 @@ def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(session_store_operator, "_FEW", 4)
     monkeypatch.setattr(session_store_operator, "_MOST_ROWS", 7)
-    monkeypatch.setattr(session_messages, "_GAPS", 1)
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
 
 

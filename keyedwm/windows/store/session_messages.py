@@ -19,7 +19,6 @@ from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.sessions import OpenSessions, Sessions
 
 MESSAGES = "messages-"
-_GAPS = 8  # in a slice at least
 _SLICES = 64  # in the retention at most
 
 
@@ -94,4 +93,4 @@ class SessionMessages:
 
 
 def _width_ms(plan: StorePlan) -> int:
-    return max(_GAPS * plan.session.gap_ms, (plan.retention.time_ms or 0) // _SLICES)
+    return max(plan.session.gap_ms, (plan.retention.time_ms or 0) // _SLICES)
