@@ -101,7 +101,7 @@ def _pieces(cut: list[tuple[int, str, pa.Table]]) -> pa.RecordBatch:
     arrays = [
         pa.array([bucket for bucket, _, _ in cut], pa.int32()),
         pa.array([name for _, name, _ in cut], pa.string()),
-        pa.array([stored(table) for table in tables], pa.binary()),
+        pa.array([stored(name, table) for _, name, table in cut], pa.binary()),
         pa.array([table.num_rows for table in tables], pa.int64()),
         pa.array(ends, pa.int64()),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import combinations
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from conformance.driver import DrivenOperator
 from keyedwm.core.errors import DamagedError
 from keyedwm.spark.bucket_state import SparkStore
-from keyedwm.windows import WindowOperator
+from keyedwm.windows import WindowJoin, WindowOperator
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.held import MATCHED
 from keyedwm.windows.join.plan import How
@@ -22,8 +23,8 @@ from keyedwm.windows.state import blobs as stored_blobs
 from keyedwm.windows.state.blobs import packed, read_stored, stored
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore, TableLogs
-from keyedwm.windows.store.plan import KeyRowWindow, tumbling_rows
-from tests.windows import joins, streams, test_running
+from keyedwm.windows.store.plan import KeyRowWindow, session_rows, tumbling_rows
+from tests.windows import joins, session_joins, streams, test_process, test_running
 from tests.windows import stored as kept
 
 FLIPS = 60
@@ -99,6 +100,36 @@ def running(seed) -> Kind:
     return Kind(dict(played.blobs), answer)
 
 
+def session_join(seed) -> Kind:
+    plan, held = session_joins.join_plan(SessionWindow(8), how=How.FULL), MemoryStore()
+    joined = WindowJoin(plan, held)
+    for name, number, given in session_joins.steps_of(seed, 40):
+        joined.add_message("left" if number == 0 else "right", kept.table(given)) if name == "add_message" else None
+        joined.flush()
+
+    def answer(blobs: Blobs) -> str:
+        later = WindowJoin(plan, MemoryStore(dict(blobs)))
+        later.finish()
+        return str(later.flush().to_pylist())
+
+    return Kind(dict(held.blobs), answer)
+
+
+def processor(seed) -> Kind:
+    plan = test_process.plan_of(test_process.Deduplicate)
+    played, rng = test_process.Restarted(plan), random.Random(seed)
+    rows = [(f"{rng.randrange(40)}", at, at) for at in range(60)]
+    for at in range(0, 60, 6):
+        played.batch(("on_rows", 0, test_process.table(rows[at : at + 6]), None))
+
+    def answer(blobs: Blobs) -> str:
+        later = test_process.Restarted(plan)
+        later.blobs = dict(blobs)
+        return str(later.batch(("on_rows", 0, test_process.table(rows), None)))
+
+    return Kind(dict(played.blobs), answer)
+
+
 KINDS = {
     "tumbling": lambda seed: window(seed, SlidingWindow(20, 20)),
     "sliding": lambda seed: window(seed, SlidingWindow(40, 10)),
@@ -108,6 +139,10 @@ KINDS = {
     "store": lambda seed: store(seed, SlidingWindow(20, 20)),
     "rows": lambda seed: store(seed, tumbling_rows(7)),
     "rows of keys": lambda seed: store(seed, KeyRowWindow(4, 2)),
+    "sessions of messages": lambda seed: store(seed, SessionWindow(8)),
+    "sessions by rows": lambda seed: store(seed, session_rows(4)),
+    "join of sessions": session_join,
+    "processor": processor,
     "join": join,
     "running": running,
 }
@@ -159,6 +194,15 @@ def test_a_blob_that_is_missing_is_refused(kind):
     assert any(found)
 
 
+def test_blobs_in_each_others_place_are_refused(kind):
+    wanted, names = kind.answer(kind.blobs), sorted(kind.blobs.keys() - {NOTE})
+    found = [
+        refused(kind, wanted, kind.blobs | {one: kind.blobs[other], other: kind.blobs[one]})
+        for one, other in combinations(names, 2)
+    ]
+    assert any(found) or len(names) < 2
+
+
 class Held(NamedTuple):
     """A map state of Spark."""
 
@@ -193,4 +237,4 @@ def test_a_part_that_is_missing_from_the_end_of_a_log_is_refused():
 
 def test_a_stored_blob_is_longer_by_its_checksum_alone():
     table = pa.table({"n": [1, 2]})
-    assert len(stored(table)) == len(packed(table)) + 8
+    assert len(stored("frame-1", table)) == len(packed(table)) + 8

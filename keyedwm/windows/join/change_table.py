@@ -95,7 +95,8 @@ class ChangeTable:
             rows = max(1, table.num_rows // max(1, -(-table.nbytes // _BLOB_BYTES)))
             for start in range(0, table.num_rows, rows):
                 piece = table.slice(start, rows)
-                written[_name(self._next)] = stored(piece.drop_columns([HASH]), _COMPRESSION)
+                name = _name(self._next)
+                written[name] = stored(name, piece.drop_columns([HASH]), _COMPRESSION)
                 self._blobs[self._next] = piece.num_rows
                 self._next += 1
         self._fresh, self._read = [], None

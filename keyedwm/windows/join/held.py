@@ -174,11 +174,11 @@ class HeldRows:
         pieces = [self._read(one) for one in due]
         for one in due:
             self._drop(one)
-        written = {
-            f"{self._blob(one.number)}{MATCHED}": sealed(np.packbits(one.matched).tobytes())
-            for one in self._slices
-            if one.matched is not None
-        }
+        written: dict[str, bytes] = {}
+        for one in self._slices:
+            if one.matched is not None:
+                name = f"{self._blob(one.number)}{MATCHED}"
+                written[name] = sealed(name, np.packbits(one.matched).tobytes())
         for one in self._slices:
             one.matched = None
         kept = [piece.take(np.flatnonzero(self._kept(piece, limits))) for piece in pieces]
@@ -186,9 +186,10 @@ class HeldRows:
             one = Slice.of(piece)
             one.number, one.fresh, self._next = self._next, None, self._next + 1
             self._slices.append(one)
-            written[self._blob(one.number)] = stored(piece.table.drop_columns([HASH]), COMPRESSION)
+            name = self._blob(one.number)
+            written[name] = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
             if piece.matched.any():
-                written[f"{self._blob(one.number)}{MATCHED}"] = sealed(np.packbits(piece.matched).tobytes())
+                written[f"{name}{MATCHED}"] = sealed(f"{name}{MATCHED}", np.packbits(piece.matched).tobytes())
         removed, self._removed = frozenset(self._removed - written.keys()), set()
         return StateChanges(written, removed)
 

@@ -108,14 +108,15 @@ class JoinMove:
 def _pieces(to: int, prefix: str, number: int, piece: Piece) -> Iterator[Cut]:
     """The blobs of a piece, which is not empty."""
     name = f"{prefix}-{number}"
-    blob = stored(piece.table.drop_columns([HASH]), COMPRESSION)
+    blob = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
     if prefix == CHANGES:
         yield Cut(to, name, blob, [number, len(piece)])
         return
     one = Slice.of(piece)
     yield Cut(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])
     if piece.matched.any():
-        yield Cut(to, f"{name}{MATCHED}", sealed(np.packbits(piece.matched).tobytes()), None)
+        bits = f"{name}{MATCHED}"
+        yield Cut(to, bits, sealed(bits, np.packbits(piece.matched).tobytes()), None)
 
 
 def _places(buckets: Ints, to: int) -> Ints:

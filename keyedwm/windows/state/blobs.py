@@ -1,6 +1,7 @@
 """Tables as blobs: Arrow IPC streams, and those that are stored end in a checksum.
 
-Rule: a stored blob that is not as it was written is refused, since nothing in an Arrow stream tells a changed value.
+Rule: a stored blob that is not as it was written is refused, since nothing in an Arrow stream tells a changed value;
+the checksum is of its name, too, so that no blob stands for another one.
 Blobs without a checksum, which 0.2.0 wrote, are read as they are; readers of that version stop before the checksum.
 """
 
@@ -27,9 +28,9 @@ def unpacked(blob: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
 
 
-def sealed(content: bytes | pa.Buffer) -> bytes:
-    """Return content with its checksum behind it."""
-    return b"".join((content, _MARK, zlib.crc32(content).to_bytes(4, "little")))
+def sealed(name: str, content: bytes | pa.Buffer) -> bytes:
+    """Return content with its checksum behind it; name: of the blob."""
+    return b"".join((content, _MARK, _checksum(name, content).to_bytes(4, "little")))
 
 
 def unsealed(name: str, blob: bytes) -> bytes:
@@ -40,9 +41,9 @@ def unsealed(name: str, blob: bytes) -> bytes:
     return blob[:-_END_BYTES] if _agrees(name, blob) else blob
 
 
-def stored(table: pa.Table, compression: str | None = None) -> bytes:
-    """Return a table as a blob to be stored; see `packed`."""
-    return sealed(_stream(table, compression))
+def stored(name: str, table: pa.Table, compression: str | None = None) -> bytes:
+    """Return a table as a blob to be stored under this name; see `packed`."""
+    return sealed(name, _stream(table, compression))
 
 
 def read_stored(name: str, blob: bytes) -> pa.Table:
@@ -64,9 +65,13 @@ def _agrees(name: str, blob: bytes) -> bool:
     """Whether a blob ends in its checksum, or in none at all."""
     if blob[-_END_BYTES:-4] != _MARK:
         return False
-    if zlib.crc32(memoryview(blob)[:-_END_BYTES]) != int.from_bytes(blob[-4:], "little"):
+    if _checksum(name, memoryview(blob)[:-_END_BYTES]) != int.from_bytes(blob[-4:], "little"):
         raise damaged(name, "does not agree with its checksum")
     return True
+
+
+def _checksum(name: str, content: bytes | pa.Buffer | memoryview) -> int:
+    return zlib.crc32(name.encode(), zlib.crc32(content))
 
 
 def _stream(table: pa.Table, compression: str | None) -> pa.Buffer:

@@ -149,7 +149,7 @@ class TableLogs:
         for piece in _pieces(table):
             number = max(parts, default=-1) + 1
             name = _name(log, number)
-            written[name] = stored(piece)
+            written[name] = stored(name, piece)
             parts[number] = len(written[name])
             self._decoded[name] = piece
 
