@@ -293,9 +293,9 @@ class SessionStoreOperator:
             np.arange(len(behind)), np.searchsorted(behind, np.arange(_MOST_ROWS, behind[-1], _MOST_ROWS))
         ):
             if len(piece):
-                yield self._panes(sessions.take(piece), timing, last=last)
+                yield from self._panes(sessions.take(piece), timing, last=last)
 
-    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Output:
+    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
         by_key = np.lexsort((sessions.starts, sessions.keys))
         rows, owners = self._messages.of(self._open, sessions.take(by_key))
         owners = by_key[owners]
@@ -307,7 +307,7 @@ class SessionStoreOperator:
             self._plan, self._open.keys, KeyedMessages(window, sessions.keys), edges=(sessions.starts, sessions.ends),
             of_channel=(), timing=timing, index=sessions.panes, last=last,
         )  # fmt: skip
-        return Output(made, sessions.ends - 1)
+        yield Output(made, sessions.ends - 1)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return merged(self._plan.key_fields, tables) if log in self._tables() else self._messages.merge(tables)

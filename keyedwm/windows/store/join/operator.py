@@ -7,7 +7,8 @@ message goes before both sides have completed its windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store.axis import HIGHEST, LOWEST
 from keyedwm.windows.store.join.axis import JoinAxis
+from keyedwm.windows.store.join.matches import matches
 from keyedwm.windows.store.join.note import note, read_note
-from keyedwm.windows.store.join.pairs import Shown, chosen, laid_out, laid_out_alone, laid_out_window, pairs
+from keyedwm.windows.store.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
+from keyedwm.windows.store.join.shown import Shown
 from keyedwm.windows.store.join.side import JoinSide, Taken
 from keyedwm.windows.store.messages import MessageStore
 
@@ -40,7 +43,7 @@ class WindowJoinOperator:
         self.sides = [JoinSide(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
         self._due: dict[str, list[int | None]] = told.get("due", {one.value: [None, None] for one in _KINDS})
         self._full: int = told.get("full", LOWEST)  # windows that end by then have spoken
-        self._results: list[Output] = []
+        self._results: list[Iterable[Output]] = []  # each is made when it is asked for
 
     @property
     def late_rows(self) -> int:
@@ -122,7 +125,7 @@ class WindowJoinOperator:
 
     def _made(self) -> Iterator[Output]:
         made, self._results = self._results, []
-        return iter(made)
+        return chain.from_iterable(made)
 
     def _axes(self) -> list[JoinAxis | None]:
         """Return the axis of event time of each side, where it has come to one."""
@@ -202,12 +205,12 @@ class WindowJoinOperator:
         mine = self.sides[number].shown(rows, np.zeros(rows.num_rows, bool))
         seen = other.visible(np.sort(mine.at))
         theirs = other.shown(seen, np.zeros(seen.num_rows, bool))
-        found = pairs(self._plan, *((mine, theirs) if number == LEFT else (theirs, mine)))
-        self._give_alone(number, mine, np.setdiff1d(np.arange(rows.num_rows), found[number]), timing)
+        found = matches(self._plan, *((mine, theirs) if number == LEFT else (theirs, mine)))
+        self._give_alone(number, mine, np.setdiff1d(np.arange(rows.num_rows), found.met(number)), timing)
 
     def _give_alone(self, number: int, shown: Shown, at: Ints, timing: Timing) -> None:
         if len(at):
-            self._results.append(laid_out_alone(self._plan, number, shown, at, timing=timing))
+            self._results.append([laid_out_alone(self._plan, number, shown, at, timing=timing)])
 
     def _window(
         self,
@@ -231,7 +234,8 @@ class WindowJoinOperator:
             kept = np.append(is_new(both), False)[found[number]]  # -1 is none
             found = found[LEFT][kept], found[RIGHT][kept]
         if len(found[LEFT]):
-            self._results.append(laid_out_window(self._plan, left, right, found, end=end, timing=timing))
+            made = laid_out_window(self._plan, left, right, found, end=end, timing=timing)
+            self._results.append([made])
 
     def _wait(self, kind: Timing, now_ms: int) -> None:
         """Set when waiting messages are due: early ones on the beat that the first began, late ones after it."""
@@ -269,14 +273,15 @@ class WindowJoinOperator:
             rows = pa.concat_tables([new[number], seen])
             both.append(side.shown(rows, np.append(late[number], np.zeros(seen.num_rows, bool))))
         left, right = both
-        found = [pairs(self._plan, left.part(0, counts[LEFT]), right)]
-        at_left, at_right = pairs(self._plan, left.part(counts[LEFT]), right.part(0, counts[RIGHT]))
-        found.append((at_left + counts[LEFT], at_right))
-        at_left, at_right = (np.concatenate(places) for places in zip(*found, strict=True))
-        if len(at_left):
-            self._results.append(laid_out(self._plan, left, right, at_left, at_right))
+        held = left.part(counts[LEFT])
+        found = (
+            matches(self._plan, left.part(0, counts[LEFT]), right),
+            matches(self._plan, held, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
+        )
+        self._results.append(laid_out(self._plan, left, right, found))
         for number in self._plan.outer:  # what comes when its windows have spoken speaks for itself
-            mine, places = both[number], np.setdiff1d(np.arange(counts[number]), (at_left, at_right)[number])
+            met = np.concatenate([one.met(number) for one in found])
+            mine, places = both[number], np.setdiff1d(np.arange(counts[number]), met)
             is_over = self._plan.grid().last_ends(mine.at[places]) <= self._full
             self._give_alone(number, mine, places[is_over], Timing.LATE)
 

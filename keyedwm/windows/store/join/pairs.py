@@ -1,97 +1,30 @@
-"""Which messages of two sides are pairs, and the rows that they make.
+"""The rows that pairs of messages make.
 
-Rule: two messages share a window exactly if each lies in the span from the start of the other's first window to the end
-of its last one. A pair stands in the first window that holds both.
+Rule: a pair stands in the first window that holds both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.windows.columns import Flags, Ints, contiguous
-from keyedwm.windows.join.kernels import hash_groups, pairs_from, ranges_of
-from keyedwm.windows.partials import as_key
+from keyedwm.windows.columns import Ints, contiguous
 from keyedwm.windows.plan import WINDOW_TYPE, Timing
 from keyedwm.windows.results import Output, instants, no_times
-from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.windows.store.join.matches import MOST_PAIRS, Matches, keys_of
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
+from keyedwm.windows.store.join.shown import Shown
 from keyedwm.windows.store.plan import ROWS_WINDOW_TYPE
 
-_LOWEST, _HIGHEST = -(2**62), 2**62
 NONE = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Messages of a side that are joined. at: places on the axis, of rows counted from the channel's first offset.
-
-    first: that offset, or 0. order: of the messages by event time (or offset), topic, partition and offset. late: which
-    came to a complete window.
-    """
-
-    rows: pa.Table
-    at: Ints
-    first: Ints
-    partitions: Ints
-    order: Ints
-    late: Flags
-
-    def part(self, start: int, stop: int | None = None) -> Shown:
-        """Return the messages in this range."""
-        span = slice(start, stop)
-        rows = self.rows.slice(start, None if stop is None else stop - start)
-        return Shown(rows, self.at[span], self.first[span], self.partitions[span], self.order[span], self.late[span])
-
-
-def pairs(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]:
-    """Return the pairs of messages: the places of the left ones and of the right ones."""
-    none = np.empty(0, np.int64)
-    if not (left.rows.num_rows and right.rows.num_rows):
-        return none, none
-    keys, known = _keys(plan, left, right)
-    places = [np.flatnonzero(flags) for flags in known]
-    mine, others = keys[LEFT][places[LEFT]], keys[RIGHT][places[RIGHT]]
-    low, high = _span(plan, left.at[places[LEFT]])
-    at = right.at[places[RIGHT]]
-    order = np.argsort(at, kind="stable")
-    slot_hash, slot_group, begins, found = hash_groups(others, order)
-    first, behind = ranges_of((slot_hash, slot_group, begins), at[found], mine, low, high)
-    rows, entries, _, _ = pairs_from(first, behind, 0, 0, int((behind - first).sum()))
-    return places[LEFT][rows], places[RIGHT][found[entries]]
-
-
-def _span(plan: WindowJoinPlan, at: Ints) -> tuple[Ints, Ints]:
-    """Return for each left place the first and the last right place that share a window with it."""
-    if not plan.both_windowed:
-        return np.full(len(at), _LOWEST), np.full(len(at), _HIGHEST)
-    grid = plan.grid()
-    return grid.first_ends(at) - grid.size, grid.last_ends(at) - 1
-
-
-def _keys(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[list[Ints], list[Flags]]:
-    """Return the keys as numbers, for each side, and which messages have one: null equals nothing."""
-    fields = [pa.field(str(at), plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
-    by_partition = plan.is_rows and plan.both_windowed
-    keys = KeyDictionary([*fields, *([pa.field("partition", pa.int64())] if by_partition else [])])
-    numbers, known = [], []
-    for side, shown in zip(plan.sides, (left, right), strict=True):
-        columns = [as_key(column) for column in key_columns(side.on, shown.rows)]
-        some = np.ones(shown.rows.num_rows, bool)
-        for column in columns:
-            some &= pc.is_valid(column).to_numpy(zero_copy_only=False)
-        further = [pa.array(shown.partitions)] if by_partition else []
-        numbers.append(keys.numbers([*columns, *further], shown.rows.num_rows))
-        known.append(some)
-    return numbers, known
 
 
 def chosen(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]:
     """Return the pairs of the first message of a key on each side, or of the last one; NONE where a side has none."""
-    keys, known = _keys(plan, left, right)
+    keys, known = keys_of(plan, left, right)
     heads = []
     for numbers, some, shown in zip(keys, known, (left, right), strict=True):
         places = np.flatnonzero(some)
@@ -132,8 +65,22 @@ def laid_out_alone(plan: WindowJoinPlan, number: int, shown: Shown, at: Ints, *,
     return laid_out_rows(plan, sides, places, _edges(plan, ends[order]), pa.repeat(timing.value, len(order)))
 
 
-def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> Output:
-    """Return pairs as rows of the result, by window, then in order of the right message and of the left one."""
+def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, found: Sequence[Matches]) -> Iterator[Output]:
+    """Yield pairs as rows of the result, by window, then in order of the right message and of the left one.
+
+    More than fit into a piece come piece by piece, each in that order.
+    """
+    pieces = [piece for one in found for piece in one.pieces()] if sum(map(len, found)) <= MOST_PAIRS else None
+    if pieces is None:
+        for one in found:
+            for piece in one.pieces():
+                yield _laid_out(plan, left, right, *piece)
+    elif pieces:
+        at_left, at_right = (np.concatenate(places) for places in zip(*pieces, strict=True))
+        yield _laid_out(plan, left, right, at_left, at_right)
+
+
+def _laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> Output:
     grid = plan.grid()
     places = (left.at[at_left], right.at[at_right])
     windowed = LEFT if not plan.left.unbounded else RIGHT

@@ -22,9 +22,10 @@ from keyedwm.windows.state.store import BlobStore, StateChanges
 from keyedwm.windows.store.account import Account
 from keyedwm.windows.store.incoming import check_times, checked
 from keyedwm.windows.store.join.note import note, read_note
-from keyedwm.windows.store.join.pairs import NONE, Shown, laid_out_rows
+from keyedwm.windows.store.join.pairs import NONE, laid_out_rows
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.join.session_pairs import Members, alone, chosen_pairs, new_pairs
+from keyedwm.windows.store.join.shown import Shown
 from keyedwm.windows.store.messages import places
 from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.retention import StoreCounts
@@ -187,7 +188,7 @@ class JoinedSessions(SessionStoreOperator):
         if left.any():
             self._logs.append(SPANS, self._spans.table(self._spans.replace(left, spans.take(spans.keys[:0]))[0]))
 
-    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Output:  # noqa: ARG002 (pairs have no panes)
+    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:  # noqa: ARG002 (pairs have no panes)
         by_key = np.lexsort((sessions.starts, sessions.keys))
         rows, owners = self._messages.of(self._open, sessions.take(by_key))
         owners, at = by_key[owners], places(self._plan, rows)
@@ -202,31 +203,40 @@ class JoinedSessions(SessionStoreOperator):
         where = [np.flatnonzero(side == number) for number in (LEFT, RIGHT)]
         members = [Members(owners[mine], spans[mine], known[mine]) for mine in where]
         self._remember(sessions)
-        return self._laid_out(sessions, rows, where, members, timing)
+        shown = [self._shown(number, rows.take(pa.array(mine))) for number, mine in enumerate(where)]
+        for found in self._found(*members):
+            if len(found[LEFT]):
+                yield self._laid_out(sessions, (shown[LEFT], shown[RIGHT]), members, found, timing)
+
+    def _found(self, left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the places of the messages of each row that leaves, NONE where it has none, so many at a time."""
+        alone_ = []
+        for number in self._join.outer:
+            mine = alone(*((left, right) if number == LEFT else (right, left)), self._join.keep)
+            none = np.full(len(mine), NONE)
+            alone_.append((mine, none) if number == LEFT else (none, mine))
+        pieces = new_pairs(left, right) if self._join.keep is Keep.ALL else [chosen_pairs(left, right, self._join.keep)]
+        for found in pieces:
+            at_left, at_right = (np.concatenate(places_of) for places_of in zip(found, *alone_, strict=True))
+            yield at_left, at_right
+            alone_ = []
 
     def _laid_out(
-        self, sessions: Sessions, rows: pa.Table, where: Sequence[Ints], members: Sequence[Members], timing: Timing
+        self,
+        sessions: Sessions,
+        shown: tuple[Shown, Shown],
+        members: Sequence[Members],
+        found: tuple[Ints, Ints],
+        timing: Timing,
     ) -> Output:
-        left, right = members
-        if self._join.keep is Keep.ALL:
-            found = [new_pairs(left, right)]
-        else:
-            found = [chosen_pairs(left, right, self._join.keep)]
-        for number in self._join.outer:
-            mine = alone(members[number], members[1 - number], self._join.keep)
-            none = np.full(len(mine), NONE)
-            found.append((mine, none) if number == LEFT else (none, mine))
-        at_left, at_right = (np.concatenate(places_of) for places_of in zip(*found, strict=True))
+        (at_left, at_right), (left, right) = found, members
         of = np.where(
             at_left != NONE, np.append(left.sessions, NONE)[at_left], np.append(right.sessions, NONE)[at_right]
         )
         order = np.lexsort((at_left, at_right, of))
         at_left, at_right, of = at_left[order], at_right[order], of[order]
-        shown = [self._shown(number, rows.take(pa.array(mine))) for number, mine in enumerate(where)]
         edges = sessions.starts[of], sessions.ends[of]
-        return laid_out_rows(
-            self._join, (shown[LEFT], shown[RIGHT]), (at_left, at_right), edges, pa.repeat(timing.value, len(of))
-        )
+        return laid_out_rows(self._join, shown, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
 
     def _shown(self, number: int, rows: pa.Table) -> Shown:
         """Return the messages of a side as they came."""

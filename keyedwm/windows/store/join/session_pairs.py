@@ -5,11 +5,13 @@ Rule: each pair comes once. Two messages have met before if both lay in one sess
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from keyedwm.windows.columns import Flags, Ints
+from keyedwm.windows.store.join.matches import MOST_PAIRS
 from keyedwm.windows.store.join.pairs import NONE
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep
 
@@ -25,8 +27,21 @@ class Members:
     known: Flags
 
 
-def new_pairs(left: Members, right: Members) -> tuple[Ints, Ints]:
-    """Return the places of the messages of each side that are in one session, and were not shown in one before."""
+def new_pairs(left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the places of the messages of each side that are in one session, and were not shown in one before.
+
+    At least once, and pieces with as many left messages as have a million pairs, or one.
+    """
+    counts = np.diff(np.searchsorted(right.sessions, [left.sessions, left.sessions + 1]), axis=0)[0]
+    behind = np.cumsum(counts)
+    edges = np.searchsorted(behind, np.arange(MOST_PAIRS, behind[-1] if len(behind) else 0, MOST_PAIRS))
+    for places in np.split(np.arange(len(counts)), np.unique(edges)):
+        part = Members(left.sessions[places], left.spans[places], left.known[places])
+        at_left, at_right = _new_pairs(part, right)
+        yield places[at_left], at_right
+
+
+def _new_pairs(left: Members, right: Members) -> tuple[Ints, Ints]:
     sides = (left, right)
     new = [np.flatnonzero(side.known & (side.spans == NONE)) for side in sides]
     old = [np.flatnonzero(side.known & (side.spans != NONE)) for side in sides]

@@ -22,8 +22,8 @@ from keyedwm.windows.store.axis import met
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.incoming import check_times, checked
 from keyedwm.windows.store.join.axis import JoinAxis
-from keyedwm.windows.store.join.pairs import Shown
 from keyedwm.windows.store.join.plan import WindowJoinPlan
+from keyedwm.windows.store.join.shown import Shown
 from keyedwm.windows.store.messages import places
 from keyedwm.windows.store.plan import Full, Reason
 from keyedwm.windows.store.retention import StoreCounts
