@@ -3,7 +3,8 @@
 Run: python -m benchmarks.driver [--tasks 10 100 1000] [--buckets 2 16 64 256] [--batches 5] [--limit-s 600]
 A Spark cluster with one worker of two cores, so that tasks run beside the driver and not in it. A topic has as many
 partitions as there are tasks; each batch brings one record of each, counted by key in the buckets, and both are taken
-at every size while the other one is the smallest. Times are those of Spark's own progress; the driver's CPU is that of
+at every size while the other one is the smallest; beside them, Spark's own source and windows at the numbers of tasks.
+Times are those of Spark's own progress; the driver's CPU is that of
 this process and all below it: the JVM, and the planner of the source. A size that has not made its batches within the
 limit is shown as not reached. Two batches of each size warm up, and the first size as a whole.
 """
@@ -25,6 +26,7 @@ from benchmarks.measure import Sheet, cpu_seconds
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
+from keyedwm.testing.connector import spark_kafka_connector_jars
 from keyedwm.testing.local import local_broker
 from keyedwm.testing.standalone import standalone
 from pyspark_wm_source.reader import row_schema, stream_reader
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+OURS, NATIVE = "keyedwm", "spark"
 WARMING = 2
 MEMORY_MB = 4_096
 _LOOK_S = 0.05
@@ -48,14 +51,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=5)
     parser.add_argument("--limit-s", type=float, default=600)
     asked = parser.parse_args()
-    sizes = [(tasks, asked.buckets[0]) for tasks in asked.tasks]
-    sizes += [(asked.tasks[0], buckets) for buckets in asked.buckets[1:]]
+    by_tasks = [(tasks, asked.buckets[0]) for tasks in asked.tasks]
+    by_buckets = [(asked.tasks[0], buckets) for buckets in asked.buckets[1:]]
+    sizes = [(OURS, *size) for size in by_tasks + by_buckets] + [(NATIVE, *size) for size in by_tasks]
     setting = {"batches": asked.batches, "records_per_task": 1, "worker_cores": 2}
     sheet = Sheet("driver", None, setting)
     with running() as room:
-        for at, (tasks, buckets) in enumerate([sizes[0], *sizes]):  # the first one warms the JVM up, for all
-            for made in measured(room, (tasks, buckets), asked.batches, asked.limit_s):
-                sheet.add(f"{tasks:,} tasks, {buckets:,} buckets", made, warming=at == 0)
+        for at, (side, tasks, buckets) in enumerate([sizes[0], *sizes]):  # the first one warms the JVM up, for all
+            for made in measured(room, side, (tasks, buckets), asked.batches, asked.limit_s):
+                sheet.add(f"{side}, {tasks:,} tasks, {buckets:,} buckets", made, warming=at == 0)
     sheet.finish()
 
 
@@ -97,6 +101,7 @@ def running() -> Iterator[Room]:
             "spark.executor.memory": "2g",
             "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "2g", "spark.ui.enabled": "false",
             "spark.log.level": "ERROR", "spark.sql.session.timeZone": "UTC", **recommended_conf(),
+            "spark.jars": ",".join(map(str, spark_kafka_connector_jars())),
         }  # fmt: skip
         builder = SparkSession.builder.master(place.url)
         for name, value in settings.items():
@@ -108,12 +113,15 @@ def running() -> Iterator[Room]:
         cluster.close()
 
 
-def measured(room: Room, size: tuple[int, int], batches: int, limit_s: float) -> Iterator[dict[str, float | None]]:
+def measured(
+    room: Room, side: str, size: tuple[int, int], batches: int, limit_s: float
+) -> Iterator[dict[str, float | None]]:
     """Yield the figures of each batch but the first ones."""
     tasks, buckets = size
     cluster, topic = room.cluster, room.topic(tasks)
     with tempfile.TemporaryDirectory() as checkpoint:
-        writer = counted(room, topic, tasks, buckets).writeStream.format("noop").outputMode("append")
+        rows = counted(room, topic, tasks, buckets) if side == OURS else natively_counted(room, topic, buckets)
+        writer = rows.writeStream.format("noop").outputMode("append")
         query = writer.option("checkpointLocation", checkpoint).start()
         over_at = time.monotonic() + limit_s
         try:
@@ -143,6 +151,16 @@ def counted(room: Room, topic: str, tasks: int, buckets: int) -> DataFrame:
         .selectExpr("partition key", "event_time", "watermark", "control", "topic", "partition", "offset")
     )
     return aggregate(rows, "key", tumbling("1 minute"), {"n": count()}, buckets=buckets, name=f"n{tasks}x{buckets}")
+
+
+def natively_counted(room: Room, topic: str, buckets: int) -> DataFrame:
+    """The same by Spark's own source and windows; the buckets are its shuffle partitions."""
+    from pyspark.sql import functions as F
+
+    room.spark.conf.set("spark.sql.shuffle.partitions", str(buckets))
+    options = {"subscribe": topic, "startingOffsets": "earliest", **room.where}
+    rows = room.spark.readStream.format("kafka").options(**options).load().withWatermark("timestamp", "0 seconds")
+    return rows.groupBy(F.window("timestamp", "1 minute"), F.expr("partition key")).agg(F.count("*").alias("n"))
 
 
 def progressed(query: StreamingQuery, seen: int, records: int, over_at: float) -> bool:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 # `driver`: the whole driver; `host`: its task waits for the test to take the worker away; `slow`: no kill, but one
-# worker never ends a task of the sink by itself.
-PLACES = ("stage one", "windows", "sink, before", "sink, after", "driver", "host", "slow")
+# worker never ends a task of the sink by itself; `leaving`: the executor is decommissioned, which Spark does at SIGPWR.
+PLACES = ("stage one", "windows", "sink, before", "sink, after", "driver", "host", "slow", "leaving")
+IDLE = "idle"  # not a place: executors leave by themselves
 SLOW_WORKER = "worker-2"
 PARALLEL = 3
 ARMED_FROM_BATCH = 1
@@ -39,11 +40,26 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "200ms",
     "spark.speculation.task.duration.threshold": "1s",
 }
+DECOMMISSION = {
+    "spark.decommission.enabled": "true",
+    "spark.storage.decommission.enabled": "true",
+    "spark.storage.decommission.shuffleBlocks.enabled": "true",
+}
+# An executor goes after a second without a task, with what it has of the shuffle, and comes back when tasks wait.
+DYNAMIC = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.initialExecutors": "2",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+}
+SETTINGS = {"slow": SPECULATION, "leaving": DECOMMISSION, IDLE: DYNAMIC}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """master: of the cluster. directory: shared by all. target: `delta` or `kafka`. kill: one of PLACES, or none.
+    """master: of the cluster. directory: shared by all. target: `delta` or `kafka`. kill: one of PLACES, IDLE, or none.
 
     checkpoint: its name in the directory. stop_after: end the query behind this batch, -1 at the end of the topic.
     """
@@ -68,7 +84,7 @@ def session(job: Job) -> SparkSession:
     builder = SparkSession.builder.master(job.master).appName("cluster")
     for name, value in session_conf(cores=job.cores).items():
         builder = builder.config(name, value)
-    for name, value in (SPECULATION if job.kill == "slow" else {}).items():
+    for name, value in SETTINGS.get(job.kill, {}).items():
         builder = builder.config(name, value)
     Path(job.directory, "events").mkdir(exist_ok=True)
     return (
@@ -166,7 +182,7 @@ def _through(job: Job, rows: DataFrame, *places: str) -> DataFrame:
     if job.kill == "slow":
         return rows.mapInArrow(slowed(SLOW_WORKER), rows.schema)
     kill = striking(
-        job.directory, at_end=job.kill.startswith(("sink", "driver")), finishes=job.kill == "sink, after",
+        job.directory, at_end=job.kill.startswith(("sink", "driver")), finishes=job.kill in {"sink, after", "leaving"},
         waits=job.kill in {"driver", "host"},
     )  # fmt: skip
     return rows.mapInArrow(kill, rows.schema)
@@ -209,6 +225,9 @@ def watch(job: Job, spark: SparkSession, query: StreamingQuery) -> None:
         elif job.kill == "driver" and first.exists() and not killed.exists():
             killed.touch()
             os.killpg(0, signal.SIGKILL)
+        elif job.kill == "leaving" and first.exists() and not killed.exists():
+            os.kill(int(first.read_text()), signal.SIGPWR)
+            killed.touch()
         elif job.kill == "sink, after" and first.exists() and not killed.exists():
             noted_at = batch if noted_at < 0 else noted_at
             # Of a stage that was over by then, the kill falls into the next one, whose tasks wait for it.
