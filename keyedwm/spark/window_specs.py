@@ -48,7 +48,7 @@ def tumbling_rows(rows: int) -> RowWindow:
 
     Raises OptionError unless the number is above 0.
     """
-    return hopping_rows(rows, rows)
+    return plan.tumbling_rows(whole("rows", str(rows)))
 
 
 def hopping_rows(size: int, step: int) -> RowWindow:
@@ -64,7 +64,7 @@ def tumbling_key_rows(rows: int) -> KeyRowWindow:
 
     Raises OptionError unless the number is above 0.
     """
-    return hopping_key_rows(rows, rows)
+    return plan.tumbling_key_rows(whole("rows", str(rows)))
 
 
 def hopping_key_rows(size: int, step: int) -> KeyRowWindow:

@@ -21,6 +21,7 @@ from keyedwm.core.options import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, column_type
 from keyedwm.windows.aggregates.functions import AggregateSpec
+from keyedwm.windows.given import MS, expect_member, number, number_or_none, settle
 
 WINDOW, PANE, CONTROL = "window", "pane", "control"
 HIDDEN = "__"
@@ -109,8 +110,11 @@ class SlidingWindow:
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
-        if self.slide_ms < 1:
-            raise OptionError(f"the slide of a window is {self.slide_ms} ms, it must be 1 or more")
+        for name in ("slide", "size", "offset"):
+            settle(self, **{f"{name}_ms": number(f"the {name} of a window", getattr(self, f"{name}_ms"), MS)})
+        for name, ms in (("size", self.size_ms), ("slide", self.slide_ms)):
+            if ms < 1:
+                raise OptionError(f"the {name} of a window is {ms} ms, it must be 1 or more")
         check_length("size of a window", self.size_ms)
         if self.size_ms < self.slide_ms or self.size_ms % self.slide_ms:
             nearest_ms = max(1, round(self.size_ms / self.slide_ms)) * self.slide_ms
@@ -137,6 +141,8 @@ class SessionWindow:
     touching: Touching = Touching.MERGE
 
     def __post_init__(self) -> None:
+        settle(self, gap_ms=number("the gap of a session", self.gap_ms, MS))
+        expect_member("touching", self.touching, Touching)
         if self.gap_ms < 1:
             raise OptionError(f"the gap of a session is {self.gap_ms} ms, it must be 1 or more")
         check_length("gap of a session", self.gap_ms)
@@ -150,6 +156,8 @@ class Early:
     every_ms: int | None = None
 
     def __post_init__(self) -> None:
+        settle(self, rows=number_or_none("the number of rows between early panes", self.rows))
+        settle(self, every_ms=number_or_none("the interval between early panes", self.every_ms, MS))
         if self.rows is None and self.every_ms is None:
             raise OptionError("early panes need a number of rows, an interval, or both")
         for name, value in (("number of rows", self.rows), ("interval in ms", self.every_ms)):

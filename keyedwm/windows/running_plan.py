@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.rows import EVENT_TIME
+from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.windows.aggregates.aggregate_function import AggregateFunction
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.aggregates.kept_values import TopN
@@ -36,8 +36,12 @@ class RunningPlan:
 
     def __post_init__(self) -> None:
         check_key_columns(self.schema, (*self.by, self.time, *RECORD), self.by)
+        made = [name for name, _ in self.aggregates]
+        taken = next((name for name in made if name.lower() in (EVENT_TIME, WATERMARK)), None)
+        if taken is not None:
+            raise OptionError(f"running: a result column cannot be called {taken!r}: rows have one; give another name")
         names = [name for name in self.schema.names if name != EVENT_TIME]
-        check_result_names([*names, *(name for name, _ in self.aggregates)], has_aggregates=bool(self.aggregates))
+        check_result_names([*names, *made], has_aggregates=bool(self.aggregates))
         object.__setattr__(self, "functions", tuple(spec.bind(self.schema, RECORD) for _, spec in self.aggregates))
         for (name, spec), function in zip(self.aggregates, self.functions, strict=True):
             if isinstance(function, ListAggregate) and not isinstance(function, TopN):

@@ -279,7 +279,7 @@ CALLS = {
     "late_every and late_rows have no effect on windows of rows": lambda df: call(
         df, window=hopping_rows(4, 2), store=Store(max_windows=9, late_rows=2)
     ),
-    "option size: '0' is wrong": lambda _: tumbling_rows(0),
+    "option rows: '0' is wrong": lambda _: tumbling_rows(0),
     "option step: 'two' is wrong": lambda _: hopping_rows(4, "two"),
     "the retention of 5 seconds is shorter than the window of 10 seconds": lambda df: call(
         df, store=Store(retention="5 seconds")

@@ -243,6 +243,10 @@ def test_state_moves_to_another_number_of_buckets(seed):
         ({"aggregates": (("n", agg.sum("k")),)}, "sum"),
         ({"by": ("x",)}, "the input has no column 'x'"),
         ({"keep_ms": 0}, "keep=0 ms, it must be 1 ms or more"),
+        (
+            {"aggregates": (("Event_Time", agg.count()),)},
+            "a result column cannot be called 'Event_Time': rows have one",
+        ),
         ({"late": LatePolicy.EMIT}, "late='emit': a late row has no place among results that have left"),
     ],
 )

@@ -166,7 +166,7 @@ def test_what_joins_of_sessions_cannot_do_is_one_sentence():
         ("full", Full.MESSAGE): "leave full='message', unbounded sides and intervals out",
         ("late_every_ms", 5): "leave full='message', unbounded sides and intervals out",
         ("retention", Retention(time_ms=9)): "the retention of 9 ms is shorter than the gap of 10 ms",
-        ("window", session_rows(3)): "windows of a key's messages are not joined",
+        ("window", session_rows(3)): "sessions by rows are not joined",
     }.items():
         with pytest.raises(OptionError, match=said):
             join_plan(**{"window": TEN} | dict([change]))

@@ -62,8 +62,8 @@ def test_the_windows_of_two_buckets_are_those_of_one_store_that_holds_all(window
     assert sorted(found) == sorted(wanted)
     assert found == sorted(found, key=lambda one: one[1:4])
     assert len(found) > 2
-    kept = [blob for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
-    read = [tuple(row.values()) for blob in kept for row in held.messages("", blob).to_pylist()]
+    kept = [(name, blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
+    read = [tuple(row.values()) for name, blob in kept for row in held.messages(name, blob).to_pylist()]
     assert sorted(read, key=str) == sorted(
         (tuple(row.values()) for row in operator.get_messages(-(10**6), 10**6).to_pylist()), key=str
     )

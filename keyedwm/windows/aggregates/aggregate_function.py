@@ -76,6 +76,8 @@ class AggregateFunction(ABC):
 
 def column_type(schema: pa.Schema, name: str) -> pa.DataType:
     """Return the type of an input column; raise OptionError if there is no such column."""
+    if not isinstance(name, str):
+        raise OptionError(f"{name!r}: the name of a column is expected, the input has {', '.join(schema.names)}")
     at = schema.get_field_index(name)
     if at < 0:
         raise OptionError(f"the input has no column {name!r}, it has {', '.join(schema.names)}")

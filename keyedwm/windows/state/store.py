@@ -7,12 +7,14 @@ last tried is written anew as one table, if that is half as large. Only changed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 
+from keyedwm.core.errors import OptionError
+from keyedwm.windows.given import expect, shown
 from keyedwm.windows.state.blobs import damaged, read_stored, stored
 
 # So many parts of one size class become one part of the next class: few parts to read, each row rewritten seldom.
@@ -51,6 +53,11 @@ class MemoryStore:
 
     blobs: dict[str, bytes] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        expect("the blobs of a store", self.blobs, MutableMapping, "a dict of names and bytes")
+        for name, blob in self.blobs.items():
+            expect(f"the blob {name!r} of a store", blob, bytes, "bytes")
+
     @property
     def sizes(self) -> Mapping[str, int]:
         """The names of all blobs and their sizes in bytes."""
@@ -67,6 +74,15 @@ class MemoryStore:
         self.blobs.update(changes.written)
         for name in changes.removed:
             del self.blobs[name]
+
+
+def checked_store(store: object) -> MemoryStore:
+    """Return a store, an empty one for None; raise OptionError if it has not the calls of one."""
+    if store is None:
+        return MemoryStore()
+    if not all(hasattr(store, call) for call in ("sizes", "get", "apply")):
+        raise OptionError(f"store is {shown(store)}: a MemoryStore() is expected, or what has its sizes, get and apply")
+    return cast("MemoryStore", store)
 
 
 class TableLogs:

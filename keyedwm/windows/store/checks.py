@@ -8,6 +8,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import span_text
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
+from keyedwm.windows.plan import check_length
 from keyedwm.windows.store.retention import Retention
 
 
@@ -37,3 +38,31 @@ def check_retention(retention: Retention, size: int, *, is_rows: bool, called: s
             f"the retention of {span_text(retention.time_ms)} is shorter than the {called} of {span_text(size)}; give "
             "at least that"
         )
+
+
+def check_sessions(*, by_message: bool, accumulating: bool) -> None:
+    """Refuse what has no meaning for sessions. by_message: a message completes a window, not the watermark."""
+    if by_message:
+        raise OptionError(
+            "full='message' has no meaning for sessions: a message past the end of one says nothing of those of "
+            "other keys; leave it out"
+        )
+    if not accumulating:
+        raise OptionError(
+            "sessions join, so what is new in one since its last pane has no meaning of its own: leave "
+            "accumulating=False out"
+        )
+
+
+def check_late(every_ms: int | None, rows: int | None, *, by_event: bool, is_rows: bool) -> None:
+    """Refuse late panes that cannot be. by_event: the interval is one of event time."""
+    if every_ms is not None and every_ms < 1:
+        raise OptionError(f"late panes every {every_ms} ms: the interval must be 1 ms or more")
+    check_length("interval between late panes", every_ms or 0)
+    if by_event and every_ms is None:
+        raise OptionError("late panes by event time need an interval: give late_every")
+    if by_event and is_rows:
+        raise OptionError("windows of rows have no event time, and their messages never come late: leave late_by out")
+    if rows is not None and (rows < 1 or every_ms is not None):
+        also = " and every so often" if every_ms is not None else ""
+        raise OptionError(f"late panes after {rows} messages{also}: 1 or more is expected, or an interval in its place")

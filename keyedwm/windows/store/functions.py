@@ -62,8 +62,8 @@ class Quantile:
     q: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.q <= 1:
-            raise OptionError(f"quantile({self.column!r}, {self.q}): a share from 0 to 1 is expected")
+        if isinstance(self.q, bool) or not isinstance(self.q, (int, float)) or not 0 <= self.q <= 1:
+            raise OptionError(f"quantile({self.column!r}, {self.q!r}): a share from 0 to 1 is expected")
 
     def over_messages(self, schema: pa.Schema) -> FullState:
         """See FullStateSpec."""
@@ -162,6 +162,10 @@ def window_function(function: Callable[[pa.Table], Any], result: pa.DataType) ->
     """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type."""
     if not callable(function):
         raise OptionError(f"window_function: function={function!r}: a function of a window's Arrow table is expected")
+    if not isinstance(result, pa.DataType):
+        raise OptionError(
+            f"window_function: result={result!r}: the Arrow type of one value is expected, such as pa.float64()"
+        )
     return WindowFunction(function, result)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from operator import index
-
 import pyarrow as pa
 
-from keyedwm.core.errors import InputError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.windows.columns import Ints, contiguous, ints
+from keyedwm.windows.given import MS, number
 from keyedwm.windows.plan import FARTHEST_MS
 
 _HIGHEST_OFFSET = 2**62
@@ -31,6 +30,10 @@ def checked(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Table:
 
 
 def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if _kind(column.type) != _kind(field.type) and not pa.types.is_null(column.type):
+        raise InputError(
+            f"the messages' column {field.name!r} is of type {column.type}, the plan has {field.type}: cast it before"
+        )
     try:
         return column.cast(field.type)
     except pa.ArrowException as error:
@@ -40,12 +43,27 @@ def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.
         ) from error
 
 
+def _kind(found: pa.DataType) -> str:
+    """What values of a type are: those of one kind become another type of it as they are, or not at all."""
+    if pa.types.is_dictionary(found):
+        return _kind(found.value_type)
+    if pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found):
+        return "number"
+    if pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found):
+        return "text"
+    if pa.types.is_binary(found) or pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found):
+        return "bytes"
+    if pa.types.is_timestamp(found):
+        return "time"
+    return "date" if pa.types.is_date(found) else "nested" if pa.types.is_nested(found) else str(found)
+
+
 def whole_ms(what: str, given: object) -> int:
     """Return a time as a plain number, also one of NumPy; raise InputError if it is none."""
     try:
-        time_ms = index(given)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise InputError(f"{what} is {given!r}: a whole number of ms is expected") from error
+        time_ms = number(what, given, MS)
+    except OptionError as error:
+        raise InputError(error.message) from error
     if abs(time_ms) >= 2**63:
         raise InputError(f"{what} is {given!r}: a number of 64 bits is expected")
     return time_ms

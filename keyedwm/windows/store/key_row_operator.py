@@ -22,6 +22,7 @@ from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store import held_keys, looking
 from keyedwm.windows.store.account import Account
+from keyedwm.windows.store.asked import Edge
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.functions import WindowRows
 from keyedwm.windows.store.incoming import checked
@@ -150,7 +151,7 @@ class KeyRowOperator:
         made = [pa.array(one) if isinstance(one, np.ndarray) else one for one in made]
         return pa.Table.from_arrays(made, schema=schema)
 
-    def messages(self, asked: tuple[looking.Edge, looking.Edge], equal: Mapping[str, Any]) -> pa.Table:
+    def messages(self, asked: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
         """Return the messages that are held; see `looking.chosen`."""
         return looking.chosen(self._plan, self.channels, self._held(self._open.places), asked, equal)
 

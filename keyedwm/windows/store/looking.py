@@ -6,7 +6,7 @@ Rule: looking changes nothing. Windows are listed in order of expiry; ranges are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +17,13 @@ from keyedwm.windows.columns import Ints
 from keyedwm.windows.grouping import pair_groups
 from keyedwm.windows.kernels import add_by_group, highest_by_group, lowest_by_group
 from keyedwm.windows.state.key_dictionary import KeyDictionary
+from keyedwm.windows.store.asked import Edge, wanted
 from keyedwm.windows.store.axis import LOWEST, StoredWindows
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.messages import in_order, message_bytes, places
 from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.results import key_numbers
-
-# A place on the axis (event time in ms, or offset), or an event time and the offset within it.
-Edge: TypeAlias = "int | tuple[int, int]"
 
 _FACTS = ("first_offset", "last_offset", "messages", "bytes")
 
@@ -134,17 +132,17 @@ def chosen(
     for name, value in equal.items():
         if name not in plan.schema.names:
             raise OptionError(f"messages have no column {name!r}, they have {', '.join(plan.schema.names)}")
-        rows = rows.filter(_equal(rows[name], value))
+        rows = rows.filter(_equal(name, rows[name], value))
     return in_order(plan, channels, rows.select(plan.schema.names))
 
 
-def _equal(found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
+def _equal(name: str, found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
     """Which values are this one; null and NaN are themselves, as keys are."""
     if value is None:
         return pc.is_null(found)
     if pa.types.is_floating(found.type) and value != value:  # noqa: PLR0124
         return pc.is_nan(found)
-    return pc.equal(found, pa.scalar(value, found.type))
+    return pc.equal(found, wanted(name, found.type, value))
 
 
 def numbers_of(asked: tuple[Edge, Edge]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keyedwm.core.errors import OptionError
+from keyedwm.windows.given import MS, number, settle
 from keyedwm.windows.plan import check_length
 from keyedwm.windows.store.retention import Retention
 
@@ -26,6 +27,7 @@ class OnDemandWindow:
     opens: str
 
     def __post_init__(self) -> None:
+        settle(self, size_ms=number("the size of a window", self.size_ms, MS))
         if self.size_ms < 1:
             raise OptionError(f"the size of a window is {self.size_ms} ms, it must be 1 or more")
         check_length("size of a window", self.size_ms)
@@ -36,8 +38,13 @@ def on_demand(size_ms: int, opens: str) -> OnDemandWindow:
     return OnDemandWindow(size_ms, opens)
 
 
-def check_limits(retention: Retention) -> None:
-    """Refuse limits that such windows cannot have."""
+def check_limits(retention: Retention, *, speaks_otherwise: bool) -> None:
+    """Refuse limits and panes that such windows cannot have."""
+    if speaks_otherwise:
+        raise OptionError(
+            "windows on demand speak when the watermark completes them and with each late message: leave full, "
+            "early and late panes out, and accumulating"
+        )
     if retention.time_ms is None or retention.has_sizes:
         raise OptionError(
             "windows on demand hold every message as long as one that opens a window for it may come: give a retention "

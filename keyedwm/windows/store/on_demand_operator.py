@@ -23,6 +23,7 @@ from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store import looking
 from keyedwm.windows.store.account import Account
+from keyedwm.windows.store.asked import Edge
 from keyedwm.windows.store.axis import HIGHEST, LOWEST
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.functions import WindowRows
@@ -166,7 +167,7 @@ class OnDemandOperator:
             [pa.array(one) if isinstance(one, np.ndarray) else one for one in made], schema=schema
         )
 
-    def messages(self, asked: tuple[looking.Edge, looking.Edge], equal: Mapping[str, Any]) -> pa.Table:
+    def messages(self, asked: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
         """Return the messages that are held, also those in no window yet; see `looking.chosen`."""
         low, high = looking.numbers_of(asked)
         return looking.chosen(self._plan, self.channels, self._read(low, high + 1), asked, equal)

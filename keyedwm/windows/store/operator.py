@@ -19,6 +19,7 @@ from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store import looking
 from keyedwm.windows.store.account import Account
+from keyedwm.windows.store.asked import Edge
 from keyedwm.windows.store.axis import HIGHEST, LOWEST, StoredWindows, met
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.incoming import check_times, checked
@@ -159,7 +160,7 @@ class StoreOperator:
         ]
         return pa.concat_tables([looking.windows_schema(self._plan, by_key=by_key).empty_table(), *made])
 
-    def messages(self, asked: tuple[looking.Edge, looking.Edge], equal: Mapping[str, Any]) -> pa.Table:
+    def messages(self, asked: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
         """Return the messages that are held; see `looking.messages`."""
         made = [
             looking.messages(self._plan, self.channels, axis, asked, equal) for _, axis in sorted(self.axes.items())

@@ -17,6 +17,7 @@ from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.condition import Condition
+from keyedwm.windows.given import MS, expect, expect_member, names, number, number_or_none, pairs, settle
 from keyedwm.windows.plan import (
     FARTHEST_MS,
     HIDDEN,
@@ -32,7 +33,7 @@ from keyedwm.windows.plan import (
     check_result_names,
     check_time_column,
 )
-from keyedwm.windows.store.checks import check_record, check_retention
+from keyedwm.windows.store.checks import check_late, check_record, check_retention, check_sessions
 from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.key_grid import KeyGrid
@@ -79,6 +80,8 @@ class HoppingWindow:
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("size", "step", "offset"):
+            settle(self, **{f"{name}_ms": number(f"the {name} of a window", getattr(self, f"{name}_ms"), MS)})
         for name, ms in (("size", self.size_ms), ("step", self.step_ms)):
             if ms < 1:
                 raise OptionError(f"the {name} of a window is {ms} ms, it must be 1 or more")
@@ -97,7 +100,9 @@ class RowWindow:
     step: int
 
     def __post_init__(self) -> None:
-        for name, rows in (("size", self.size), ("step", self.step)):
+        for name in ("size", "step"):
+            rows = number(f"the {name} of a window of rows", getattr(self, name))
+            settle(self, **{name: rows})
             if not 1 <= rows <= FARTHEST_MS:
                 raise OptionError(f"the {name} of a window of rows is {rows}, it must be from 1 to {FARTHEST_MS}")
 
@@ -115,6 +120,7 @@ class SessionRowWindow(KeyRowWindow):
 
     def __post_init__(self) -> None:
         RowWindow.__post_init__(self)
+        settle(self, between=number("the rows between two of a session", self.between))
         if not 0 <= self.between < FARTHEST_MS:
             raise OptionError(
                 f"a session of rows with {self.between} rows between two of its own: 0 or more is expected"
@@ -191,6 +197,7 @@ class StorePlan:
     functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         check_key_columns(self.schema, (*self.by, self.time, *self.record), self.by)
         check_time_column(self.schema, self.time)
         check_record(self.schema, self.record)
@@ -200,10 +207,12 @@ class StorePlan:
         check_result_names(result, has_aggregates=bool(self.aggregates))
         called = "gap" if self.is_sessions else "window"
         check_retention(self.retention, self.span, is_rows=self.is_rows, called=called)
+        by_message = self.full is Full.MESSAGE
         if self.is_sessions or self.is_session_rows:
-            self._check_sessions()
+            check_sessions(by_message=by_message, accumulating=self.accumulating)
         if self.is_on_demand:
-            self._check_on_demand()
+            _ = self.opens
+            check_limits(self.retention, speaks_otherwise=by_message or self._has_other_panes)
         elif self.counts_keys:
             self._check_key_rows()
         elif not self.is_sessions and (windows := -(-self.grid().size // self.grid().step)) > MOST_WINDOWS:
@@ -213,23 +222,32 @@ class StorePlan:
             )
         if not self.accumulating and ARRIVAL in self.schema.names:
             raise OptionError(f"with accumulating=False a message's column cannot be called {ARRIVAL!r}: rename it")
-        if self.late_every_ms is not None and self.late_every_ms < 1:
-            raise OptionError(f"late panes every {self.late_every_ms} ms: the interval must be 1 ms or more")
-        if self.late_by is LateBy.EVENT and self.late_every_ms is None:
-            raise OptionError("late panes by event time need an interval: give late_every")
-        if self.late_by is LateBy.EVENT and self.is_rows:
-            raise OptionError(
-                "windows of rows have no event time, and their messages never come late: leave late_by out"
-            )
-        if self.late_rows is not None and (self.late_rows < 1 or self.late_every_ms is not None):
-            also = " and every so often" if self.late_every_ms is not None else ""
-            raise OptionError(
-                f"late panes after {self.late_rows} messages{also}: 1 or more is expected, or an interval in its place"
-            )
+        by_event = self.late_by is LateBy.EVENT
+        check_late(self.late_every_ms, self.late_rows, by_event=by_event, is_rows=self.is_rows)
+
+    def _check_kinds(self) -> None:
+        expect("the schema of messages", self.schema, pa.Schema, "a pyarrow.Schema")
+        kinds = (SlidingWindow, HoppingWindow, RowWindow, OnDemandWindow, SessionWindow)
+        expect("the window", self.window, kinds, "one such as tumbling(60_000)")
+        expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
+        expect("early", self.early, (Early, type(None)), "Early(rows=..., every_ms=...), or nothing,")
+        expect("accumulating", self.accumulating, bool, "True or False")
+        expect_member("full", self.full, Full)
+        expect_member("late_by", self.late_by, LateBy)
+        settle(
+            self, by=names("by", self.by), aggregates=pairs("aggregates", self.aggregates, "(('rows', count()),)"),
+            late_every_ms=number_or_none("the interval of late panes", self.late_every_ms, MS),
+            late_rows=number_or_none("late_rows", self.late_rows),
+        )  # fmt: skip
+
+    @property
+    def _has_other_panes(self) -> bool:
+        """Whether windows speak otherwise than when they are complete, and with each late message."""
+        late = self.late_every_ms is not None or self.late_rows is not None
+        return late or self.early is not None or not self.accumulating
 
     def _check_key_rows(self) -> None:
-        late = self.late_every_ms is not None or self.late_rows is not None
-        if late or self.early is not None or not self.accumulating:
+        if self._has_other_panes:
             raise OptionError(
                 "windows of a key's messages speak once, when they are complete, and their messages never come late: "
                 "leave early and late panes out, and accumulating"
@@ -239,28 +257,6 @@ class StorePlan:
                 "windows of a key's messages are kept until they are complete, their number is that of the keys: give "
                 "max_messages or max_bytes, not max_windows"
             )
-
-    def _check_sessions(self) -> None:
-        if self.full is Full.MESSAGE:
-            raise OptionError(
-                "full='message' has no meaning for sessions: a message past the end of one says nothing of those of "
-                "other keys; leave it out"
-            )
-        if not self.accumulating:
-            raise OptionError(
-                "sessions join, so what is new in one since its last pane has no meaning of its own: leave "
-                "accumulating=False out"
-            )
-
-    def _check_on_demand(self) -> None:
-        _ = self.opens
-        late = self.late_every_ms is not None or self.late_rows is not None
-        if self.full is Full.MESSAGE or late or self.early is not None or not self.accumulating:
-            raise OptionError(
-                "windows on demand speak when the watermark completes them and with each late message: leave full, "
-                "early and late panes out, and accumulating"
-            )
-        check_limits(self.retention)
 
     @property
     def record(self) -> tuple[str, str, str]:

@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keyedwm.core.errors import OptionError
+from keyedwm.windows.given import MS, number_or_none, settle
+from keyedwm.windows.plan import check_length
+
+MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,9 @@ class Retention:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
+        settle(self, time_ms=number_or_none("the retention of a store", self.time_ms, MS))
+        for name in ("max_windows", "max_messages", "max_bytes"):
+            settle(self, **{name: number_or_none(f"the {name} of a store", getattr(self, name))})
         limits = {
             "retention in ms": self.time_ms,
             "max_windows": self.max_windows,
@@ -38,8 +45,10 @@ class Retention:
                 "max_messages or max_bytes"
             )
         for name, limit in limits.items():
-            if limit is not None and limit < 1:
-                raise OptionError(f"the {name} of a store is {limit}, it must be 1 or more")
+            if limit is not None and not 1 <= limit <= MOST:
+                right = "1 or more" if limit < 1 else f"{MOST} or less"
+                raise OptionError(f"the {name} of a store is {limit}, it must be {right}")
+        check_length("retention of a store", self.time_ms or 0)
 
     @property
     def has_sizes(self) -> bool:

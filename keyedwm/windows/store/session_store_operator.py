@@ -23,6 +23,7 @@ from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store import looking
 from keyedwm.windows.store.account import Account
+from keyedwm.windows.store.asked import Edge
 from keyedwm.windows.store.axis import HIGHEST
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.functions import WindowRows
@@ -192,7 +193,7 @@ class SessionStoreOperator:
             [pa.array(one) if isinstance(one, np.ndarray) else one for one in made], schema=schema
         )
 
-    def messages(self, asked: tuple[looking.Edge, looking.Edge], equal: Mapping[str, Any]) -> pa.Table:
+    def messages(self, asked: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
         """Return the messages that are held; see `looking.chosen`."""
         sessions, (low, high) = self._open.sessions, looking.numbers_of(asked)
         rows, _ = self._messages.of(self._open, sessions.take((sessions.ends > low) & (sessions.starts <= high)))

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.windows.given import expect
 from keyedwm.windows.results import Output
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store import looking
+from keyedwm.windows.state.store import MemoryStore, checked_store
+from keyedwm.windows.store.asked import Edge, checked_edges, checked_range, checked_values
 from keyedwm.windows.store.incoming import whole_ms
 from keyedwm.windows.store.operators import store_operator
 from keyedwm.windows.store.plan import StorePlan
@@ -26,8 +27,9 @@ class WindowOperator:
     """Windows over messages that are kept. store: where the state is, changed by `flush` alone; one in memory else."""
 
     def __init__(self, plan: StorePlan, store: MemoryStore | None = None) -> None:
+        expect("the plan of a WindowOperator", plan, StorePlan, "a StorePlan(schema=..., window=..., ...)")
         self.plan = plan
-        self.store = MemoryStore() if store is None else store
+        self.store = checked_store(store)
         self._operator = store_operator(plan, self.store)
         self._results: list[pa.Table] = []
         self._failure: Exception | None = None
@@ -102,12 +104,13 @@ class WindowOperator:
         last_offset, messages, bytes, is_complete. by_key: one row for each key too, for which messages are read.
         Of windows that count a key's messages: those that are complete next, one for each key, topic and partition.
         """
-        return self._operator.windows(start, end, by_key=by_key)
+        expect("by_key", by_key, bool, "True or False")
+        return self._operator.windows(*checked_range(start, end), by_key=by_key)
 
     def get_messages(
         self,
-        start: looking.Edge,
-        end: looking.Edge,
+        start: Edge,
+        end: Edge,
         *,
         join_keys: Mapping[str, Any] | None = None,
         key: Mapping[str, Any] | None = None,
@@ -117,11 +120,7 @@ class WindowOperator:
         An edge is ms of event time, or (time, offset); of windows of rows an offset. join_keys: columns that must have
         these values. key: the same for by columns. Raises OptionError for a column that there is not.
         """
-        for name in key or {}:
-            if name not in self.plan.by:
-                raise OptionError(f"{name!r} is no by column, they are {', '.join(self.plan.by) or 'none'}")
-        equal = {**(join_keys or {}), **(key or {})}
-        return self._operator.messages((start, end), equal)
+        return self._operator.messages(checked_edges(start, end), checked_values(self.plan.by, join_keys, key))
 
     def _keep(self, made: Iterator[Output], *, may_refuse: bool = False) -> None:
         """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""

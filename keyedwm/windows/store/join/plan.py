@@ -17,9 +17,18 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
+from keyedwm.windows.given import MS, expect, expect_member, names, number_or_none, settle
 from keyedwm.windows.join.keys import can_be_key
 from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import HIDDEN, WINDOW, WINDOW_TYPE, SessionWindow, check_length, check_time_column
+from keyedwm.windows.plan import (
+    HIDDEN,
+    WINDOW,
+    WINDOW_TYPE,
+    SessionWindow,
+    SlidingWindow,
+    check_length,
+    check_time_column,
+)
 from keyedwm.windows.store.checks import check_record, check_retention
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.on_demand import OnDemandWindow
@@ -27,8 +36,10 @@ from keyedwm.windows.store.plan import (
     ROWS_WINDOW_TYPE,
     AnyWindow,
     Full,
+    HoppingWindow,
     KeyRowWindow,
     RowWindow,
+    SessionRowWindow,
     grid_of,
 )
 from keyedwm.windows.store.retention import Retention
@@ -66,6 +77,10 @@ class WindowJoinSide:
     def __post_init__(self) -> None:
         if not self.name:
             raise OptionError("a side of a join has no name, a text such as 'orders' is expected")
+        expect("the name of a side", self.name, str, "a text such as 'orders'")
+        expect(f"the schema of {self.name}", self.schema, pa.Schema, "a pyarrow.Schema")
+        expect(f"unbounded of {self.name}", self.unbounded, bool, "True or False")
+        settle(self, on=names(f"on of {self.name}", self.on))
         for name in (*self.on, self.time, *self.record):
             column_type(self.schema, name)
         for name in self.on:
@@ -121,6 +136,7 @@ class WindowJoinPlan:
     how: How = How.INNER
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if self.left.name == self.right.name:
             raise OptionError(f"both sides of a join are called {self.left.name!r}; give one of them another name")
         if self.left.unbounded and self.right.unbounded:
@@ -133,6 +149,8 @@ class WindowJoinPlan:
             self._check_sessions()
         if isinstance(self.window, OnDemandWindow):
             raise OptionError("windows on demand are not joined: take windows of time or of rows")
+        if isinstance(self.window, SessionRowWindow):
+            raise OptionError("sessions by rows are not joined: take a session of time, or tumbling_rows")
         if isinstance(self.window, KeyRowWindow):
             raise OptionError("windows of a key's messages are not joined: take tumbling_rows or windows of time")
         if not self.is_sessions:
@@ -275,6 +293,19 @@ class WindowJoinPlan:
             told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
             told += [f"{one.name} {one.type}" for one in side.schema]
         return told
+
+    def _check_kinds(self) -> None:
+        for name, side in (("left", self.left), ("right", self.right)):
+            expect(name, side, WindowJoinSide, "a WindowJoinSide(name=..., schema=..., on=...)")
+        kinds = (SlidingWindow, HoppingWindow, RowWindow, OnDemandWindow, SessionWindow)
+        expect("the window", self.window, kinds, "one such as tumbling(60_000)")
+        expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
+        expect_member("full", self.full, Full)
+        expect_member("keep", self.keep, Keep)
+        expect_member("how", self.how, How)
+        for name in ("early", "late"):
+            every_ms = number_or_none(f"the interval of {name} pairs", getattr(self, f"{name}_every_ms"), MS)
+            settle(self, **{f"{name}_every_ms": every_ms})
 
     def _check_sessions(self) -> None:
         check_retention(self.retention, self.session.gap_ms, is_rows=False, called="gap")

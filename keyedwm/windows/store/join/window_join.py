@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
+from keyedwm.windows.given import expect
 from keyedwm.windows.results import Output
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.windows.state.store import MemoryStore, checked_store
 from keyedwm.windows.store.incoming import whole_ms
 from keyedwm.windows.store.join.operators import join_operator
 from keyedwm.windows.store.join.plan import WindowJoinPlan
@@ -22,8 +23,9 @@ class WindowJoin:
     """Two sides whose windows are joined. store: where the state is, changed by `flush` alone; one in memory else."""
 
     def __init__(self, plan: WindowJoinPlan, store: MemoryStore | None = None) -> None:
+        expect("the plan of a WindowJoin", plan, WindowJoinPlan, "a WindowJoinPlan(left=..., right=..., ...)")
         self.plan = plan
-        self.store = MemoryStore() if store is None else store
+        self.store = checked_store(store)
         self._operator = join_operator(plan, self.store)
         self._results: list[pa.Table] = []
 
