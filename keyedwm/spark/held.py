@@ -139,13 +139,12 @@ def _store(spark: SparkSession, checkpoint: str, name: str | None) -> tuple[Oper
     files = Files(checkpoint)
     if files.names("state") is None:
         raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with a store is expected")
-    found = {
-        operator.name: (operator, blobs)
-        for operator, blobs in read_operators(spark, files)
-        if "store" in (operator.told or {})
-    }
+    operators = list(read_operators(spark, files))
+    found = {one.name: (one, blobs) for one, blobs in operators if "store" in (one.told or {})}
     if not found:
-        raise OptionError(f"{checkpoint}: the query has no aggregate with a store: give aggregate(..., store=...) one")
+        joins = any("window_join" in (one.told or {}) for one, _ in operators)
+        why = "what a window_join holds is not listed" if joins else "give aggregate(..., store=...) one"
+        raise OptionError(f"{checkpoint}: the query has no aggregate with a store: {why}")
     if (name is None and len(found) > 1) or (name is not None and name not in found):
         raise OptionError(
             f"{checkpoint}: name={name!r}: the aggregates with a store are called {', '.join(sorted(found))}: give one"

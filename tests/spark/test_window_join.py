@@ -6,13 +6,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.core.rows import AXIS_KEY
 from keyedwm.spark import (
     Store,
     aggregate,
     count,
     early,
+    held_messages,
     hopping,
     rejected,
     session,
@@ -117,6 +118,8 @@ def test_sessions_of_both_sides_are_joined_when_complete_and_a_late_message_afte
     assert ("a", 6, "shipments", "outside the retention") in {
         (one["k"], one["v"], one["side"], one["reason"]) for one in back
     }
+    with pytest.raises(OptionError, match="no aggregate with a store: what a window_join holds is not listed"):
+        held_messages(spark, query._checkpoint)
 
 
 def test_windows_of_rows_meet_by_number_in_partitions_of_equal_number(topic_of, load, started):
