@@ -1,10 +1,11 @@
-"""How long the first tasks of an executor take where nothing is compiled yet, and after `keyedwm warm`, in turn.
+"""How long the first tasks of an executor take: nothing compiled, after `keyedwm warm`, and Spark's own, in turn.
 
 Run: python -m benchmarks.first_task [--pairs 3]
 Each run has a standalone cluster of its own, whose worker has an empty HOME and so no compiled code, and a driver of
 its own. A query counts 1,000 records by key and minute in two buckets, in batches of 100. What the tasks took, from
 launch to end, is read from Spark's event log: the first one that reads, the first one of a bucket, and the median of
-those that follow after the second batch.
+those that follow after the second batch. Spark's own side reads by its Kafka source, through a function in Python that
+gives back what it gets, and counts by its own windows: that is what an executor's start costs without this package.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from benchmarks.measure import Sheet, load_hundred_bytes, median, session
 from benchmarks.turns import in_turn
@@ -24,31 +29,52 @@ from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.spark.conf import recommended_conf
 from keyedwm.testing.broker import broker
+from keyedwm.testing.connector import spark_kafka_connector_jars
 from keyedwm.testing.standalone import standalone
 
-COLD, WARMED = "nothing compiled", "after keyedwm warm"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COLD, WARMED, SPARK = "nothing compiled", "after keyedwm warm", "Spark's own"
 TOPIC, RECORDS, BATCH, BUCKETS = "bench-first-task", 1_000, 100, 2
 CACHES = ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
 SETTLED_AFTER = 2  # batches
 
 
-def run(master: str, bootstrap: str, events: str) -> None:
+def run(master: str, bootstrap: str, events: str, side: str) -> None:
     """Count the records of the topic; the event log goes to a directory."""
-    from keyedwm.spark import aggregate, count, tumbling
-
     conf = {
         **recommended_conf(cores=BUCKETS), "spark.master": master, "spark.executor.memory": "1g",
         "spark.eventLog.enabled": "true", "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false", "spark.eventLog.dir": Path(events).as_uri(),
     }  # fmt: skip
-    spark = session(memory="1g", conf=conf)
+    spark = session(spark_kafka_connector_jars() if side == SPARK else (), memory="1g", conf=conf)
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
-    rows = spark.readStream.format("keyedwm").options(**given, maxOffsetsPerTrigger=str(BATCH)).load()
-    frame = aggregate(rows, "key", tumbling("1 minute"), {"n": count()}, buckets=BUCKETS)
+    reader = spark.readStream.options(**given, maxOffsetsPerTrigger=str(BATCH))
+    frame = native(reader.format("kafka").load()) if side == SPARK else ours(reader.format("keyedwm").load())
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
+
+
+def ours(rows: DataFrame) -> DataFrame:
+    """Windows of this package."""
+    from keyedwm.spark import aggregate, count, tumbling
+
+    return aggregate(rows, "key", tumbling("1 minute"), {"n": count()}, buckets=BUCKETS)
+
+
+def native(rows: DataFrame) -> DataFrame:
+    """Spark's own windows, over rows that went through Python."""
+    from pyspark.sql import functions as F
+
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    passed = rows.select("key", "timestamp").mapInArrow(same, "key binary, timestamp timestamp")
+    timed = passed.withWatermark("timestamp", "0 seconds")
+    return timed.groupBy("key", F.window("timestamp", "1 minute")).count()
 
 
 def took(events: Path) -> dict[str, float | None]:
@@ -76,7 +102,7 @@ def measured(bootstrap: str, side: str) -> dict[str, float | None]:
             }
             command = [sys.executable, "-c", "from keyedwm.cli.main import main; main(['warm'])"]
             subprocess.run(command, env={**left, **home}, check=True, stdout=subprocess.DEVNULL)
-        command = [sys.executable, "-m", "benchmarks.first_task", "--driver", place.url, bootstrap, events]
+        command = [sys.executable, "-m", "benchmarks.first_task", "--driver", place.url, bootstrap, events, side]
         subprocess.run(command, check=True)
         return took(Path(events))
 
@@ -85,7 +111,7 @@ def main() -> None:
     """Run both sides in turn, and write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3, help="so many rounds, and one to warm up")
-    parser.add_argument("--driver", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--driver", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.driver:
         return run(*asked.driver)
@@ -93,8 +119,8 @@ def main() -> None:
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
         load_hundred_bytes(cluster, TOPIC, RECORDS)
         cluster.close()
-        sides = {side: partial(measured, kafka.bootstrap, side) for side in (COLD, WARMED)}
-        in_turn(Sheet("first-task", COLD, {"records": RECORDS, "batch": BATCH}), sides, asked.pairs)
+        sides = {side: partial(measured, kafka.bootstrap, side) for side in (COLD, WARMED, SPARK)}
+        in_turn(Sheet("first-task", SPARK, {"records": RECORDS, "batch": BATCH}), sides, asked.pairs)
     return None
 
 
