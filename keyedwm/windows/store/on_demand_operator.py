@@ -51,6 +51,8 @@ class OnDemandOperator:
         self._logs = TableLogs(store, note=NOTE, facts=told)
         self.channels = Channels(plan.record, told.get("channels", ()))
         self._watermark_ms: int = told.get("axes", {}).get("0", {}).get("horizon", LOWEST)
+        # By this event time no message is taken any more; it never goes back, whatever the retention is from now on.
+        self._border: int = told.get("border", self._due_border())
         self._messages = MessageStore(plan, self.channels, self._logs, 0, self._first_kept)
         self._opened = OpenedWindows(plan.key_fields, self._logs.read(OPENED))
         self._opened.forget(self._first_kept - self._size)
@@ -73,7 +75,7 @@ class OnDemandOperator:
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark that outputs keep: no window that ends by then speaks any more."""
-        return watermark_ms - self._kept_for - self._size
+        return min(watermark_ms - self._kept_for - self._size, self._border)
 
     def rejected(self) -> pa.Table:
         """Return the messages that were given back since the last call (`plan.rejected_schema`)."""
@@ -103,11 +105,12 @@ class OnDemandOperator:
     def on_watermark(self, _input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark: it completes windows, and gives back what waited for a window in vain."""
         before = self._watermark_ms
-        if time_ms <= before:
-            return
-        self._watermark_ms, ends = time_ms, self._opened.windows.starts + self._size
-        yield from self._show(np.flatnonzero((ends > before) & (ends <= time_ms)), Timing.ON_TIME)
-        self._expire()
+        if time_ms > before:
+            self._watermark_ms, ends = time_ms, self._opened.windows.starts + self._size
+            yield from self._show(np.flatnonzero((ends > before) & (ends <= time_ms)), Timing.ON_TIME)
+        if self._due_border() > self._border:
+            self._border = self._due_border()
+            self._expire()
 
     def on_idle(self, _input_number: int) -> Iterator[Output]:
         """All channels are idle: nothing changes."""
@@ -138,6 +141,7 @@ class OnDemandOperator:
         told = {
             **self._logs.facts(), "channels": self.channels.facts(), "counts": self._account.facts(),
             "axes": {} if self._watermark_ms == LOWEST else {"0": {"horizon": self._watermark_ms}},
+            "border": self._border,
             "open": [len(kept), self.open_entries, int(kept.min(initial=HIGHEST))],
         }  # fmt: skip
         return StateChanges({**changes.written, NOTE: note(self._plan, told)}, changes.removed)
@@ -178,9 +182,8 @@ class OnDemandOperator:
         np.minimum.at(oldest, index.channels, index.first)
         return dict(zip(self.channels.known, oldest.tolist(), strict=True))
 
-    @property
-    def _border(self) -> int:
-        """The event time by which no message is taken any more."""
+    def _due_border(self) -> int:
+        """Return where the border is by the watermark and the retention."""
         return max(LOWEST, self._watermark_ms - self._kept_for - self._size)
 
     @property

@@ -84,7 +84,7 @@ class SessionStoreOperator:
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark that outputs keep: late panes come as long as their session is kept."""
         kept_for = self._plan.retention.time_ms
-        return min(watermark_ms, self._floor) if kept_for is None else self._closed(watermark_ms, kept_for)
+        return min(watermark_ms if kept_for is None else self._closed(watermark_ms, kept_for), self._floor)
 
     def rejected(self) -> pa.Table:
         """Return the messages that were given back since the last call (`plan.rejected_schema`)."""
@@ -114,8 +114,8 @@ class SessionStoreOperator:
             yield from self._advance(self._closed(time_ms))
             if self._plan.late_by is LateBy.EVENT and self._late.is_due(time_ms):
                 yield from self._show_late()
-            if self._plan.retention.time_ms is not None:
-                yield from self._expire(self._closed(time_ms, self._plan.retention.time_ms))
+        if self._plan.retention.time_ms is not None:  # a shorter one than before takes effect by the same watermark
+            yield from self._expire(self._closed(self._watermark_ms, self._plan.retention.time_ms))
         yield from self.on_barrier(0)
 
     def on_idle(self, _input_number: int) -> Iterator[Output]:
