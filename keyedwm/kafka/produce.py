@@ -262,6 +262,11 @@ def _refused(sent: _Unacknowledged, code: Code, part: Any) -> Exception:
         return UnavailableError(
             f"the transaction that writes to {where} was ended before all its rows were written: {why}"
         )
+    if code in {Code.OUT_OF_ORDER_SEQUENCE, Code.UNKNOWN_PRODUCER_ID}:
+        return UnavailableError(
+            f"the leader of {where} no longer remembers which batches it has of this producer, "
+            f"as after a restart: {why}"
+        )
     if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE}:
         size = len(sent.batch.data)
         return InputError(

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka import transactions as txn
 from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.produce import Sender
+from keyedwm.kafka.values import TopicPartition
 from tests.tools import Record
 
 PARTITIONS = 3
@@ -20,14 +23,21 @@ STEP_MS = 5 * 60_000
 JITTER_MS = 110 * 60_000  # below the pipeline's lag of two hours: nothing is late behind its own watermark
 SPREAD_MS = 6 * HOUR_MS  # how far each partition is ahead of the one before it
 LAG_MS = 2 * HOUR_MS
+_TIMEOUT_MS = 600_000  # of a transaction: longer than any outage
 
 
 class Feed:
-    """Numbered records of each partition, keyed by it; every round sends some more, as an idempotent producer."""
+    """Numbered records of each partition, keyed by it; every round sends some more.
+
+    In transactions: a broker that crashes forgets an idempotent producer of records this old, and what is sent again
+    to it because its answer was lost lies there twice (tests/kafka/test_crash.py).
+    """
 
     def __init__(self, cluster: Callable[[], Cluster], topic: str, rng: random.Random) -> None:
         self._cluster, self.topic, self._random = cluster, topic, rng
         self.sent: list[list[Record]] = [[] for _ in range(PARTITIONS)]
+        self.offsets: list[list[int]] = [[] for _ in range(PARTITIONS)]
+        self._transactions = 0
         self._hours: Counter = Counter()
         self._highest_ms = [START_MS] * PARTITIONS
 
@@ -35,7 +45,29 @@ class Feed:
         by_partition: dict[int, list[Record]] = {}
         for record in self.grown(least, most):
             by_partition.setdefault(record.partition, []).append(record)
-        send(self._cluster(), self.topic, {partition: _columns(of) for partition, of in by_partition.items()})
+        for (_, partition), end in self._written({p: _columns(of) for p, of in by_partition.items()}).items():
+            self.offsets[partition] += range(end - len(by_partition[partition]), end)
+
+    def offset_of(self, partition: int, number: int) -> int | None:
+        """Where that record lies, None if it was never sent."""
+        offsets = self.offsets[partition]
+        return offsets[number] if number < len(offsets) else None
+
+    def _written(self, tables: dict[int, pa.Table]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition; what a crash has cut in two is sent anew."""
+        while True:
+            cluster = self._cluster()
+            self._transactions += 1
+            begun = txn.begin(cluster, f"{self.topic}-{self._transactions}", _TIMEOUT_MS)
+            txn.add_partitions(cluster, begun, [TopicPartition(self.topic, partition) for partition in tables])
+            try:
+                sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+                ends = sender.send(self.topic, tables)
+            except UnavailableError:
+                txn.end(cluster, [begun], commit=False)  # raises it, too, if the broker stays away
+                continue
+            txn.end(cluster, [begun], commit=True)
+            return ends
 
     def grown(self, least: int, most: int) -> list[Record]:
         """That many more records for each partition."""

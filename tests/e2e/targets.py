@@ -111,7 +111,8 @@ class DeltaTarget(Target):
         for rows in self._events.new():
             places = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
             for value, (partition, offset) in zip(rows["value"].to_pylist(), places, strict=True):
-                if self.tally.take(value) != (partition, offset):
+                sent = self.tally.take(value)
+                if sent[0] != partition or self.feed.offset_of(*sent) != offset:
                     self.findings.other.append(f"{value!r} came with partition {partition} and offset {offset}")
         for rows in self._hours.new():
             starts_ms = (us // 1_000 for us in pc.cast(rows["hour"], pa.int64()).to_pylist())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from kafka.protocol.producer import ProduceRequest
 
-from keyedwm.core.errors import FencedError, InputError
+from keyedwm.core.errors import FencedError, InputError, UnavailableError
 from keyedwm.kafka import produce
 from keyedwm.kafka import transactions as txn
 from keyedwm.kafka.cluster import Cluster
@@ -81,7 +81,7 @@ def test_a_gap_in_the_sequence_is_an_error(cluster: Cluster, make_topic: MakeTop
     sender = Sender(cluster, new_producer(cluster))
     sender.send(topic, {0: pa.table({"value": ["a"]})})
     sender.sequences[topic, 0] = 7  # type: ignore[index]
-    with pytest.raises(InputError, match=f"{topic}-0 rejected a batch"):
+    with pytest.raises(UnavailableError, match=f"{topic}-0 no longer remembers which batches"):
         sender.send(topic, {0: pa.table({"value": ["b"]})})
 
 
