@@ -191,6 +191,8 @@ def seed() -> int:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One real Spark for the whole session: two cores, UTC, no UI."""
+    from tests.tools import register_where_spark_cannot_find
+
     _must_be_marked(request)
     from pyspark.sql import SparkSession
 
@@ -210,5 +212,6 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+    register_where_spark_cannot_find(session)
     yield session
     session.stop()

@@ -8,7 +8,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from kafka.protocol.producer import ProduceRequest
@@ -22,6 +22,9 @@ from keyedwm.kafka.errors import Code
 from keyedwm.kafka.transactions import begin
 from keyedwm.kafka.values import Codec, Isolation, TopicPartition
 from keyedwm.testing.admin import create_topic, delete_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NO_TIMESTAMP = -1
 # Spark's two ways to say that another query has written to the same log.
@@ -222,3 +225,13 @@ def controls(table: pa.Table) -> list[dict[str, Any]]:
     """The control rows: their struct without the source's id, which each query has of its own; `offset` beside it."""
     told = [(row["control"], row["offset"]) for row in table.to_pylist() if row["control"] is not None]
     return [{name: of for name, of in one.items() if name != "source"} | {"offset": offset} for one, offset in told]
+
+
+def register_where_spark_cannot_find(session: SparkSession) -> None:
+    """As docs/cluster.md has it for Python 3.13."""
+    from keyedwm.cli.doctor.finding import Verdict
+    from keyedwm.cli.doctor.machine import lookup
+    from pyspark_wm_source import DefaultSource
+
+    if lookup().verdict is not Verdict.OK:
+        session.dataSource.register(DefaultSource)

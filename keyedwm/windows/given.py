@@ -10,6 +10,8 @@ from enum import Enum
 from operator import index
 from typing import Any, TypeVar
 
+import numpy as np
+
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import duration_ms
 
@@ -28,7 +30,7 @@ def shown(given: object) -> str:
 def number(what: str, given: object, unit: str = "") -> int:
     """Return a whole number as a plain one; raise OptionError if it is none. unit: what it counts, as `MS`."""
     try:
-        if not isinstance(given, bool):
+        if not isinstance(given, (bool, np.bool_)):  # an older NumPy takes its own for 0 and 1
             return index(given)  # type: ignore[arg-type]
     except TypeError:
         pass

@@ -126,6 +126,17 @@ def test_a_cache_that_others_can_write_is_warned_of(tmp_path):
     assert machine.cache({"XDG_CACHE_HOME": str(tmp_path)}).found == str(tmp_path / "keyedwm" / "compiled")
 
 
+def test_a_python_that_cannot_list_an_archive_is_told_how_to_name_the_source(monkeypatch):
+    """3.13 forgets what is in an archive when import caches are dropped, and asks for it all the same."""
+
+    def forgetful(importer):
+        raise KeyError(importer.archive)
+
+    monkeypatch.setattr(machine.pkgutil, "iter_importer_modules", forgetful)
+    assert machine.lookup().verdict is Verdict.WARN
+    assert "spark.dataSource.register(DefaultSource)" in machine.lookup().line()
+
+
 def test_a_broker_that_does_not_answer_is_a_failure(capsys):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

@@ -18,13 +18,13 @@ ROWS = 6_000
 def main(bootstrap: str, topic: str, directory: str) -> None:
     from pyspark.sql import SparkSession
 
+    from tests.tools import cluster_at, register_where_spark_cannot_find, wait_until
+
     failed = Path(directory) / "failed"
 
     def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         if not failed.exists():
-            from tests.tools import cluster_at, wait_until
-
             wait_until(lambda: cluster_at(bootstrap).latest([(topic, 0)])[topic, 0], "records in the log")
             failed.write_text("")
             raise RuntimeError("a task that fails once")
@@ -36,6 +36,7 @@ def main(bootstrap: str, topic: str, directory: str) -> None:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")  # rows must flow on while the task still runs
         .getOrCreate()
     )
+    register_where_spark_cannot_find(spark)
     # Larger than what a task holds back: some of it is in Kafka when the task fails.
     values = spark.range(0, ROWS, 1, 2).selectExpr("concat(id, repeat(' ', 8000)) as value")
     rows = values.mapInArrow(fail_once, "value string")

@@ -50,7 +50,7 @@ WRONG_FUNCTIONS = {
     "<lambda> returned what is no int64: ArrowInvalid: Could not convert 'three'": (lambda _: "three", pa.int64()),
     "<lambda> returned what is no int32: ArrowInvalid: Value ": (lambda _: 2**40, pa.int32()),
     "<lambda> returned what is no int64: 1.5 has a fraction": (lambda _: 1.5, pa.int64()),
-    "<lambda> returned what is no int64: np.float32(2.5) has a fraction": (lambda _: np.float32(2.5), pa.int64()),
+    f"<lambda> returned what is no int64: {np.float32(2.5)!r} has a fraction": (lambda _: np.float32(2.5), pa.int64()),
     "<lambda> returned what is no list<item: int32>: [2.5] has a": (lambda _: [2.5], pa.list_(pa.int32())),
     "<lambda> returned what is no struct<a: int32>: {'a': 2.5} ": (lambda _: {"a": 2.5}, pa.struct({"a": pa.int32()})),
     "<lambda> returned what is no timestamp[us]: ValueError: ": (lambda _: pd.NaT, pa.timestamp("us")),

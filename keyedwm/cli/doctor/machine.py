@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
+from zipimport import zipimporter
 
 import keyedwm
 from keyedwm import compiled, private
@@ -30,6 +35,7 @@ def look(variables: Mapping[str, str]) -> Iterator[Finding]:
     yield ok("keyedwm", keyedwm.__version__)
     yield from packages()
     yield interpreter(variables)
+    yield lookup()
     yield cache(variables)
 
 
@@ -99,6 +105,25 @@ def interpreter(variables: Mapping[str, str]) -> Finding:
         what, f"{WORKERS} is unset, so spark-submit and the pyspark shell start another Python",
         f"export {WORKERS}={sys.executable}, or import keyedwm.spark before a script creates its session",
     )  # fmt: skip
+
+
+def lookup() -> Finding:
+    """Check that Spark's search for formats gets past an archive on the path (issue 121342 of CPython, in 3.13)."""
+    what = 'search for format("keyedwm")'
+    with TemporaryDirectory() as directory:
+        archive = Path(directory) / "archive.zip"
+        with ZipFile(archive, "w") as file:
+            file.writestr("module.py", "")
+        importer = zipimporter(str(archive))
+        importer.invalidate_caches()
+        try:
+            list(pkgutil.iter_importer_modules(importer))  # type: ignore[attr-defined]
+        except KeyError:
+            return warn(
+                what, "this Python cannot list an archive such as pyspark.zip, so load() says DATA_SOURCE_NOT_FOUND",
+                "from pyspark_wm_source import DefaultSource; spark.dataSource.register(DefaultSource)",
+            )  # fmt: skip
+    return ok(what, "gets past archives on the path")
 
 
 def cache(variables: Mapping[str, str]) -> Finding:
