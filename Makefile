@@ -83,7 +83,7 @@ profile: java  ## where the time of a micro-batch goes: a table, and a flame gra
 cluster: java  ## keep three Kafka brokers and a Spark cluster of three workers running, and say how to use them
 	@$(BIN)/python -m keyedwm.testing
 
-cluster-test: install  ## the tests that start a Spark cluster, which make test leaves out (half an hour)
+cluster-test: install  ## the tests that start a Spark cluster, of which make test runs a minute (half an hour)
 	@$(BIN)/pytest -q -m cluster tests/cluster
 
 matrix: install  ## the contract tests with other versions of Python, PySpark and the dependencies (CELLS="lowest python-3.13"; ten minutes a cell)

@@ -5,7 +5,7 @@ topics · `open_stream`: the source in this process · `spark`: a real Spark · 
 
 With `--quick` only tests run that need no broker, no Spark and no process of their own: `make check`. With `-n` every
 worker process has a broker, a Spark and ports of its own, and the files that take longest come first: `make test`.
-Tests marked `cluster` run by `-m cluster` only: `make cluster-test`.
+Tests marked `cluster` run by `-m cluster` only, `make cluster-test`; of them those marked `every_run` always.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster: needs a Spark cluster of processes; run by -m cluster alone")
+    config.addinivalue_line("markers", "every_run: one of `cluster` that runs without -m cluster, too")
     config.addinivalue_line("markers", "starts: starts processes of its own or takes long, so --quick leaves it out")
     # kafka-python 3.0 reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
@@ -84,7 +85,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if WORKER:
         long_ones_first(items, recorded())
     if "cluster" not in config.option.markexpr:
-        left_out = [one for one in items if one.get_closest_marker("cluster")]
+        kept = pytest.mark.every_run.name
+        left_out = [one for one in items if one.get_closest_marker("cluster") and not one.get_closest_marker(kept)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [one for one in items if one not in set(left_out)]
     if not config.getoption("--quick"):

@@ -9,7 +9,7 @@ import pytest
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.testing.standalone import of_session, standalone
 
-pytestmark = [pytest.mark.starts, pytest.mark.cluster]
+pytestmark = [pytest.mark.starts, pytest.mark.cluster, pytest.mark.every_run]
 
 
 def environment(pid: int) -> dict[str, str]:
