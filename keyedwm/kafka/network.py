@@ -20,7 +20,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from keyedwm.kafka.certificates import CertificateError
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.framing import LimitedConnection
-from keyedwm.kafka.outside import Outside
+from keyedwm.kafka.outside import DidNotAnswerError, Outside
 
 RECEIVE_BYTES = 256 << 10
 # What is taken from one socket at a time: a peer that never pauses must not fill the memory before it is looked at.
@@ -99,7 +99,10 @@ class Manager(KafkaConnectionManager):
         return connection
 
     def _remember(self, node_id: Any, error: BaseException) -> None:
-        self.last_failure = str(error)
+        # The last attempt may have no time left to fail for its own reason: that of an earlier one says more.
+        out_of_time = isinstance(error, wire_errors.KafkaTimeoutError) and not isinstance(error, DidNotAnswerError)
+        if self.last_failure is None or not out_of_time:
+            self.last_failure = str(error)
         if isinstance(error, LOGIN_REFUSED):
             self._final = error
         if isinstance(error, CertificateError):
@@ -126,18 +129,19 @@ class Manager(KafkaConnectionManager):
         over_at = timeout_at or time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1_000
         lookup = f"the lookup of the name {node.host}"
         addresses = await self._outside.call(lookup, lambda: _addresses(dialer, node.host, node.port), over_at)
-        if not addresses:
-            self.last_failure = f"{node.host}: the name does not resolve"
+        reason, kind_of_failure = f"{node.host}: the name does not resolve", wire_errors.KafkaConnectionError
         distrusted: ssl.SSLCertVerificationError | None = None
         for family, kind, protocol, _, address in addresses:
             try:
                 return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, over_at)
             except (OSError, OverflowError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
-                self.last_failure = f"{node.host}:{node.port}: {error}"
+                reason = f"{node.host}:{node.port}: {error}"
+                timed_out = isinstance(error, wire_errors.KafkaTimeoutError)
+                kind_of_failure = wire_errors.KafkaTimeoutError if timed_out else wire_errors.KafkaConnectionError
                 distrusted = error if isinstance(error, ssl.SSLCertVerificationError) else distrusted
         if distrusted is not None:
             raise CertificateError(f"{node.host}:{node.port}", distrusted)
-        raise wire_errors.KafkaConnectionError(self.last_failure)
+        raise kind_of_failure(reason)
 
     async def _dial(
         self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, over_at: float

@@ -19,6 +19,10 @@ from kafka.net.manager import KafkaConnectionManager
 T = TypeVar("T")
 
 
+class DidNotAnswerError(wire_errors.KafkaTimeoutError):
+    """A call outside that did not end in time; the message names it."""
+
+
 class Outside:
     """The calls of one connection manager; used in its loop only."""
 
@@ -27,7 +31,7 @@ class Outside:
         self._running: dict[str, Future] = {}
 
     async def call(self, what: str, act: Callable[[], T], over_at: float) -> T:
-        """Run `act` in a thread; returns or raises what it does, KafkaTimeoutError if it has not ended by `over_at`.
+        """Run `act` in a thread; returns or raises what it does, DidNotAnswerError if it has not ended by `over_at`.
 
         what: names it in the error; who asks for the same while it runs waits for its end first.
         """
@@ -61,4 +65,4 @@ class Outside:
         try:
             await self._manager.wait_for(ended, left_ms)
         except wire_errors.KafkaTimeoutError as error:
-            raise wire_errors.KafkaTimeoutError(f"{what} did not answer in time") from error
+            raise DidNotAnswerError(f"{what} did not answer in time") from error

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import kafka.errors as wire_errors
 import pytest
+from kafka.net.inet import KafkaNetSocket
 
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.cluster import Cluster
@@ -152,3 +154,20 @@ def test_a_login_whose_steps_ran_in_threads_is_one_as_before(broker: HostileBrok
     assert cluster.topics() == ("t",)
     assert broker.counts[SASL_AUTHENTICATE] == 2  # the bootstrap's connection, and the broker's own
     cluster.close()
+
+
+def test_a_last_attempt_without_time_does_not_hide_why_the_others_failed(
+    broker: HostileBroker, silence: Silence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", kerberos("a name"))
+    broker.lies[SASL_HANDSHAKE] = lambda r, b: [b.honest(r, mechanisms=["GSSAPI"])]
+    honest = KafkaNetSocket.sock_connect
+
+    async def only_once(self: KafkaNetSocket, *what: Any, **how: Any) -> Any:
+        if silence.calls:
+            raise wire_errors.KafkaTimeoutError("Connection timed out")
+        return await honest(self, *what, **how)
+
+    monkeypatch.setattr(KafkaNetSocket, "sock_connect", only_once)
+    with pytest.raises(UnavailableError, match=r"Kerberos for 127\.0\.0\.1 did not answer in time"):
+        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 3_000)
