@@ -23,10 +23,11 @@ from keyedwm.spark.frames import check_sendable
 from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
 from keyedwm.windows.aggregates.functions import check_aggregate
+from keyedwm.windows.plan import EveryBy
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
 from keyedwm.windows.store.on_demand import OnDemandWindow
-from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, LateBy, RowWindow, SessionRowWindow, StorePlan
+from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow, StorePlan
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 
@@ -59,12 +60,12 @@ class Store:
     full: str = Full.WATERMARK.value
     late_every: str | None = None
     late_rows: int | None = None
-    late_by: str = LateBy.CLOCK.value
+    late_by: str = EveryBy.CLOCK.value
 
     def __post_init__(self) -> None:
         self.limits(1)
         choice("full", self.full, Full)
-        choice("late_by", self.late_by, LateBy)
+        choice("late_by", self.late_by, EveryBy)
         self.late_every_ms()
         self.late_count()
 
@@ -200,7 +201,7 @@ def ship_messages(
         schema=schema, by=keys, window=asked["window"], aggregates=asked["aggregates"],
         retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
         late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
-        late_by=choice("late_by", store.late_by, LateBy), accumulating=asked["accumulating"],
+        late_by=choice("late_by", store.late_by, EveryBy), accumulating=asked["accumulating"],
     )  # fmt: skip
     staged = StagedStore(plan=plan, late=asked["late"])
     return ship_inputs([timed_rows(df, axis)], [staged], ids), staged, axis_key(df, axis)

@@ -22,10 +22,10 @@ from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_
 from keyedwm.spark.store import Store, check_one_source
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.plan import HOW_INSTEAD, How
-from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
 from keyedwm.windows.store.join.plan import LEFT, OUTER, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.join.staged import StagedWindowJoin
-from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy, RowWindow
+from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -150,6 +150,10 @@ def _early_every_ms(early: object) -> int | None:
         raise OptionError(
             f"window_join: early={early!r}: keyedwm.spark.early(every=...) is expected; without it pairs come at once"
         )
+    if early.by_event:
+        raise OptionError(
+            "window_join: pairs of open windows come at once or by the clock: leave early(by='event') out"
+        )
     return early.every_ms
 
 
@@ -169,7 +173,7 @@ def _check_unbounded(unbounded: str | None, names: tuple[str, str]) -> None:
 def _check_store(store: object) -> None:
     if not isinstance(store, Store):
         raise OptionError(f"window_join: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
-    if store.late_rows is not None or store.late_by != LateBy.CLOCK.value:
+    if store.late_rows is not None or store.late_by != EveryBy.CLOCK.value:
         raise OptionError(
             "window_join: late pairs come at once, or late_every of the clock: leave late_rows and late_by out"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.touching import Touching
-from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.windows.plan import Early, EveryBy, SessionWindow, SlidingWindow
 from keyedwm.windows.store import plan
 from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
@@ -91,12 +91,14 @@ def session(gap: str, touching: str = "merge") -> SessionWindow:
     return SessionWindow(duration_ms("gap", gap), choice("touching", touching, Touching))
 
 
-def early(rows: int | None = None, every: str | None = None) -> Early:
-    """Panes before the watermark: after `rows` new rows of a window, after `every` of wall-clock time, or both.
+def early(rows: int | None = None, every: str | None = None, by: str = EveryBy.CLOCK.value) -> Early:
+    """Panes before the watermark: after `rows` new rows of a window, every so often if there is news, or both.
 
+    by: whether `every` is wall-clock time (`clock`) or `event` time, that is how far the watermark moves between panes.
     Raises OptionError without either, and unless both are above 0.
     """
     return Early(
         rows=None if rows is None else whole("rows", str(rows)),
         every_ms=None if every is None else duration_ms("every", every),
+        by=choice("by", by, EveryBy),
     )

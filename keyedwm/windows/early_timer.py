@@ -1,7 +1,8 @@
-"""What early panes by the clock must show: what changed since the last ones, and when the next ones are due.
+"""What early panes every so often must show: what changed since the last ones, and when the next ones are due.
 
 Rule: the clock starts with the first batch, with or without rows, so that all buckets fire together: a batch that only
-the clock makes must have the barriers of all. It fires when `due_ms` has come and is then due an interval later.
+the clock makes must have the barriers of all. It fires when `due_ms` has come and is then due an interval later. By
+event time the same happens with the watermark in place of the clock.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _CHANGED = "touched"
 
 
 class EarlyTimer:
-    """The (key, frame) pairs changed since the last early panes; none unless the plan has early panes by the clock."""
+    """The (key, frame) pairs changed since the last early panes; none unless the plan has early panes by time."""
 
     def __init__(self, plan: WindowPlan, due_ms: int | None, logs: TableLogs) -> None:
         self._pairs = PairTables(plan.key_fields, START)
         self._logs = logs
-        self._every_ms = None if plan.early is None else plan.early.every_ms
+        self._early = plan.early if plan.early is not None and plan.early.every_ms is not None else None
         self.due_ms = due_ms
 
     @staticmethod
@@ -36,19 +37,19 @@ class EarlyTimer:
 
     def append(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> None:
         """Note that these have changed."""
-        if self._every_ms is not None and len(changed):
+        if self._early is not None and len(changed):
             self._logs.append(_CHANGED, self._pairs.table(keys, changed, frames))
 
     def start(self, now_ms: int | None) -> None:
         """Start the clock, if it does not run yet."""
-        if self._every_ms is not None and self.due_ms is None and now_ms is not None:
-            self.due_ms = now_ms + self._every_ms
+        if self._early is not None and self.due_ms is None and now_ms is not None:
+            self.due_ms = self._early.next_ms(now_ms)
 
     def drain(self, keys: KeyDictionary, now_ms: int) -> tuple[Ints, Ints]:
         """Return what is to be shown now, if panes are due; it counts as unchanged from then on."""
-        if self._every_ms is None or self.due_ms is None or now_ms < self.due_ms:
+        if self._early is None or self.due_ms is None or now_ms < self.due_ms:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        self.due_ms = now_ms + self._every_ms
+        self.due_ms = self._early.next_ms(now_ms)
         tables = self._logs.read(_CHANGED)
         self.clear()
         return self._pairs.pairs(keys, tables)

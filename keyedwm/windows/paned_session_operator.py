@@ -35,7 +35,7 @@ class PanedSessionOperator:
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
         self._plan = plan
         self._window = window
-        self._every_ms = None if plan.early is None else plan.early.every_ms
+        self._early = plan.early if plan.early is not None and plan.early.every_ms is not None else None
         self._accumulating = plan.accumulating or not plan.has_panes
         self._keys = KeyDictionary(plan.key_fields)
         facts = read_note(plan, store)
@@ -55,7 +55,7 @@ class PanedSessionOperator:
     @property
     def next_timer_ms(self) -> int | None:
         """When early panes by the clock are due."""
-        return self._due_ms
+        return self._due_ms if self._plan.by_clock else None
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark less the allowed lateness: a late pane comes up to that late."""
@@ -63,7 +63,8 @@ class PanedSessionOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
-        self._start_clock(now_ms)
+        if self._plan.by_clock:
+            self._start_clock(now_ms)
         keys = self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
         starts, ends = (ints(contiguous(rows[name])) for name in (START, END))
         new = new_sessions(read_entries(self._plan, keys, rows), starts, ends)
@@ -94,6 +95,8 @@ class PanedSessionOperator:
         for at in range(0, len(closed), _PIECE_ROWS):  # before keys get other numbers
             yield from self._shown(closed.take(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), Timing.ON_TIME)
         self._keys.compact([self._table])
+        if self._plan.early is not None and self._plan.early.by_event:
+            yield from self._show_early(time_ms)
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
         """Yield nothing: sessions close by the watermark alone."""
@@ -104,11 +107,16 @@ class PanedSessionOperator:
         return iter(())
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Yield early panes by the clock, if they are due."""
+        if self._plan.by_clock:
+            yield from self._show_early(now_ms)
+
+    def _show_early(self, now_ms: int) -> Iterator[Output]:
         """Yield early panes of the open sessions that changed since the last ones, if they are due."""
         self._start_clock(now_ms)
-        if self._every_ms is None or self._due_ms is None or now_ms < self._due_ms:
+        if self._early is None or self._due_ms is None or now_ms < self._due_ms:
             return
-        self._due_ms = now_ms + self._every_ms
+        self._due_ms = self._early.next_ms(now_ms)
         held = self._table.held
         places = np.flatnonzero((held.intervals.touched == 1) & ~self._closed(held.intervals.ends, 0))
         early = held.take(places)
@@ -131,8 +139,8 @@ class PanedSessionOperator:
 
     def _start_clock(self, now_ms: int | None) -> None:
         """Start the clock, if it does not run yet."""
-        if self._every_ms is not None and self._due_ms is None and now_ms is not None:
-            self._due_ms = now_ms + self._every_ms
+        if self._early is not None and self._due_ms is None and now_ms is not None:
+            self._due_ms = self._early.next_ms(now_ms)
 
     def _closed(self, ends: Ints, lateness_ms: int) -> Flags:
         """Which sessions take nothing more."""

@@ -49,6 +49,13 @@ class LatePolicy(Enum):
     FAIL = "fail"
 
 
+class EveryBy(Enum):
+    """What an interval between panes is counted in."""
+
+    CLOCK = "clock"  # wall-clock time
+    EVENT = "event"  # event time: the watermark, or the highest event time where that completes windows
+
+
 def check_length(what: str, ms: int) -> None:
     """Raise OptionError if a length of time is beyond what results can hold."""
     if ms > FARTHEST_MS:
@@ -150,12 +157,37 @@ class SessionWindow:
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """Panes before the watermark: after so many new rows of a window, after so much wall-clock time, or both."""
+    """Panes before the watermark: after so many new rows of a window, every so often if there is news, or both.
+
+    by: whether `every_ms` is wall-clock time or event time.
+    """
 
     rows: int | None = None
     every_ms: int | None = None
+    by: EveryBy = EveryBy.CLOCK
+
+    def __repr__(self) -> str:
+        """As before there was `by`: the states of such plans name them by this text."""
+        told = f"rows={self.rows!r}, every_ms={self.every_ms!r}"
+        return f"Early({told})" if self.by is EveryBy.CLOCK else f"Early({told}, by={self.by.value!r})"
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether panes are due by wall-clock time."""
+        return self.every_ms is not None and self.by is EveryBy.CLOCK
+
+    @property
+    def by_event(self) -> bool:
+        """Whether panes are due by event time: whenever the watermark has come to a multiple of the interval."""
+        return self.every_ms is not None and self.by is EveryBy.EVENT
+
+    def next_ms(self, now_ms: int) -> int:
+        """Return when panes are due next, by the clock so long after they were or, by event time, on the beat."""
+        every_ms = self.every_ms or 0
+        return now_ms + every_ms - (now_ms % every_ms if self.by_event else 0)
 
     def __post_init__(self) -> None:
+        expect_member("by", self.by, EveryBy)
         settle(self, rows=number_or_none("the number of rows between early panes", self.rows))
         settle(self, every_ms=number_or_none("the interval between early panes", self.every_ms, MS))
         if self.rows is None and self.every_ms is None:
@@ -164,6 +196,8 @@ class Early:
             if value is not None and value < 1:
                 raise OptionError(f"the {name} between early panes is {value}, it must be 1 or more")
         check_length("interval between early panes", self.every_ms or 0)
+        if self.by is EveryBy.EVENT and self.every_ms is None:
+            raise OptionError("early panes by event time need an interval, as in early(every='1 minute', by='event')")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +252,7 @@ class WindowPlan:
     @property
     def by_clock(self) -> bool:
         """Whether panes go by the wall clock."""
-        return self.early is not None and self.early.every_ms is not None
+        return self.early is not None and self.early.by_clock
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

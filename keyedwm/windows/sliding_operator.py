@@ -57,7 +57,7 @@ class SlidingOperator:
     @property
     def next_timer_ms(self) -> int | None:
         """When early panes by the clock are due."""
-        return self._timer.due_ms
+        return self._timer.due_ms if self._plan.by_clock else None
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark less the allowed lateness: a late pane comes up to that late."""
@@ -65,7 +65,8 @@ class SlidingOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
-        self._timer.start(now_ms)
+        if self._plan.by_clock:
+            self._timer.start(now_ms)
         keys = KeyDictionary(self._plan.key_fields)
         numbers = keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
         entries = read_entries(self._plan, numbers, rows)
@@ -87,6 +88,8 @@ class SlidingOperator:
         if self.watermark_ms is not None and time_ms <= self.watermark_ms:
             return
         self.watermark_ms = yield from self._close(time_ms)
+        if self._plan.early is not None and self._plan.early.by_event:
+            yield from self._show_early(time_ms)
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
         """Yield nothing: windows close by the watermark alone."""
@@ -97,6 +100,11 @@ class SlidingOperator:
         return iter(())
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Yield early panes by the clock, if they are due."""
+        if self._plan.by_clock:
+            yield from self._show_early(now_ms)
+
+    def _show_early(self, now_ms: int) -> Iterator[Output]:
         """Yield early panes of the open windows that changed since the last ones, if they are due."""
         self._timer.start(now_ms)
         keys = KeyDictionary(self._plan.key_fields)

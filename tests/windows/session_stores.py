@@ -10,10 +10,9 @@ import sys
 from dataclasses import dataclass, field
 
 from keyedwm.core.touching import Touching
-from keyedwm.windows.plan import Early, SessionWindow
+from keyedwm.windows.plan import Early, EveryBy, SessionWindow
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.store import session_store_operator
-from keyedwm.windows.store.plan import LateBy
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table, told
 
@@ -23,8 +22,8 @@ RETENTIONS = (
     Retention(time_ms=60, max_messages=25), Retention(max_bytes=500),
 )  # fmt: skip
 SETTINGS = (
-    {}, {"early": Early(rows=2)}, {"late_rows": 2}, {"late_every_ms": 9, "late_by": LateBy.EVENT},
-    {"late_every_ms": 7}, {"early": Early(every_ms=5)},
+    {}, {"early": Early(rows=2)}, {"late_rows": 2}, {"late_every_ms": 9, "late_by": EveryBy.EVENT},
+    {"late_every_ms": 7}, {"early": Early(every_ms=5)}, {"early": Early(every_ms=5, by=EveryBy.EVENT)},
 )  # fmt: skip
 NEVER = -(10**9)
 
@@ -96,9 +95,11 @@ class SessionModel:
         elif every is None:
             self.show(late, "late")
         elif late and self.late_due is None:
-            self.late_due = every + (self.time if self.settings.get("late_by") is LateBy.EVENT else now)
+            self.late_due = every + (self.time if self.settings.get("late_by") is EveryBy.EVENT else now)
         early = self.settings.get("early", Early(rows=10**9))
-        if early.every_ms and open_ and self.early_due is None:
+        if early.by_event and open_ and self.early_due is None:
+            self.early_due = self.time + early.every_ms - self.time % early.every_ms
+        if early.by_clock and open_ and self.early_due is None:
             self.early_began = now if self.early_began is None else self.early_began
             self.early_due = now + early.every_ms - (now - self.early_began) % early.every_ms
         if early.rows:
@@ -110,15 +111,21 @@ class SessionModel:
         self.time = time
         before, self.complete = self.complete, max(self.complete, time - self.merges)
         self.show([mine for mine in self.sessions() if before < self.end(mine) <= self.complete], "on_time")
-        if self.settings.get("late_by") is LateBy.EVENT and self.late_due is not None and time >= self.late_due:
+        if self.settings.get("late_by") is EveryBy.EVENT and self.late_due is not None and time >= self.late_due:
             self.show_late()
+        if self.settings.get("early", Early(rows=1)).by_event:
+            self.show_early(time)
         if self.retention.time_ms is not None:
             self.expire(time - self.retention.time_ms - self.merges)
 
     def timeout(self, now: int) -> None:
-        if self.settings.get("late_by") is not LateBy.EVENT and self.late_due is not None and now >= self.late_due:
+        if self.settings.get("late_by") is not EveryBy.EVENT and self.late_due is not None and now >= self.late_due:
             self.show_late()
-        if self.early_due is not None and now >= self.early_due:
+        if not self.settings.get("early", Early(rows=1)).by_event:
+            self.show_early(now)
+
+    def show_early(self, at: int) -> None:
+        if self.early_due is not None and at >= self.early_due:
             self.early_due = None
             self.show([one for one in self.sessions() if self.end(one) > self.complete and self.news(one)], "early")
 

@@ -15,7 +15,7 @@ from keyedwm.core.late import LateRule
 from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
 from tests.windows.streams import Event, Restarted, plan_of, rows_of, table
 
 SUM = (("rows", agg.count()), ("total", agg.sum("n")))
@@ -134,6 +134,19 @@ def test_early_panes_by_the_clock_show_the_windows_touched_since_the_last_ones()
         assert it.clock(1300) == [(*edges, "k", 3, "early", 1)]
         assert it.advance(11) == [(*edges, "k", 3, "on_time", 2)]
         assert it.clock(1500) == []
+
+
+def test_early_panes_by_event_time_come_when_the_watermark_has_come_to_a_multiple_of_the_interval():
+    for window, edges in ((SlidingWindow(30, 30), (0, 30)), (SessionWindow(29), (1, 30))):
+        it = Play(window, early=Early(every_ms=10, by=EveryBy.EVENT))
+        assert it.take((1, 1)) == []
+        assert it.advance(3) == []
+        assert it.advance(10) == [(*edges, "k", 1, "early", 0)]
+        assert it.advance(20) == []
+        it.take((1, 2))
+        assert it.advance(29) == []
+        assert it.advance(31) == [(*edges, "k", 3, "on_time", 1)]
+        assert it.clock(10**6) == []
 
 
 def test_late_panes_come_at_once_within_the_allowed_lateness():

@@ -9,13 +9,13 @@ import pytest
 
 from keyedwm.core.touching import Touching
 from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import Early, SessionWindow
+from keyedwm.windows.plan import Early, EveryBy, SessionWindow
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.join.operators import join_operator
 from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.operators import store_operator
-from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy
+from keyedwm.windows.store.plan import Full, HoppingWindow
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import SCHEMA, Message, plan_of, table
 
@@ -25,7 +25,7 @@ DEMANDED = (OnDemandWindow(10, "n >= 4"), OnDemandWindow(3, "n >= 4"))
 BY_TIME = tuple(Retention(time_ms=ms) for ms in (10, 15, 30, 60))
 BY_SIZE = (Retention(time_ms=30, max_messages=5), Retention(max_windows=2), Retention(max_bytes=300))
 LATE = (
-    {}, {"early": Early(rows=2, every_ms=20), "late_every_ms": 30}, {"late_every_ms": 8, "late_by": LateBy.EVENT},
+    {}, {"early": Early(rows=2, every_ms=20), "late_every_ms": 30}, {"late_every_ms": 8, "late_by": EveryBy.EVENT},
     {"late_rows": 2},
 )  # fmt: skip
 NEW = ({"accumulating": False}, {"full": Full.MESSAGE}, {"full": Full.MESSAGE, "late_rows": 2, "accumulating": False})

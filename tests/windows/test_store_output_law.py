@@ -7,12 +7,12 @@ import random
 import pytest
 
 from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import Early
+from keyedwm.windows.plan import Early, EveryBy
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.join.operator import WindowJoinOperator
 from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.operators import store_operator
-from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy
+from keyedwm.windows.store.plan import Full, HoppingWindow
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import SCHEMA, Message, plan_of, table
 
@@ -21,8 +21,9 @@ RETENTIONS = (Retention(time_ms=15), Retention(time_ms=30, max_messages=5), Rete
 SAID = (
     {},
     {"early": Early(rows=2, every_ms=20), "late_every_ms": 30},
-    {"late_every_ms": 8, "late_by": LateBy.EVENT},
+    {"late_every_ms": 8, "late_by": EveryBy.EVENT},
     {"late_rows": 2, "accumulating": False},
+    {"early": Early(every_ms=7, by=EveryBy.EVENT), "accumulating": False},
 )
 JOINS = ({}, {"how": How.FULL}, {"keep": Keep.LAST}, {"early_every_ms": 20, "late_every_ms": 30})
 

@@ -88,7 +88,7 @@ WRONG_PLANS = {
     "the retention is '1 hour'": {"retention": "1 hour"},
     "full is 'message': Full.MESSAGE is expected": {"full": "message"},
     "full is None: one of Full.WATERMARK, Full.MESSAGE": {"full": None},
-    "late_by is 'event': LateBy.EVENT is expected": {"late_by": "event"},
+    "late_by is 'event': EveryBy.EVENT is expected": {"late_by": "event"},
     "accumulating is 'no': True or False": {"accumulating": "no"},
     "early is '1 minute'": {"early": "1 minute"},
     r"by is 'k': a tuple .* such as \('k',\)": {"by": "k"},

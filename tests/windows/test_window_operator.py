@@ -8,10 +8,10 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.windows import WindowOperator
 from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import Early, tumbling
+from keyedwm.windows.plan import Early, EveryBy, SessionWindow, tumbling
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.functions import median, quantile, window_function
-from keyedwm.windows.store.plan import Full, HoppingWindow, LateBy, StorePlan, hopping, hopping_rows, tumbling_rows
+from keyedwm.windows.store.plan import Full, HoppingWindow, StorePlan, hopping, hopping_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table
 
@@ -276,7 +276,7 @@ def test_late_messages_are_shown_together_an_interval_after_the_first_of_them():
 
 
 def test_late_messages_are_shown_together_when_event_time_has_come_an_interval_further():
-    plan = plan_of(tumbling(10), aggregates=(("rows", agg.count()),), late_every_ms=15, late_by=LateBy.EVENT)
+    plan = plan_of(tumbling(10), aggregates=(("rows", agg.count()),), late_every_ms=15, late_by=EveryBy.EVENT)
     store = MemoryStore()
     told = []
     steps = [
@@ -297,7 +297,7 @@ def test_late_messages_are_shown_together_when_event_time_has_come_an_interval_f
 def test_late_panes_by_event_time_say_last_what_those_at_once_say(full):
     given, last = random_messages(5, 200), []
     for seed, by in ((1, {}), (1, {"late_every_ms": 25}), (2, {"late_every_ms": 25})):
-        settings = {**by, "late_by": LateBy.EVENT} if by else {}
+        settings = {**by, "late_by": EveryBy.EVENT} if by else {}
         played = Restarted(plan_of(hopping(10, 4), full=full, retention=Retention(time_ms=30), **settings))
         for name, piece in cut(1, given, watermarks=True) if seed == 1 else cut(2, given, watermarks=False):
             played.step(name, table(piece) if name == "add_message" else piece)
@@ -333,6 +333,28 @@ def test_early_panes_by_the_clock_keep_to_their_beat_and_rest_without_news():
     assert results(operator, "rows") == [(0, "early", 2)]
     with pytest.raises(OptionError, match="panes by the clock: give add_message the wall-clock time"):
         operator.add_message(messages((2, 2, 1)))
+
+
+def test_early_panes_by_event_time_come_when_the_watermark_has_come_to_a_multiple_of_the_interval():
+    for window in (tumbling(100), SessionWindow(90)):
+        operator = operator_of(window, ("rows", agg.count()), early=Early(every_ms=10, by=EveryBy.EVENT))
+        operator.add_message(messages((0, 5, 1)))
+        operator.watermark(1)  # the first one passes a multiple of whatever
+        assert results(operator, "rows")[0][1:] == ("early", 1)
+        operator.watermark(9)
+        operator.add_message(messages((1, 6, 1)))
+        operator.watermark(9)
+        assert results(operator, "rows") == []
+        operator = WindowOperator(operator.plan, operator.store)
+        operator.watermark(12)
+        assert results(operator, "rows")[0][1:] == ("early", 2)
+        operator.watermark(50)
+        assert results(operator, "rows") == []
+        assert operator.next_timeout_ms is None
+    with pytest.raises(OptionError, match="windows of rows have no event time: early panes come by the clock"):
+        plan_of(tumbling_rows(3), early=Early(every_ms=10, by=EveryBy.EVENT))
+    with pytest.raises(OptionError, match="early panes by event time need an interval"):
+        Early(rows=3, by=EveryBy.EVENT)
 
 
 # State
@@ -413,9 +435,9 @@ REFUSED = {
     "no aggregate": (lambda: plan_of(tumbling(10), aggregates=(("m", 3),)), "3 is no aggregate"),
     "an offset that is a text": (lambda: plan_of(tumbling(10), offset="k"), "the column 'k' is of type string"),
     "event time without an interval": (
-        lambda: plan_of(tumbling(10), late_by=LateBy.EVENT), "late panes by event time need an interval"),
+        lambda: plan_of(tumbling(10), late_by=EveryBy.EVENT), "late panes by event time need an interval"),
     "event time of rows": (
-        lambda: plan_of(tumbling_rows(3), late_by=LateBy.EVENT, late_every_ms=5), "windows of rows have no event time"),
+        lambda: plan_of(tumbling_rows(3), late_by=EveryBy.EVENT, late_every_ms=5), "of rows have no event time"),
     "late panes every 0 ms": (lambda: plan_of(tumbling(10), late_every_ms=0), "late panes every 0 ms"),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints
-from keyedwm.windows.plan import SlidingWindow, Timing
+from keyedwm.windows.plan import EveryBy, SlidingWindow, Timing
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.key_dictionary import KeyDictionary
 from keyedwm.windows.state.pane_log import PaneLog
@@ -22,14 +22,15 @@ from keyedwm.windows.state.store import TableLogs
 from keyedwm.windows.store.channels import Channel, Channels
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.messages import MessageStore
-from keyedwm.windows.store.pending import Pending
-from keyedwm.windows.store.plan import ARRIVAL, LateBy, StorePlan
+from keyedwm.windows.store.pending import Pending, beat_of
+from keyedwm.windows.store.plan import ARRIVAL, StorePlan
 from keyedwm.windows.store.results import key_numbers, keyed, panes
 
 LOWEST = -(2**62)
 HIGHEST = 2**62
 _FIRST_LOOK = 256
 _PANES, _EARLY, _LATE = "panes-", "early-", "late-"
+_TIMINGS = {_LATE: Timing.LATE, _EARLY: Timing.EARLY}
 
 
 class StoredWindows:
@@ -60,7 +61,12 @@ class StoredWindows:
         every_ms = {_EARLY: None if plan.early is None else plan.early.every_ms, _LATE: plan.late_every_ms}
         self._pending = {
             name: Pending(
-                plan, f"{name}{place}", logs, ms, keeps_beat=name == _EARLY, facts=facts.get(name, (None, None))
+                plan,
+                f"{name}{place}",
+                logs,
+                ms,
+                keeps_beat=name == _EARLY,
+                facts=facts.get(name, beat_of(plan.early if name == _EARLY else None)),
             )
             for name, ms in every_ms.items()
             if ms is not None or (name == _LATE and plan.late_rows is not None)
@@ -124,8 +130,9 @@ class StoredWindows:
             self._pending[_LATE].add(keys, late, late_ms)
         else:
             yield from self._show(keys, late, Timing.LATE)
-        if _EARLY in self._pending and now_ms is not None:
-            self._pending[_EARLY].add(keys, open_, now_ms)
+        early_ms = now_ms if self._by_clock(_EARLY) else self._marks()[0]
+        if _EARLY in self._pending and early_ms is not None:
+            self._pending[_EARLY].add(keys, open_, early_ms)
         if self._plan.early is not None and self._plan.early.rows is not None:
             yield from self._show(keys, open_, Timing.EARLY, enough=self._plan.early.rows)
 
@@ -146,8 +153,9 @@ class StoredWindows:
             keys = KeyDictionary(self._plan.key_fields)
             yield from self._emit(keys, end, self._read(end), Timing.ON_TIME)
         self.horizon = horizon
-        if not self._by_clock(_LATE):
-            yield from self._show_due(_LATE, Timing.LATE, horizon)
+        for name, timing in _TIMINGS.items():
+            if name in self._pending and not self._by_clock(name):
+                yield from self._show_due(name, timing, horizon)
 
     def expire(self, last: int) -> Iterator[Output]:
         """Expire the windows that end by then; yield what was pending of them. See `forgotten` for what left."""
@@ -173,13 +181,15 @@ class StoredWindows:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        for name, timing in ((_LATE, Timing.LATE), (_EARLY, Timing.EARLY)):
+        for name, timing in _TIMINGS.items():
             if name in self._pending and self._by_clock(name):
                 yield from self._show_due(name, timing, now_ms)
 
     def _by_clock(self, name: str) -> bool:
         """Whether what is pending is due by wall-clock time."""
-        return name == _EARLY or self._plan.late_by is LateBy.CLOCK
+        if name == _EARLY:
+            return self._plan.early is not None and self._plan.early.by_clock
+        return self._plan.late_by is EveryBy.CLOCK
 
     def _show_due(self, name: str, timing: Timing, at: int) -> Iterator[Output]:
         horizon, floor = self._marks()

@@ -54,6 +54,12 @@ def check_sessions(*, by_message: bool, accumulating: bool) -> None:
         )
 
 
+def check_early(*, by_event: bool, is_rows: bool) -> None:
+    """Refuse early panes that cannot be. by_event: their interval is one of event time."""
+    if by_event and is_rows:
+        raise OptionError("windows of rows have no event time: early panes come by the clock or after so many rows")
+
+
 def check_late(every_ms: int | None, rows: int | None, *, by_event: bool, is_rows: bool) -> None:
     """Refuse late panes that cannot be. by_event: the interval is one of event time."""
     if every_ms is not None and every_ms < 1:

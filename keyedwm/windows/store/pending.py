@@ -14,10 +14,15 @@ import pyarrow as pa
 
 from keyedwm.windows.columns import Ints
 from keyedwm.windows.pair_log import PairTables
-from keyedwm.windows.plan import END
+from keyedwm.windows.plan import END, Early
 from keyedwm.windows.state.key_dictionary import KeyDictionary
 from keyedwm.windows.state.store import TableLogs
 from keyedwm.windows.store.plan import StorePlan
+
+
+def beat_of(early: Early | None) -> tuple[int | None, int | None]:
+    """Return the facts with which a beat begins: by event time it is that of multiples of the interval."""
+    return None, 0 if early is not None and early.by_event else None
 
 
 class Beat:

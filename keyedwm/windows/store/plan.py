@@ -26,6 +26,7 @@ from keyedwm.windows.plan import (
     WINDOW,
     WINDOW_TYPE,
     Early,
+    EveryBy,
     SessionWindow,
     SlidingWindow,
     check_key_columns,
@@ -33,7 +34,7 @@ from keyedwm.windows.plan import (
     check_result_names,
     check_time_column,
 )
-from keyedwm.windows.store.checks import check_late, check_record, check_retention, check_sessions
+from keyedwm.windows.store.checks import check_early, check_late, check_record, check_retention, check_sessions
 from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.key_grid import KeyGrid
@@ -54,13 +55,6 @@ class Full(Enum):
 
     WATERMARK = "watermark"  # the watermark has come to its end; of rows: the next offset has, so it is known ahead
     MESSAGE = "message"  # the first message past its end
-
-
-class LateBy(Enum):
-    """What the interval of late panes is counted in."""
-
-    CLOCK = "clock"  # wall-clock time
-    EVENT = "event"  # event time: the watermark, or the highest event time, as the plan says what completes a window
 
 
 class Reason(Enum):
@@ -192,7 +186,7 @@ class StorePlan:
     early: Early | None = None
     late_every_ms: int | None = None
     late_rows: int | None = None
-    late_by: LateBy = LateBy.CLOCK
+    late_by: EveryBy = EveryBy.CLOCK
     accumulating: bool = True
     functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
 
@@ -222,7 +216,8 @@ class StorePlan:
             )
         if not self.accumulating and ARRIVAL in self.schema.names:
             raise OptionError(f"with accumulating=False a message's column cannot be called {ARRIVAL!r}: rename it")
-        by_event = self.late_by is LateBy.EVENT
+        check_early(by_event=self.early is not None and self.early.by_event, is_rows=self.is_rows)
+        by_event = self.late_by is EveryBy.EVENT
         check_late(self.late_every_ms, self.late_rows, by_event=by_event, is_rows=self.is_rows)
 
     def _check_kinds(self) -> None:
@@ -233,7 +228,7 @@ class StorePlan:
         expect("early", self.early, (Early, type(None)), "Early(rows=..., every_ms=...), or nothing,")
         expect("accumulating", self.accumulating, bool, "True or False")
         expect_member("full", self.full, Full)
-        expect_member("late_by", self.late_by, LateBy)
+        expect_member("late_by", self.late_by, EveryBy)
         settle(
             self, by=names("by", self.by), aggregates=pairs("aggregates", self.aggregates, "(('rows', count()),)"),
             late_every_ms=number_or_none("the interval of late panes", self.late_every_ms, MS),
@@ -355,8 +350,8 @@ class StorePlan:
     @property
     def by_clock(self) -> bool:
         """Whether some panes are due by wall-clock time."""
-        late = self.late_every_ms is not None and self.late_by is LateBy.CLOCK
-        return late or (self.early is not None and self.early.every_ms is not None)
+        late = self.late_every_ms is not None and self.late_by is EveryBy.CLOCK
+        return late or (self.early is not None and self.early.by_clock)
 
     def told(self) -> list[str]:
         """Return what decides how state is laid out, line by line."""
@@ -366,7 +361,7 @@ class StorePlan:
             " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
             *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
             *([] if self.late_rows is None else ["late by rows"]),
-            *([] if self.late_by is LateBy.CLOCK else ["late by event time"]),
+            *([] if self.late_by is EveryBy.CLOCK else ["late by event time"]),
             *([OF_KEYS] if self.counts_keys else []),
             *([OF_SESSIONS] if self.is_sessions else []),
             *([str(self.window)] if self.is_session_rows else []),

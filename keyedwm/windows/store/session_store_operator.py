@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints
-from keyedwm.windows.plan import Timing
+from keyedwm.windows.plan import EveryBy, Timing
 from keyedwm.windows.results import Output
 from keyedwm.windows.session_merge import joined_runs
 from keyedwm.windows.session_rules import NEVER, closed_ms
@@ -24,15 +24,15 @@ from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.windows.store import looking
 from keyedwm.windows.store.account import Account
 from keyedwm.windows.store.asked import Edge
-from keyedwm.windows.store.axis import HIGHEST
+from keyedwm.windows.store.axis import HIGHEST, LOWEST
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.functions import WindowRows
 from keyedwm.windows.store.held_sessions import INDEX
 from keyedwm.windows.store.incoming import check_times, checked
 from keyedwm.windows.store.messages import message_bytes, places
 from keyedwm.windows.store.note import note, read_note
-from keyedwm.windows.store.pending import Beat
-from keyedwm.windows.store.plan import LateBy, Reason, StorePlan
+from keyedwm.windows.store.pending import Beat, beat_of
+from keyedwm.windows.store.plan import Reason, StorePlan
 from keyedwm.windows.store.results import KeyedMessages, pane_rows
 from keyedwm.windows.store.retention import StoreCounts
 from keyedwm.windows.store.session_messages import SessionMessages
@@ -57,7 +57,7 @@ class SessionStoreOperator:
         self._floor: int = told.get("floor", NEVER)  # sessions that end by then are gone
         self._accounts = [Account(plan, counts) for counts in told.get("accounts", [{}])]
         every_ms = None if plan.early is None else plan.early.every_ms
-        self._early = Beat(every_ms, keeps_beat=True, facts=told.get("early", (None, None)))
+        self._early = Beat(every_ms, keeps_beat=True, facts=told.get("early", beat_of(plan.early)))
         self._late = Beat(plan.late_every_ms, keeps_beat=False, facts=told.get("late", (None, None)))
 
     @property
@@ -78,7 +78,10 @@ class SessionStoreOperator:
     @property
     def next_timer_ms(self) -> int | None:
         """When panes by the clock are due, None if nothing is pending."""
-        beats = (self._early, *((self._late,) if self._plan.late_by is LateBy.CLOCK else ()))
+        beats = [
+            *([self._late] if self._plan.late_by is EveryBy.CLOCK else []),
+            *([] if self._early_by_event else [self._early]),
+        ]
         return min((beat.due_ms for beat in beats if beat.due_ms is not None), default=None)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
@@ -112,8 +115,10 @@ class SessionStoreOperator:
         if self._watermark_ms is None or time_ms > self._watermark_ms:
             self._watermark_ms = time_ms
             yield from self._advance(self._closed(time_ms))
-            if self._plan.late_by is LateBy.EVENT and self._late.is_due(time_ms):
+            if self._plan.late_by is EveryBy.EVENT and self._late.is_due(time_ms):
                 yield from self._show_late()
+            if self._early_by_event:
+                yield from self._show_early(time_ms)
         if self._plan.retention.time_ms is not None:  # a shorter one than before takes effect by the same watermark
             yield from self._expire(self._closed(self._watermark_ms, self._plan.retention.time_ms))
         yield from self.on_barrier(0)
@@ -144,11 +149,10 @@ class SessionStoreOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        if self._plan.late_by is LateBy.CLOCK and self._late.is_due(now_ms):
+        if self._plan.late_by is EveryBy.CLOCK and self._late.is_due(now_ms):
             yield from self._show_late()
-        if self._early.is_due(now_ms):
-            self._early.end()
-            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
+        if not self._early_by_event:
+            yield from self._show_early(now_ms)
 
     def on_end(self) -> Iterator[Output]:
         """The input has ended: every session is complete, and nothing is kept."""
@@ -221,7 +225,7 @@ class SessionStoreOperator:
         changed = self._know(gone, made)
         is_late, news = self._is_complete()[changed], self._news()[changed]
         late, open_ = changed[is_late], changed[~is_late]
-        late_at = now_ms if self._plan.late_by is LateBy.CLOCK else self._watermark_ms
+        late_at = now_ms if self._plan.late_by is EveryBy.CLOCK else self._watermark_ms
         # Numbers of sessions hold while none begins or goes, and panes only mark them.
         if self._plan.late_rows is not None:
             yield from self._show(late[news[is_late] >= self._plan.late_rows], Timing.LATE)
@@ -229,10 +233,22 @@ class SessionStoreOperator:
             yield from self._show(late, Timing.LATE)
         elif len(late):
             self._late.begin(late_at)
-        if len(open_) and now_ms is not None:
-            self._early.begin(now_ms)
+        early_at = self._watermark_ms if self._early_by_event else now_ms
+        if len(open_) and (early_at is not None or self._early_by_event):
+            self._early.begin(LOWEST if early_at is None else early_at)
         if self._plan.early is not None and self._plan.early.rows is not None:
             yield from self._show(open_[news[~is_late] >= self._plan.early.rows], Timing.EARLY)
+
+    @property
+    def _early_by_event(self) -> bool:
+        """Whether early panes are due by event time."""
+        return self._plan.early is not None and self._plan.early.by_event
+
+    def _show_early(self, at: int) -> Iterator[Output]:
+        """Show the sessions that are open and have news, if that is due at this time."""
+        if self._early.is_due(at):
+            self._early.end()
+            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
 
     def _advance(self, complete: int) -> Iterator[Output]:
         """Show the sessions that end by then, in order of their ends."""
