@@ -127,6 +127,10 @@ class Bucket(Travelling, StatefulProcessor):
             late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}
             told = {self._layout.kind: self._layout.name} | late
             _log.warning("rows were late for every window: %s", json.dumps(told))
+        if (counted := batch.counted).dropped_windows:
+            dropped = {"windows": counted.dropped_windows, "rows": counted.dropped_messages}
+            told = {self._layout.kind: self._layout.name} | dropped
+            _log.warning("windows went before their time, because of a limit of size: %s", json.dumps(told))
         return batch.last_row()
 
     def _set_timer(self, batch: BucketBatch) -> None:

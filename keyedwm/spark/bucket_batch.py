@@ -20,14 +20,19 @@ from keyedwm.windows.operator import AnyPlan, operator_of
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.blobs import packed
 from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.retention import StoreCounts
+from keyedwm.windows.store.staged_operator import StagedOperator
 
 if TYPE_CHECKING:
     import pandas as pd
 
 EMITTED = (
     "results binary, control string, watermark_ms long, late_rows long, null_event_time_rows long, frames long, "
-    "state_bytes long, bucket int"
+    "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
+    "dropped_bytes long"
 )
+# Of windows that keep their messages.
+STORED = ("replayed_rows", "rejected_rows", "dropped_windows", "dropped_rows", "dropped_bytes")
 # The column of results that holds their event times on the way to `unpack`.
 EVENT_MS = "__event_ms"
 # So much leaves at once: rows, and bytes where keys and values are long.
@@ -122,6 +127,11 @@ class BucketBatch:
         return self._operator.late_rows
 
     @property
+    def counted(self) -> StoreCounts:
+        """What became of the messages of windows that keep them, in this batch."""
+        return self._operator.counted if isinstance(self._operator, StagedOperator) else StoreCounts()
+
+    @property
     def next_timer_ms(self) -> int | None:
         """When the operator must be told the wall-clock time, None if it need not."""
         return self._operator.next_timer_ms
@@ -183,6 +193,7 @@ class BucketBatch:
 
     def last_row(self) -> pd.DataFrame:
         """Return the row of `EMITTED` with the control rows and the metrics; it alone names the bucket."""
+        counted = self.counted
         return self._row(
             control=encode_rows(self._control),
             late_rows=self.late_rows,
@@ -190,6 +201,11 @@ class BucketBatch:
             frames=self._operator.open_entries,
             state_bytes=sum(self.note.blobs.values()),
             bucket=self._number,
+            replayed_rows=counted.replayed,
+            rejected_rows=counted.rejected,
+            dropped_windows=counted.dropped_windows,
+            dropped_rows=counted.dropped_messages,
+            dropped_bytes=counted.dropped_bytes,
         )
 
     def _results(self, outputs: Iterator[Output]) -> Iterator[pd.DataFrame]:
@@ -205,6 +221,7 @@ class BucketBatch:
         nothing = {
             "results": None, "control": "[]", "watermark_ms": self.watermark_ms, "late_rows": 0,
             "null_event_time_rows": 0, "frames": 0, "state_bytes": 0, "bucket": None,
+            **dict.fromkeys(STORED, 0),
         }  # fmt: skip
         columns = {name: [value] for name, value in {**nothing, **told}.items()}
         nullable = {"watermark_ms": "Int64", "bucket": "Int32"}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyedwm.spark.bucket_batch import EMITTED, BucketLayout
+from keyedwm.spark.bucket_batch import EMITTED, STORED, BucketLayout
 from keyedwm.windows.operator import AnyPlan
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessPlan
+from keyedwm.windows.store.join.staged import StagedWindowJoin
+from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +52,8 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
         Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
     )
     observed = [F.sum(column).alias(metric) for metric, column in _METRICS[layout.kind].items()]
+    if isinstance(plan, StagedStore | StagedWindowJoin):
+        observed += [F.sum(column).alias(column) for column in STORED]
     # A key, or the hash of keys, that one bucket has too much of shows here.
     size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
     observed += [

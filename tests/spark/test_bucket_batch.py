@@ -11,7 +11,7 @@ import pytest
 
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import ControlKind
-from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.bucket_batch import STORED, BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.unpack import Unpack, output_schema
 from keyedwm.windows.aggregates.functions import avg, count, last
@@ -20,6 +20,9 @@ from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.store import MemoryStore
+from keyedwm.windows.store.plan import StorePlan
+from keyedwm.windows.store.retention import Retention
+from keyedwm.windows.store.staged import StagedStore
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.float64()), ("__time", pa.int64())])
 STAGED = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
@@ -171,3 +174,27 @@ def test_the_clock_fires_in_every_bucket_at_once_wherever_the_first_rows_were(wi
         list(now.on_input(control=[[barrier]], rows=[partials], null_event_time_rows=0, now_ms=500))
         due.append(now.next_timer_ms)
     assert due == [1500, 1500]
+
+
+def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
+    schema = pa.schema([*SCHEMA, ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    plan = StorePlan(
+        schema=schema, by=("k",), window=SlidingWindow(10, 10), aggregates=(("n", count()),), time="__time",
+        retention=Retention(max_messages=2),
+    )  # fmt: skip
+    layout = BucketLayout("hours", tuple(bucket_ids(1)), 0)
+    rows = [{"k": "a", "v": 1.0, "__time": at, "topic": "t", "partition": 0, "offset": at} for at in (1, 2, 11)]
+    note, store, told = BucketNote(), MemoryStore(), []
+    for _ in range(2):
+        now = BucketBatch(StagedStore(plan=plan), layout, layout.ids[0], note, store)
+        barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
+        rows_now = pa.Table.from_pylist(rows, schema=schema)
+        list(now.on_input(control=[[barrier]], rows=[[rows_now]], null_event_time_rows=0, now_ms=None))
+        store = MemoryStore({**store.blobs, **now.drain().written})
+        note = now.note
+        (last_row,) = now.last_row().to_dict("records")
+        told.append({name: last_row[name] for name in STORED})
+    dropped = {"dropped_windows": 1, "dropped_rows": 2}
+    assert {name: told[0][name] for name in dropped} == dropped
+    assert told[0]["dropped_bytes"] > 0
+    assert told[1] == {**dict.fromkeys(STORED, 0), "replayed_rows": 3}

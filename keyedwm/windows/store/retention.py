@@ -6,7 +6,8 @@ oldest goes first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 
 from keyedwm.core.errors import OptionError
 from keyedwm.windows.given import MS, number_or_none, settle
@@ -73,3 +74,16 @@ class StoreCounts:
     dropped_messages: int = 0
     dropped_bytes: int = 0
     dropped_windows: int = 0
+
+    def since(self, before: StoreCounts) -> StoreCounts:
+        """Return what was counted since then."""
+        return StoreCounts(**{name: getattr(self, name) - getattr(before, name) for name in _NAMES})
+
+    @classmethod
+    def together(cls, counts: Iterable[StoreCounts]) -> StoreCounts:
+        """Return the sums of several, as of the sides of a join."""
+        counted = list(counts)
+        return cls(**{name: sum(getattr(one, name) for one in counted) for name in _NAMES})
+
+
+_NAMES = [one.name for one in fields(StoreCounts)]

@@ -5,11 +5,12 @@ Rule: what the operator makes leaves as rows of the result; a subclass says how 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import StateChanges
+from keyedwm.windows.store.retention import StoreCounts
 
 
 class KeptMessages(Protocol):
@@ -46,11 +47,25 @@ class KeptMessages(Protocol):
         """See `operator.Operator`."""
 
 
+class Counting(Protocol):
+    """A store, or a side of a join."""
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What became of all messages since it was new."""
+
+
 class StagedOperator:
     """The calls that are handed on as they are."""
 
-    def __init__(self, kept: KeptMessages) -> None:
-        self._kept = kept
+    def __init__(self, kept: KeptMessages, counting: Sequence[Counting]) -> None:
+        self._kept, self._counting = kept, counting
+        self._before = StoreCounts.together(one.counts for one in counting)
+
+    @property
+    def counted(self) -> StoreCounts:
+        """What became of messages since this instance was built, of all sides together."""
+        return StoreCounts.together(one.counts for one in self._counting).since(self._before)
 
     @property
     def late_rows(self) -> int:
