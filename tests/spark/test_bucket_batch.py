@@ -198,16 +198,15 @@ def test_the_clock_of_a_store_fires_in_every_bucket_at_once_with_and_without_new
 
 
 def test_the_clock_of_a_join_of_windows_fires_in_every_bucket_at_once_with_and_without_news():
-    sides = {
-        name: WindowJoinSide(name=name, schema=STORED_SCHEMA, on=("k",), time="__time") for name in ("left", "right")
-    }
+    schema = STORED_SCHEMA.set(2, pa.field("event_time", pa.int64()))
+    sides = {name: WindowJoinSide(name=name, schema=schema, on=("k",)) for name in ("left", "right")}
     plan = WindowJoinPlan(
         window=SlidingWindow(10, 10), retention=Retention(max_messages=20), early_every_ms=400, on_beat=True, **sides
     )
     layout = BucketLayout("pairs", tuple(bucket_ids(2)), 0, "window_join", (0,))
-    row = {"k": "a", "v": 1.0, "__time": 1, "topic": "t", "partition": 0, "offset": 0}
+    row = {"k": "a", "v": 1.0, "event_time": 1, "topic": "t", "partition": 0, "offset": 0}
     barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
-    for bucket, rows in zip(layout.ids, ([pa.Table.from_pylist([row], schema=STORED_SCHEMA)], []), strict=True):
+    for bucket, rows in zip(layout.ids, ([pa.Table.from_pylist([row], schema=schema)], []), strict=True):
         now = BucketBatch(StagedWindowJoin(plan=plan), layout, bucket, BucketNote(), MemoryStore())
         list(now.on_input(control=[[barrier], [barrier]], rows=[rows, rows], null_event_time_rows=0, now_ms=500))
         assert now.next_timer_ms == 800
