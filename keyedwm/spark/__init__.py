@@ -9,6 +9,7 @@ from keyedwm.spark.held import held_messages, held_windows
 from keyedwm.spark.interpreter import use_this_python
 from keyedwm.spark.join import join
 from keyedwm.spark.join_latest import join_latest
+from keyedwm.spark.oldest import oldest_offsets
 from keyedwm.spark.process import process
 from keyedwm.spark.progress import log_progress, source_progress
 from keyedwm.spark.reason import reason, show_reason_last
@@ -83,6 +84,7 @@ __all__ = [
     "max",
     "median",
     "min",
+    "oldest_offsets",
     "on_demand",
     "process",
     "quantile",

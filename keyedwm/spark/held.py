@@ -39,7 +39,7 @@ def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) 
     from pyspark.sql import functions as F
 
     require_session(spark, "held_windows")
-    operator, blobs = _store(spark, checkpoint, name)
+    operator, blobs = store_of(spark, checkpoint, name)
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
     for row in blobs.where(_begins(held.INDEX)).collect():
         found[row.bucket][row.name] = bytes(row.blob)
@@ -66,7 +66,7 @@ def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None)
     from pyspark.sql.pandas.types import from_arrow_schema
 
     require_session(spark, "held_messages")
-    operator, blobs = _store(spark, checkpoint, name)
+    operator, blobs = store_of(spark, checkpoint, name)
     mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("bucket", "name", "blob")
     first = mine.first()
     if first is None:
@@ -132,8 +132,8 @@ def _begins(prefixes: Sequence[str]) -> Column:
     return reduce(or_, begins)
 
 
-def _store(spark: SparkSession, checkpoint: str, name: str | None) -> tuple[OperatorState, DataFrame]:
-    """The aggregate with a store that is meant, and its blobs."""
+def store_of(spark: SparkSession, checkpoint: str, name: str | None) -> tuple[OperatorState, DataFrame]:
+    """Return the aggregate with a store that is meant, and its blobs."""
     from keyedwm.spark.savepoint import read_operators
 
     files = Files(checkpoint)

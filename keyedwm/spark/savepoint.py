@@ -36,7 +36,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     """
     require_session(spark, "savepoint")
     read, write = Files(checkpoint), Files(target)
-    batch, sources = _offsets(read)
+    batch, sources = offsets_of(checkpoint)
     if write.is_in(read):
         raise OptionError(f"{target} lies in the checkpoint {checkpoint}, which stays as it is: name a place outside")
     _check_free(write)
@@ -58,7 +58,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
         for state in states[1:]:
             every = every.unionAll(state)
         every.write.mode("overwrite").parquet(f"{write.for_spark}/{STATE}")
-    if _offsets(read)[0] != batch:
+    if offsets_of(checkpoint)[0] != batch:
         raise InputError(f"the query of {checkpoint} runs: a batch came while it was read; stop it first")
     told = Savepoint(
         place=target,
@@ -73,7 +73,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
 
 def check_places(checkpoint: str, target: str) -> None:
     """Raise what `savepoint` would of a query that has not stopped between two batches, or a place that is taken."""
-    _offsets(Files(checkpoint))
+    offsets_of(checkpoint)
     _check_free(Files(target))
 
 
@@ -83,8 +83,9 @@ def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[Operator
         yield _operator(spark, files, number, kind)
 
 
-def _offsets(files: Files) -> tuple[int, list[QueryOffset]]:
-    """The newest batch and the offsets at its end. Raises InputError unless it is committed."""
+def offsets_of(checkpoint: str) -> tuple[int, list[QueryOffset]]:
+    """The newest batch of a checkpoint and the offsets at its end. Raises InputError unless it is committed."""
+    files = Files(checkpoint)
     planned = newest(files.names("offsets") or ())
     if planned is None:
         raise InputError(f"{files.place} is no checkpoint of a query that has run: it has no batch under offsets")

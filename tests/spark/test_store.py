@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from threading import Lock
 
@@ -23,6 +24,7 @@ from keyedwm.spark import (
     hopping_key_rows,
     hopping_rows,
     median,
+    oldest_offsets,
     on_demand,
     rejected,
     session,
@@ -33,7 +35,7 @@ from keyedwm.spark import (
     tumbling_rows,
     window_function,
 )
-from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
+from tests.spark.started import AHEAD, BASE_MS, event, keyed, panes, steer
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 NEVER_NULL = "struct('eu' AS region, array(1) AS ns, map('a', 1) AS by_name)"
@@ -100,6 +102,31 @@ def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_l
     assert (back["k"], back["v"], back["reason"]) == ("a", 3, "outside the retention")
     assert (back["topic"], back["partition"], back["offset"]) == (topic, 0, 6)
     assert back["never_null"].asDict() == {"region": "eu", "ns": [1], "by_name": {"a": 1}}
+
+
+def test_a_new_checkpoint_from_the_oldest_offsets_holds_the_same_windows(spark, topic_of, load, started):
+    topic, store = topic_of(2), Store(retention="20 seconds")
+    settings = {"idleTimeout": "none", "watermarkLag": "0 seconds"}
+    before = started(aggregate(keyed(load(topic, **settings)), "k", TEN, N, store=store, buckets=1, name="before"))
+    before.give(topic, [AHEAD, steer(0), event(1_000, "a"), event(11_000, "a", 7), event(12_000, "b", 9)])
+    before.give(topic, [steer(35_000)])  # the first window is gone, the second one is complete
+    before.stop()
+    begin = oldest_offsets(spark, before._checkpoint)
+    assert json.loads(begin) == {topic: {"0": 2, "1": 2}}
+    aggregates = {"n": count(), "median": median("v")}
+    rows = keyed(load(topic, startingOffsets=begin, **settings))
+    after = started(aggregate(rows, "k", TEN, aggregates, store=store, buckets=2, name="after"))
+    made = after.give(topic, [AHEAD, steer(36_000)])
+    assert sorted(panes(made)) == [(10_000, 20_000, "a", 1), (10_000, 20_000, "b", 1)]
+    made = after.give(topic, [event(13_000, "a", 1)])
+    assert [(row["n"], row["median"], row["pane"]["timing"]) for row in made if row["control"] is None] == [
+        (2, 4.0, "late")
+    ]
+    counted = [
+        [row[name] for row in held_messages(spark, query._checkpoint).orderBy("offset").collect()]
+        for query, name in ((before, "offset"), (after, "offset"))
+    ]
+    assert counted == [[2, 3], [2, 3, 5]]
 
 
 def test_windows_of_rows_follow_the_offsets_of_a_partition_through_a_restart(spark, topic_of, load, started):
