@@ -35,10 +35,8 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
     operator, _ = store_of(spark, checkpoint, name)
     told = operator.told or {}
     if held.is_rows(told):
-        begun = [one for facts in operator.facts for one in facts["channels"]]
-        oldest = {
-            (topic, partition): first for topic, partition, first, _ in sorted(begun, key=itemgetter(2), reverse=True)
-        }
+        begun = sorted((one for facts in operator.facts for one in facts["channels"]), key=itemgetter(2), reverse=True)
+        oldest = {(topic, partition): first for topic, partition, first, _ in begun}
     else:
         messages = held_messages(spark, checkpoint, name)
         by = told["record"]
