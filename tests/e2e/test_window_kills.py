@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.e2e.killed import LIMIT_S, ROOT, ms, program
 from tests.tools import wait_until
 
 pytestmark = [pytest.mark.starts, pytest.mark.timeout(2_400)]  # minutes on a machine of its own
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "vectors" / "windows" / "flights-golden-tumbling-join.json"
-LIMIT_S = 720.0
 
 
 @pytest.fixture
@@ -37,31 +30,16 @@ def flights(kafka, topic) -> Iterator[str]:
         yield topic
 
 
-@contextmanager
-def running(*arguments: object) -> Iterator[subprocess.Popen]:
-    """The program, killed with SIGKILL and all its processes at the end of the `with`."""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.e2e.window_flights", *map(str, arguments)],
-        cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 def test_flights_by_origin_and_hour_are_exact_after_two_kills(kafka, flights, tmp_path):
     log = tmp_path / "hours" / "_delta_log"
     for versions in (2, 5):
-        with running(kafka.bootstrap, flights, tmp_path) as process:
+        with program("tests.e2e.window_flights", kafka.bootstrap, flights, tmp_path) as process:
             wait_until(
                 lambda: process.poll() is not None or len(list(log.glob("*.json"))) >= versions,  # noqa: B023
                 f"version {versions}", LIMIT_S,
             )  # fmt: skip
             assert process.poll() is None, "the program ended before it could be killed"
-    with running(kafka.bootstrap, flights, tmp_path) as process:
+    with program("tests.e2e.window_flights", kafka.bootstrap, flights, tmp_path) as process:
         wait_until(lambda: process.poll() is not None, "the end", LIMIT_S)
         assert process.returncode == 0
     table = DeltaTable(tmp_path / "hours").to_pyarrow_table(columns=["origin", "start", "end", "flights"]).to_pylist()
@@ -70,7 +48,3 @@ def test_flights_by_origin_and_hour_are_exact_after_two_kills(kafka, flights, tm
     assert (len(rows), sum(row[3] for row in rows)) == (golden["rows"], golden["sum"])
     told = "\n".join("|".join(map(str, row)) for row in rows)
     assert hashlib.sha256(told.encode()).hexdigest() == golden["sha256"]
-
-
-def ms(moment) -> int:
-    return round(moment.timestamp() * 1_000)
