@@ -202,7 +202,6 @@ def ship_messages(
         retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
         late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
         late_by=choice("late_by", store.late_by, EveryBy), accumulating=asked["accumulating"],
-        on_beat=True,
     )  # fmt: skip
     staged = StagedStore(plan=plan, late=asked["late"])
     return ship_inputs([timed_rows(df, axis)], [staged], ids), staged, axis_key(df, axis)

@@ -85,7 +85,7 @@ def window_join(
     plan = WindowJoinPlan(
         left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=wanted, keep=kept,
         full=choice("full", store.full, Full), early_every_ms=_early_every_ms(early),
-        late_every_ms=store.late_every_ms(), on_beat=True,
+        late_every_ms=store.late_every_ms(),
     )  # fmt: skip
     _check_columns(plan)
     staged = StagedWindowJoin(plan=plan, late=policy)

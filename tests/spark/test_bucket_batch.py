@@ -20,15 +20,12 @@ from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.float64()), ("__time", pa.int64())])
 STAGED = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
-STORED_SCHEMA = pa.schema([*SCHEMA, ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 CHANNELS = ("t-0", "t-1")
 STEPS = 12
 
@@ -179,43 +176,10 @@ def test_the_clock_fires_in_every_bucket_at_once_wherever_the_first_rows_were(wi
     assert due == [1500, 1500]
 
 
-@pytest.mark.parametrize("window", [SlidingWindow(10, 10), SessionWindow(10)], ids=str)
-def test_the_clock_of_a_store_fires_in_every_bucket_at_once_with_and_without_news(window):
-    plan = StorePlan(
-        schema=STORED_SCHEMA, by=("k",), window=window, aggregates=(("n", count()),), time="__time", on_beat=True,
-        retention=Retention(max_messages=20), early=Early(every_ms=400), late_every_ms=1000,
-    )  # fmt: skip
-    layout = BucketLayout("hours", tuple(bucket_ids(2)), 0)
-    row = {"k": "a", "v": 1.0, "__time": 1, "topic": "t", "partition": 0, "offset": 0}
-    barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
-    for bucket, rows in zip(layout.ids, ([pa.Table.from_pylist([row], schema=STORED_SCHEMA)], []), strict=True):
-        now = BucketBatch(StagedStore(plan=plan), layout, bucket, BucketNote(), MemoryStore())
-        list(now.on_input(control=[[barrier]], rows=[rows], null_event_time_rows=0, now_ms=500))
-        assert now.next_timer_ms == 800
-        frames = list(now.on_timer(801))
-        assert len(frames) == len(rows)
-        assert now.next_timer_ms == 1000
-
-
-def test_the_clock_of_a_join_of_windows_fires_in_every_bucket_at_once_with_and_without_news():
-    schema = STORED_SCHEMA.set(2, pa.field("event_time", pa.int64()))
-    sides = {name: WindowJoinSide(name=name, schema=schema, on=("k",)) for name in ("left", "right")}
-    plan = WindowJoinPlan(
-        window=SlidingWindow(10, 10), retention=Retention(max_messages=20), early_every_ms=400, on_beat=True, **sides
-    )
-    layout = BucketLayout("pairs", tuple(bucket_ids(2)), 0, "window_join", (0,))
-    row = {"k": "a", "v": 1.0, "event_time": 1, "topic": "t", "partition": 0, "offset": 0}
-    barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
-    for bucket, rows in zip(layout.ids, ([pa.Table.from_pylist([row], schema=schema)], []), strict=True):
-        now = BucketBatch(StagedWindowJoin(plan=plan), layout, bucket, BucketNote(), MemoryStore())
-        list(now.on_input(control=[[barrier], [barrier]], rows=[rows, rows], null_event_time_rows=0, now_ms=500))
-        assert now.next_timer_ms == 800
-        assert len(list(now.on_timer(801))) == len(rows)
-
-
 def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
+    schema = pa.schema([*SCHEMA, ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
     plan = StorePlan(
-        schema=STORED_SCHEMA, by=("k",), window=SlidingWindow(10, 10), aggregates=(("n", count()),), time="__time",
+        schema=schema, by=("k",), window=SlidingWindow(10, 10), aggregates=(("n", count()),), time="__time",
         retention=Retention(max_messages=2),
     )  # fmt: skip
     layout = BucketLayout("hours", tuple(bucket_ids(1)), 0)
@@ -224,7 +188,7 @@ def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
     for _ in range(2):
         now = BucketBatch(StagedStore(plan=plan), layout, layout.ids[0], note, store)
         barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
-        rows_now = pa.Table.from_pylist(rows, schema=STORED_SCHEMA)
+        rows_now = pa.Table.from_pylist(rows, schema=schema)
         list(now.on_input(control=[[barrier]], rows=[[rows_now]], null_event_time_rows=0, now_ms=None))
         store = MemoryStore({**store.blobs, **now.drain().written})
         note = now.note

@@ -22,7 +22,7 @@ from keyedwm.windows.state.store import TableLogs
 from keyedwm.windows.store.channels import Channel, Channels
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.messages import MessageStore
-from keyedwm.windows.store.pending import Pending, kept_beat
+from keyedwm.windows.store.pending import Pending, beat_of
 from keyedwm.windows.store.plan import ARRIVAL, StorePlan
 from keyedwm.windows.store.results import key_numbers, keyed, panes
 
@@ -65,8 +65,8 @@ class StoredWindows:
                 f"{name}{place}",
                 logs,
                 ms,
-                kept=kept_beat(plan, _TIMINGS[name]),
-                facts=facts.get(name, (None, None)),
+                keeps_beat=name == _EARLY,
+                facts=facts.get(name, beat_of(plan.early if name == _EARLY else None)),
             )
             for name, ms in every_ms.items()
             if ms is not None or (name == _LATE and plan.late_rows is not None)

@@ -8,40 +8,28 @@ interval: what was not enough waits until its window goes, which tells by its me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 
 import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Ints
 from keyedwm.windows.pair_log import PairTables
-from keyedwm.windows.plan import END, EveryBy, Timing
+from keyedwm.windows.plan import END, Early
 from keyedwm.windows.state.key_dictionary import KeyDictionary
 from keyedwm.windows.state.store import TableLogs
 from keyedwm.windows.store.plan import StorePlan
 
 
-class Kept(Enum):
-    """Which beat panes keep to."""
-
-    NONE = "none"  # none: an interval after the first news
-    FIRST = "first"  # that of the first news of all
-    ALL = "all"  # that of multiples of the interval
-
-
-def kept_beat(plan: StorePlan, timing: Timing) -> Kept:
-    """Return the beat of early or late panes."""
-    if timing is Timing.EARLY:
-        by_event = plan.early is not None and plan.early.by_event
-        return Kept.ALL if by_event or plan.on_beat else Kept.FIRST
-    return Kept.ALL if plan.on_beat and plan.late_by is EveryBy.CLOCK else Kept.NONE
+def beat_of(early: Early | None) -> tuple[int | None, int | None]:
+    """Return the facts with which a beat begins: by event time it is that of multiples of the interval."""
+    return None, 0 if early is not None and early.by_event else None
 
 
 class Beat:
     """When panes are due, every so often from the first news on; None: never. facts: as `facts` gave them."""
 
-    def __init__(self, every_ms: int | None, kept: Kept, facts: Sequence[int | None] = (None, None)) -> None:
-        self._every_ms, self._kept = every_ms, kept
+    def __init__(self, every_ms: int | None, *, keeps_beat: bool, facts: Sequence[int | None] = (None, None)) -> None:
+        self._every_ms, self._keeps_beat = every_ms, keeps_beat
         self.due_ms, self._began_ms = facts
 
     def facts(self) -> list[int | None]:
@@ -51,9 +39,7 @@ class Beat:
     def begin(self, now_ms: int) -> None:
         """There is news at this time."""
         if self.due_ms is None and self._every_ms is not None:
-            if self._kept is Kept.ALL:
-                self._began_ms = 0
-            elif self._began_ms is None or self._kept is Kept.NONE:
+            if self._began_ms is None or not self._keeps_beat:
                 self._began_ms = now_ms
             self.due_ms = now_ms + self._every_ms - (now_ms - self._began_ms) % self._every_ms
 
@@ -76,12 +62,12 @@ class Pending:
         logs: TableLogs,
         every_ms: int | None,
         *,
-        kept: Kept,
+        keeps_beat: bool,
         facts: Sequence[int | None] = (None, None),
     ) -> None:
         self._log, self._logs, self._every_ms = log, logs, every_ms
         self._pairs = PairTables(plan.key_fields, END)
-        self._beat = Beat(every_ms, kept, facts)
+        self._beat = Beat(every_ms, keeps_beat=keeps_beat, facts=facts)
 
     @property
     def due_ms(self) -> int | None:

@@ -170,8 +170,7 @@ class StorePlan:
     `full` says what completes a window. Late messages inside the retention update its result at once, or with
     `late_every_ms` together, so long (`late_by`: wall clock, or event time) after the first of them, or with
     `late_rows` after so many of a key and window; what is left then is shown when the window goes. Every pane holds the
-    whole result, or unless `accumulating` that of the messages which came since the pane before. `on_beat`: panes by
-    the clock come at multiples of their interval, in every instance of the operator alike.
+    whole result, or unless `accumulating` that of the messages which came since the pane before.
     """
 
     schema: pa.Schema
@@ -189,7 +188,6 @@ class StorePlan:
     late_rows: int | None = None
     late_by: EveryBy = EveryBy.CLOCK
     accumulating: bool = True
-    on_beat: bool = False
     functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -352,14 +350,8 @@ class StorePlan:
     @property
     def by_clock(self) -> bool:
         """Whether some panes are due by wall-clock time."""
-        return bool(self.clock_intervals)
-
-    @property
-    def clock_intervals(self) -> tuple[int, ...]:
-        """The intervals of panes by wall-clock time, in ms."""
-        early = self.early.every_ms if self.early is not None and self.early.by_clock else None
-        late = self.late_every_ms if self.late_by is EveryBy.CLOCK else None
-        return tuple(ms for ms in (early, late) if ms is not None)
+        late = self.late_every_ms is not None and self.late_by is EveryBy.CLOCK
+        return late or (self.early is not None and self.early.by_clock)
 
     def told(self) -> list[str]:
         """Return what decides how state is laid out, line by line."""

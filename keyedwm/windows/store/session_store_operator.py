@@ -31,7 +31,7 @@ from keyedwm.windows.store.held_sessions import INDEX
 from keyedwm.windows.store.incoming import check_times, checked
 from keyedwm.windows.store.messages import message_bytes, places
 from keyedwm.windows.store.note import note, read_note
-from keyedwm.windows.store.pending import Beat, kept_beat
+from keyedwm.windows.store.pending import Beat, beat_of
 from keyedwm.windows.store.plan import Reason, StorePlan
 from keyedwm.windows.store.results import KeyedMessages, pane_rows
 from keyedwm.windows.store.retention import StoreCounts
@@ -57,8 +57,8 @@ class SessionStoreOperator:
         self._floor: int = told.get("floor", NEVER)  # sessions that end by then are gone
         self._accounts = [Account(plan, counts) for counts in told.get("accounts", [{}])]
         every_ms = None if plan.early is None else plan.early.every_ms
-        self._early = Beat(every_ms, kept_beat(plan, Timing.EARLY), told.get("early", (None, None)))
-        self._late = Beat(plan.late_every_ms, kept_beat(plan, Timing.LATE), told.get("late", (None, None)))
+        self._early = Beat(every_ms, keeps_beat=True, facts=told.get("early", beat_of(plan.early)))
+        self._late = Beat(plan.late_every_ms, keeps_beat=False, facts=told.get("late", (None, None)))
 
     @property
     def counts(self) -> StoreCounts:

@@ -92,7 +92,7 @@ class StagedStoreOperator(StagedOperator):
     def __init__(self, staged: StagedStore, store: BlobStore) -> None:
         self._staged = staged
         self._operator = store_operator(staged.plan, store)
-        super().__init__(self._operator, [self._operator], staged.plan.clock_intervals)
+        super().__init__(self._operator, [self._operator])
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that panes keep, None as long as any window may still come."""

@@ -1,8 +1,6 @@
 """What the operators over kept messages share behind the operator protocol; see `operator.Operator`.
 
 Rule: what the operator makes leaves as rows of the result; a subclass says how its messages are taken and given back.
-All instances are told the time on each beat of the clock, with or without news: a batch that only the clock makes must
-have the barriers of all.
 """
 
 from __future__ import annotations
@@ -25,6 +23,10 @@ class KeptMessages(Protocol):
     @property
     def open_entries(self) -> int:
         """How many messages are held."""
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When outputs by the clock are due."""
 
     def on_watermark(self, input_number: int, key: int, time_ms: int, /) -> Iterator[Output]:
         """See `operator.Operator`."""
@@ -56,9 +58,8 @@ class Counting(Protocol):
 class StagedOperator:
     """The calls that are handed on as they are."""
 
-    def __init__(self, kept: KeptMessages, counting: Sequence[Counting], clock_intervals: Sequence[int]) -> None:
-        self._kept, self._counting, self._intervals = kept, counting, clock_intervals
-        self._now_ms: int | None = None
+    def __init__(self, kept: KeptMessages, counting: Sequence[Counting]) -> None:
+        self._kept, self._counting = kept, counting
         self._before = StoreCounts.together(one.counts for one in counting)
 
     @property
@@ -78,10 +79,8 @@ class StagedOperator:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """The next beat of the clock after the last time that was told, None if there is none."""
-        if self._now_ms is None:
-            return None
-        return min((self._now_ms + ms - self._now_ms % ms for ms in self._intervals), default=None)
+        """When outputs by the clock are due."""
+        return self._kept.next_timer_ms
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Complete windows."""
@@ -97,7 +96,6 @@ class StagedOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Show what is due."""
-        self._now_ms = now_ms
         return self._leaving(self._kept.on_timer(now_ms))
 
     def on_end(self) -> Iterator[Output]:

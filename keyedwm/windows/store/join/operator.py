@@ -242,10 +242,7 @@ class WindowJoinOperator:
         due_ms, began_ms = self._due[kind.value]
         every_ms = self._plan.early_every_ms if kind is Timing.EARLY else self._plan.late_every_ms
         if due_ms is None and every_ms is not None:
-            if self._plan.on_beat:
-                began_ms = 0
-            elif began_ms is None or kind is Timing.LATE:
-                began_ms = now_ms
+            began_ms = now_ms if began_ms is None or kind is Timing.LATE else began_ms
             self._due[kind.value] = [now_ms + every_ms - (now_ms - began_ms) % every_ms, began_ms]
 
     def _show_waiting(self, kinds: Sequence[Timing]) -> None:

@@ -122,8 +122,7 @@ class WindowJoinPlan:
     clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits.
     With `keep` FIRST or LAST each key and window has one row, once both sides have completed the window, and again when
     a late message changes it. `how` LEFT, RIGHT or FULL: a message of that side that has met none comes alone, once
-    both sides have completed its windows. `on_beat`: pairs by the clock come at multiples of their interval, in every
-    instance of the operator alike.
+    both sides have completed its windows.
     """
 
     left: WindowJoinSide
@@ -135,7 +134,6 @@ class WindowJoinPlan:
     late_every_ms: int | None = None
     keep: Keep = Keep.ALL
     how: How = How.INNER
-    on_beat: bool = False
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -219,12 +217,7 @@ class WindowJoinPlan:
     @property
     def by_clock(self) -> bool:
         """Whether some pairs are due by wall-clock time."""
-        return bool(self.clock_intervals)
-
-    @property
-    def clock_intervals(self) -> tuple[int, ...]:
-        """The intervals of pairs by wall-clock time, in ms."""
-        return tuple(ms for ms in (self.early_every_ms, self.late_every_ms) if ms is not None)
+        return (self.early_every_ms, self.late_every_ms) != (None, None)
 
     def number_of(self, name: str) -> int:
         """Return the number of the side with this name; raise OptionError if there is none."""

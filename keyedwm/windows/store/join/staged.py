@@ -138,7 +138,7 @@ class StagedWindowJoinOperator(StagedOperator):
     def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
         self._staged = staged
         self._operator = join_operator(staged.plan, store)
-        super().__init__(self._operator, self._operator.sides, staged.plan.clock_intervals)
+        super().__init__(self._operator, self._operator.sides)
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that pairs keep, None as long as any may still come."""
