@@ -48,7 +48,9 @@ class SessionJoinModel:
         merges = self.plan.window.touching.value == "merge"
         for one in sorted(self.held, key=lambda one: (one[1].time, one[0], *one[1][3:])):
             mine = last.get(one[1].k)
-            if mine is not None and one[1].time < self.end(mine) + merges:
+            if one[1].k is None:  # meets nothing
+                found.append([one])
+            elif mine is not None and one[1].time < self.end(mine) + merges:
                 mine.append(one)
             else:
                 last[one[1].k] = [one]

@@ -96,6 +96,21 @@ def test_a_message_alone_comes_alone_and_later_with_the_one_that_it_meets():
     assert told(join) == [(0, 13, 0, 3, "late")]
 
 
+def test_messages_without_a_key_make_no_session_that_never_ends():
+    join = join_of(how=How.FULL, retention=Retention(time_ms=20))
+    for at in range(40):
+        for side in SIDES:
+            rows = given((at, None, 5 * at))
+            join.add_message(side, pa.concat_tables([rows, rows]))  # a record that comes twice is one message
+            join.watermark(side, 5 * at)
+        made = told(join)
+        begins = 5 * at - 15  # by the watermark of 5 * at, with touching it is complete behind its end
+        wanted = [(begins, begins + 10, begins, None, "on_time"), (begins, begins + 10, None, begins, "on_time")]
+        assert made == (wanted if begins >= 0 else [])
+        held = [join.counts(side).taken - join.counts(side).expired for side in SIDES]
+        assert max(held) <= 7
+
+
 def test_one_row_for_each_session_changes_when_a_late_message_is_its_last():
     join = join_of(keep=Keep.LAST)
     join.add_message("left", given((0, "a", 0), (1, "a", 4)))

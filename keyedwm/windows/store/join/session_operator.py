@@ -1,12 +1,14 @@
 """The operator of a join of sessions: messages of both sides with equal keys make sessions together.
 
 Rule: a session is joined when the watermarks of both sides have completed it. A late message is joined at once. Each
-pair comes once, also if it stands in a session that grew or took in others after it was shown.
+pair comes once, also if it stands in a session that grew or took in others after it was shown. A message without a key
+meets nothing, so it is a session of its own: those of many would make one that never ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ from keyedwm.windows.store.sessions import OpenSessions, Parts, Sessions
 
 SPANS = "spans"
 _PAYLOAD = ("left", "right")
+_ALONE = "alone"  # of a message without a key: which it is
 
 
 class SeenOffsets(NamedTuple):
@@ -161,8 +164,8 @@ class JoinedSessions(SessionStoreOperator):
             [contiguous(one) for one in rows.columns], fields=list(_whole(side))
         )
         columns = [
-            *(rows[name] for name in side.on), pa.array(at, mask=missing), topic, rows[side.partition].cast(pa.int64()),
-            rows[side.offset],
+            *(rows[name] for name in side.on), _alone(side, rows, topic), pa.array(at, mask=missing), topic,
+            rows[side.partition].cast(pa.int64()), rows[side.offset],
             pa.repeat(pa.scalar(number, pa.int8()), count_), pa.repeat(self._given() + 1, count_), *payload,
         ]  # fmt: skip
         return pa.Table.from_arrays(columns, schema=self._plan.schema)
@@ -196,9 +199,7 @@ class JoinedSessions(SessionStoreOperator):
         order = np.lexsort((self.channels.offsets(rows), ranks, at, owners))
         rows, owners, at = rows.take(pa.array(order)), owners[order], at[order]
         spans = self._spans_of(rows, at)
-        known = np.ones(rows.num_rows, np.bool_)
-        for name in self._plan.by:
-            known &= pc.is_valid(contiguous(rows[name])).to_numpy(zero_copy_only=False)
+        known = pc.is_null(contiguous(rows[_ALONE])).to_numpy(zero_copy_only=False)
         side = ints(contiguous(rows["side"]).cast(pa.int64()))
         where = [np.flatnonzero(side == number) for number in (LEFT, RIGHT)]
         members = [Members(owners[mine], spans[mine], known[mine]) for mine in where]
@@ -288,11 +289,20 @@ def _store_plan(plan: WindowJoinPlan) -> StorePlan:
     keys = [pa.field(f"key{at}", plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
     numbers = [("partition", pa.int64()), ("offset", pa.int64()), ("side", pa.int8()), ("arrival", pa.int64())]
     whole = [(name, _whole(side)) for name, side in zip(_PAYLOAD, plan.sides, strict=True)]
-    schema = pa.schema([*keys, ("at", pa.int64()), ("topic", pa.string()), *numbers, *whole])
+    schema = pa.schema([*keys, (_ALONE, pa.string()), ("at", pa.int64()), ("topic", pa.string()), *numbers, *whole])
     return StorePlan(
-        schema=schema, by=tuple(one.name for one in keys), window=plan.session, aggregates=(("messages", count()),),
-        retention=plan.retention, time="at",
+        schema=schema, by=(*(one.name for one in keys), _ALONE), window=plan.session,
+        aggregates=(("messages", count()),), retention=plan.retention, time="at",
     )  # fmt: skip
+
+
+def _alone(side: WindowJoinSide, rows: pa.Table, topic: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return which record each message without a key is, null for those that have one; topic: with the side."""
+    if not any(rows[name].null_count for name in side.on):
+        return pa.nulls(rows.num_rows, pa.string())
+    is_known = reduce(pc.and_, (pc.is_valid(rows[name]) for name in side.on))
+    places_ = (rows[name].cast(pa.string()) for name in (side.partition, side.offset))
+    return pc.if_else(is_known, pa.scalar(None, pa.string()), pc.binary_join_element_wise(topic, *places_, "-"))
 
 
 def _whole(side: WindowJoinSide) -> pa.StructType:
