@@ -15,12 +15,15 @@ import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import ControlKind
+from keyedwm.spark.bucket_clock import Wakes
 from keyedwm.spark.inbox import Inbox, barriers_of
 from keyedwm.windows.operator import AnyPlan, operator_of
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.blobs import packed
 from keyedwm.windows.state.store import BlobStore, StateChanges
+from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.retention import StoreCounts
+from keyedwm.windows.store.staged import StagedStore
 from keyedwm.windows.store.staged_operator import StagedOperator
 
 if TYPE_CHECKING:
@@ -73,7 +76,8 @@ class BucketLayout:
 class BucketNote:
     """What a bucket remembers beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told.
 
-    inbox: of the first input; inboxes: of the others, written where there are others.
+    inbox: of the first input; inboxes: of the others, written where there are others. came_ms: the clock of the last
+    batch that brought something, written where a store has panes by the clock.
     """
 
     inbox: Mapping[str, Any] | None = None
@@ -82,16 +86,19 @@ class BucketNote:
     snapshot: int | None = None
     timer_ms: int | None = None
     inboxes: Sequence[Mapping[str, Any]] = ()
+    came_ms: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, the same for equal notes."""
-        told = asdict(self)
-        return told if self.inboxes else {name: value for name, value in told.items() if name != "inboxes"}
+        added = {"inboxes": bool(self.inboxes), "came_ms": self.came_ms is not None}
+        return {name: value for name, value in asdict(self).items() if added.get(name, True)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BucketNote:
         """Return the note of such values; further entries are ignored."""
-        return cls(**{name: value[name] for name in cls.__slots__ if name in value or name != "inboxes"})
+        return cls(
+            **{name: value[name] for name in cls.__slots__ if name in value or name not in ("inboxes", "came_ms")}
+        )
 
 
 class BucketBatch:
@@ -118,6 +125,8 @@ class BucketBatch:
             for who, key, state in zip(whose, layout.keys, held, strict=True)
         ]
         self._operator = operator_of(plan, store)
+        intervals_ms = plan.clock_ms if isinstance(plan, (StagedStore, StagedWindowJoin)) else ()
+        self._wakes = Wakes(intervals_ms, note.came_ms, note.timer_ms) if intervals_ms else None
         self._control: list[ControlRow] = []
         self._null_event_time_rows = 0
 
@@ -134,7 +143,7 @@ class BucketBatch:
     @property
     def next_timer_ms(self) -> int | None:
         """When the operator must be told the wall-clock time, None if it need not."""
-        return self._operator.next_timer_ms
+        return self._operator.next_timer_ms if self._wakes is None else self._wakes.due_ms
 
     @property
     def watermark_ms(self) -> int | None:
@@ -169,6 +178,7 @@ class BucketBatch:
             yield from self._advance(number, told[number].watermark_ms)
         if now_ms is not None:
             yield from self._results(self._operator.on_timer(now_ms))
+            self._wakes = self._wakes and self._wakes.after_input(now_ms)
         for number in brought:
             if told[number].went_idle:
                 yield from self._results(self._operator.on_idle(number))
@@ -180,6 +190,7 @@ class BucketBatch:
     def on_timer(self, now_ms: int) -> Iterator[pd.DataFrame]:
         """Let the operator know the wall-clock time; yield rows of `EMITTED` with results."""
         yield from self._results(self._operator.on_timer(now_ms))
+        self._wakes = self._wakes and self._wakes.after_clock(now_ms)
         yield from self._barrier(0)
 
     def drain(self) -> StateChanges:
@@ -189,6 +200,7 @@ class BucketBatch:
             self.note.blobs.pop(name, None)
         self.note.blobs.update({name: len(blob) for name, blob in changes.written.items()})
         self.note.inbox, *self.note.inboxes = [inbox.snapshot() for inbox in self._inboxes]
+        self.note.came_ms = None if self._wakes is None else self._wakes.came_ms
         return changes
 
     def last_row(self) -> pd.DataFrame:

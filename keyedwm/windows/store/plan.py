@@ -348,10 +348,16 @@ class StorePlan:
         return pa.schema([*self.schema, pa.field(REASON, pa.string())])
 
     @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of panes by wall-clock time."""
+        late_ms = self.late_every_ms if self.late_by is EveryBy.CLOCK else None
+        early_ms = self.early.every_ms if self.early is not None and self.early.by_clock else None
+        return tuple(ms for ms in (early_ms, late_ms) if ms is not None)
+
+    @property
     def by_clock(self) -> bool:
         """Whether some panes are due by wall-clock time."""
-        late = self.late_every_ms is not None and self.late_by is EveryBy.CLOCK
-        return late or (self.early is not None and self.early.by_clock)
+        return bool(self.clock_ms)
 
     def told(self) -> list[str]:
         """Return what decides how state is laid out, line by line."""

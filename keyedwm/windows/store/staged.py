@@ -52,6 +52,11 @@ class StagedStore:
         return tuple(self.plan.schema.names)
 
     @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of panes by wall-clock time."""
+        return self.plan.clock_ms
+
+    @property
     def by_clock(self) -> bool:
         """Whether some panes are due by wall-clock time."""
         return self.plan.by_clock

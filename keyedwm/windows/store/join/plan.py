@@ -215,9 +215,14 @@ class WindowJoinPlan:
         return (grid.size - 1) // grid.step * grid.step
 
     @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of pairs by wall-clock time."""
+        return tuple(ms for ms in (self.early_every_ms, self.late_every_ms) if ms is not None)
+
+    @property
     def by_clock(self) -> bool:
         """Whether some pairs are due by wall-clock time."""
-        return (self.early_every_ms, self.late_every_ms) != (None, None)
+        return bool(self.clock_ms)
 
     def number_of(self, name: str) -> int:
         """Return the number of the side with this name; raise OptionError if there is none."""

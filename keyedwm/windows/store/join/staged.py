@@ -79,6 +79,11 @@ class StagedWindowJoin:
         return StagedSide(plan=self.plan, number=LEFT), StagedSide(plan=self.plan, number=RIGHT)
 
     @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of pairs by wall-clock time."""
+        return self.plan.clock_ms
+
+    @property
     def by_clock(self) -> bool:
         """Whether some pairs are due by wall-clock time."""
         return self.plan.by_clock

@@ -1,0 +1,34 @@
+"""When all buckets of a store are woken by the clock: together, so that a batch of the clock has the barriers of all.
+
+Rule: the times follow from the plan's intervals and the clock of the batches, which are those of every bucket, and not
+from what a bucket holds. They end when all that came with the last batch must have been shown: an idle query rests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wakes:
+    """intervals_ms: of the panes by the clock, one at least. came_ms: of the last batch that brought something. due_ms:
+    when the buckets are woken next, None if they rest.
+    """
+
+    intervals_ms: tuple[int, ...]
+    came_ms: int | None
+    due_ms: int | None
+
+    def after_input(self, now_ms: int) -> Wakes:
+        """Return how they go on after a batch that brought something."""
+        runs = self.due_ms is not None and now_ms < self.due_ms
+        return Wakes(self.intervals_ms, now_ms, self.due_ms if runs else self._next_ms(now_ms))
+
+    def after_clock(self, now_ms: int) -> Wakes:
+        """Return how they go on after a batch that only the clock made."""
+        came_ms = now_ms if self.came_ms is None else self.came_ms
+        rests = now_ms >= came_ms + max(self.intervals_ms)
+        return Wakes(self.intervals_ms, came_ms, None if rests else self._next_ms(now_ms))
+
+    def _next_ms(self, now_ms: int) -> int:
+        return now_ms + min(self.intervals_ms)
