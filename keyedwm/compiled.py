@@ -68,16 +68,20 @@ def inlined(function: _Function) -> _Function:
 def _compiled(function: Callable, **how: bool) -> Callable:
     import numba
 
+    from keyedwm.kept_code import KeptCode
+
+    made = numba.njit(nogil=True, **how)(function)
     directory = cache_directory()
     if directory is not None:
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(directory)
         try:
-            made = numba.njit(cache=True, nogil=True, **how)(function)
+            kept = KeptCode(function)
             # numba makes a directory in ours with the permissions of the umask
-            if private.unsafe(Path(made._cache.cache_path)) is None:  # noqa: SLF001 (no public way to ask)
-                return cast("Callable", made)
-            _warn_once()
+            if private.unsafe(Path(kept.cache_path)) is None:
+                made._cache = kept  # noqa: SLF001 (numba takes its own class only)
+            else:
+                _warn_once()
         except RuntimeError as error:
             # numba raises this while decorating, when it can keep nothing about the function
             if "cannot cache function" not in str(error):
@@ -85,7 +89,7 @@ def _compiled(function: Callable, **how: bool) -> Callable:
             _warn_once()
         finally:
             numba.config.CACHE_DIR = before
-    return cast("Callable", numba.njit(nogil=True, **how)(function))
+    return cast("Callable", made)
 
 
 def load_cached() -> None:

@@ -9,17 +9,26 @@ import os
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _MODE = 0o700
+NO_PLACE = "there is neither a home nor a temporary directory"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def places(variables: Mapping[str, str], purpose: str) -> list[Path]:
-    """Return the directories for a purpose that are tried in turn: in the user's caches, else in the temporary ones."""
-    home = variables.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    temporary = Path(tempfile.gettempdir(), f"keyedwm-{purpose}-{os.geteuid()}")
-    return [without_links(Path(home, "keyedwm", purpose)), without_links(temporary)]
+    """Return the directories for a purpose that are tried in turn: in the user's caches, else in the temporary ones.
+
+    A container that runs as any number has no home, and one with a file system that is only read no temporary ones.
+    """
+    found = []
+    with suppress(RuntimeError):  # neither HOME nor a user of that number
+        home = variables.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        found.append(Path(home, "keyedwm", purpose))
+    with suppress(FileNotFoundError):
+        found.append(Path(tempfile.gettempdir(), f"keyedwm-{purpose}-{os.geteuid()}"))
+    return [without_links(place) for place in found]
 
 
 def without_links(place: Path) -> Path:

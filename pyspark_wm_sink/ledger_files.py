@@ -214,8 +214,9 @@ class RemoteFiles:
             if why is None:
                 return place
             refused.append(f"{place} {why}")
+        why = "; ".join(refused) or private.NO_PLACE
         raise InputError(
-            f"the lock of the ledger {self.address} has no place of this user alone ({'; '.join(refused)}): set "
+            f"the lock of the ledger {self.address} has no place of this user alone ({why}): set "
             f"XDG_CACHE_HOME to a directory of this user with mode 0700"
         )
 

@@ -6,10 +6,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from keyedwm import compiled, private
+from keyedwm.cli.doctor import machine
+from keyedwm.core.errors import InputError
+from pyspark_wm_sink.ledger_files import RemoteFiles
 
 pytestmark = pytest.mark.starts
 
@@ -172,6 +176,27 @@ def test_the_private_directory_of_another_user_is_passed_over(tmp_path, monkeypa
     assert compiled.cache_directory() == tmp_path / f"keyedwm-compiled-{os.geteuid()}"
 
 
+def of_nobody() -> str:
+    raise FileNotFoundError
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_user_without_a_name_and_a_home_keeps_compiled_code_among_temporary_files(tmp_path, monkeypatch, caplog):
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # by whose name Python looks for the home
+    monkeypatch.setattr(private.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert compiled.cache_directory() == tmp_path / f"keyedwm-compiled-{mine}"
+    compiled.cache_directory.cache_clear()
+    monkeypatch.setattr(private.tempfile, "gettempdir", of_nobody)
+    assert compiled.cache_directory() is None
+    assert "no private directory for compiled code is writable" in caplog.text
+    assert private.NO_PLACE in str(machine.cache(os.environ))
+    with pytest.raises(InputError, match=private.NO_PLACE), RemoteFiles("s3://bucket/ledger").locked():
+        pass
+
+
 @pytest.mark.usefixtures("fresh")
 def test_a_directory_that_others_may_write_to_inside_a_given_one_is_not_used(tmp_path, monkeypatch, caplog):
     tmp_path.chmod(0o755)
@@ -201,3 +226,68 @@ def test_a_process_loads_what_another_has_compiled_and_compiles_nothing_else(tmp
     assert told(load + tell) == "0"
     told(use)
     assert told(load + tell) == "1"
+
+
+USE = "import pyarrow as pa; from keyedwm.kafka import partitioner; print(partitioner.murmur2(pa.array([b'k'])));"
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+
+
+def used(cache: Path, source: str = USE) -> tuple[str, str]:
+    """What a process printed that hashes a key, and what it logged."""
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", source], check=False, capture_output=True, text=True,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip(), ran.stderr
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A directory in which the code of one function is kept."""
+    tmp_path.chmod(0o700)
+    used(tmp_path)
+    return tmp_path
+
+
+def test_a_disk_that_takes_no_compiled_code_costs_time_and_one_sentence(tmp_path):
+    tmp_path.chmod(0o700)
+    hashed, said = used(tmp_path, FULL + USE)
+    assert hashed.startswith("[")
+    assert said.count("compiled code cannot be kept in") == 1
+    assert not list(tmp_path.rglob("*.nb?"))
+
+
+@pytest.mark.parametrize(("kind", "left"), [("nbi", lambda _: b""), ("nbc", lambda whole: whole[:-9] + bytes(9))])
+def test_compiled_code_that_was_damaged_is_compiled_again_and_then_kept(cache, kind, left):
+    hashed, said = used(cache)
+    assert "damaged" not in said
+    files = list(cache.rglob(f"*.{kind}"))
+    assert len(files) == 2
+    for file in files:
+        file.write_bytes(left(file.read_bytes()))
+    load = "from keyedwm import compiled; from keyedwm.kafka import partitioner; compiled.load_cached();"
+    again, said = used(cache, load + USE)
+    assert (again, said.count("is damaged")) == (hashed, 1)
+    assert used(cache) == (hashed, "")
+
+
+def test_processes_that_compile_at_the_same_time_never_read_the_code_of_another_signature(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "cache_directory", lambda: tmp_path)
+    tmp_path.chmod(0o700)
+    one, two = compiled._compiled(add_one), compiled._compiled(add_one)
+    files, write = one._cache._cache_file, one._cache._cache_file._open_for_write
+    opened = []
+
+    def overtaken(path):  # another process has looked at the index before, and keeps its code before our second file
+        opened.append(path)
+        if len(opened) == 2:
+            monkeypatch.setattr(two._cache._cache_file, "_load_index", dict)
+            assert two(1.5) == 2.5
+        return write(path)
+
+    monkeypatch.setattr(files, "_open_for_write", overtaken)
+    assert one(1) == 2
+    assert len(opened) == 2
+    later = compiled._compiled(add_one)
+    assert (later(1), later(1.5)) == (2, 2.5)

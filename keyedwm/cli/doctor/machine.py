@@ -136,7 +136,9 @@ def cache(variables: Mapping[str, str]) -> Finding:
         if why is None:
             return ok(what, str(place))
         refused.append(f"{place} {why}")
-    return warn(what, f"{'; '.join(refused)}, so every worker process compiles anew (some seconds)", fix)
+    return warn(
+        what, f"{'; '.join(refused) or private.NO_PLACE}, so every worker process compiles anew (some seconds)", fix
+    )
 
 
 def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:

@@ -1,0 +1,107 @@
+"""Compiled code on disk: numba's own cache of a function, which must never be what a task fails by.
+
+Rule: it only saves time. What cannot be written (a full disk) or was damaged (a host that lost power) is compiled again
+and said once; what is read back is exactly what was written, by a checksum, since it is machine code. A file says what
+it holds, so that of processes which compile at the same time none takes the code of another signature for its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+_log = logging.getLogger(__name__)
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_NUMBER_DIGITS = 12
+
+
+class KeptCode(FunctionCache):
+    """The cache of one function; raises RuntimeError, as numba's own, where no directory can be used."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        # Not numba's names: processes of an earlier version, which may still run, could not read these files.
+        base, locator = f"{self._impl.filename_base}.kept", self._impl.locator
+        self._cache_file = _Files(self._cache_path, base, locator.get_source_stamp())
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled, if it can be kept."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn_of(self._cache_path, error.strerror or str(error))
+
+
+class _Files(IndexDataCacheFile):
+    """The index of one function, which names a file for each of its signatures; a digest stands before each content."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the code, then the index that names it: one that another process wrote meanwhile costs its entries."""
+        signature, target, _ = key  # not the code: what was made of an earlier one is written over
+        number = int(hashlib.sha256(repr((signature, target)).encode()).hexdigest()[:_NUMBER_DIGITS], 16)
+        name = self._data_name(number)
+        self._write(self._data_path(name), self._dump((self._source_stamp, key, data)))
+        self._save_index({**self._load_index(), key: name})
+
+    def load(self, key: Any) -> Any:
+        """Return what was kept for a signature, None if there is nothing that can be used."""
+        name = self._load_index().get(key)
+        content = None if name is None else _content(self._data_path(name))
+        if content is None:
+            return None
+        stamp, of, data = pickle.loads(content)  # noqa: S301  of this user alone (`private`), and as it was written
+        return data if (stamp, of) == (self._source_stamp, key) else None
+
+    def _load_index(self) -> dict[Any, str]:
+        content = _content(self._index_path)
+        if content is None:
+            return {}
+        version, rest = pickle.loads(content)  # noqa: S301
+        if version != self._version:
+            return {}
+        stamp, overloads = pickle.loads(rest)  # noqa: S301
+        return overloads if stamp == self._source_stamp else {}
+
+    def _save_index(self, overloads: dict[Any, str]) -> None:
+        # In two parts: another version of numba need not be able to read the second.
+        self._write(self._index_path, pickle.dumps((self._version, self._dump((self._source_stamp, overloads)))))
+
+    def _write(self, path: str, content: bytes) -> None:
+        with self._open_for_write(path) as file:
+            file.write(hashlib.sha256(content).digest() + content)
+
+
+def _content(path: str) -> bytes | None:
+    """What was written to a file, None if it is not there, cannot be read or holds anything else."""
+    try:
+        found = Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _warn_of(path, error.strerror or str(error))
+        return None
+    digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        _tell_damage(str(Path(path).parent))
+        return None
+    return content
+
+
+@functools.cache
+def _warn_of(path: str, why: str) -> None:
+    _log.warning(
+        "compiled code cannot be kept in %s (%s), so every process compiles again (some seconds): make room there, or "
+        "set NUMBA_CACHE_DIR to another directory of this user with mode 0700", path, why,
+    )  # fmt: skip
+
+
+@functools.cache
+def _tell_damage(directory: str) -> None:
+    _log.warning("compiled code in %s is damaged: it is compiled again", directory)
