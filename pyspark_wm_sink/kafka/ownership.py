@@ -32,12 +32,13 @@ class Ownership:
 
 
 def take_ownership(
-    cluster: Cluster, ledger: Ledger, *, stem: str, query: str, run: str, claim: Claim | None
+    cluster: Cluster, ledger: Ledger, *, stem: str, query: str, run: str, claim: Claim | None, batch: int | None = None
 ) -> Ownership:
     """Make sure that this run is the latest that writes here.
 
     A new run fences the one before, also in a driver that was replaced: its query was started again. Raises FencedError
     for a run that was replaced, InputError for a ledger of another query, and for one that the marker contradicts.
+    batch: the one that comes now.
     """
     known = ledger.run_history()
     is_new = known is None or run not in known.runs
@@ -54,14 +55,14 @@ def take_ownership(
         if claim is not None and claim.epoch is None:
             ledger.retake_epoch(claim.owner)
         runs = () if known is None else known.runs
-        return Ownership(fence=_fence(cluster, ledger, stem, query, runs, run), is_new=True)
+        return Ownership(fence=_fence(cluster, ledger, stem, query, runs, run, batch=batch), is_new=True)
     if known.runs[-1] != run:
         raise FencedError(f"run {known.runs[-1]} of query {query} has taken over the ledger {ledger.directory}")
     owned = Ownership(fence=known.fence, is_new=False)
     if require_fence(cluster, ledger, owned, query) is Holder.OURS:
         return owned
     # Forgotten, since no batch came for transactional.id.expiration.ms.
-    return Ownership(fence=_fence(cluster, ledger, stem, query, known.runs), is_new=False)
+    return Ownership(fence=_fence(cluster, ledger, stem, query, known.runs, batch=batch), is_new=False)
 
 
 def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str) -> Holder:
@@ -81,19 +82,25 @@ def fence_others(cluster: Cluster, ledger: Ledger, known: RunHistory, stem: str)
     return replace(known, fence=fence)
 
 
-def _fence(cluster: Cluster, ledger: Ledger, stem: str, query: str, known: tuple[str, ...], *new: str) -> Transaction:
+def _fence(
+    cluster: Cluster, ledger: Ledger, stem: str, query: str, known: tuple[str, ...], *new: str, batch: int | None = None
+) -> Transaction:
     """Fence every other run; known: the runs that have written to this ledger, new: the one that begins."""
     fence = begin(cluster, f"{stem}-fence", FENCE_TIMEOUT_MS)
-    _check_marker(cluster, ledger, Marker.of(stem, ledger), query, known)
+    _check_marker(cluster, ledger, Marker.of(stem, ledger), query, known, batch)
     ledger.write_run_history(RunHistory(query=query, runs=(*known, *new)[-_MAX_RUNS:], fence=fence))
     return fence
 
 
-def _check_marker(cluster: Cluster, ledger: Ledger, marker: Marker, query: str, runs: Collection[str]) -> None:
+def _check_marker(  # noqa: PLR0917
+    cluster: Cluster, ledger: Ledger, marker: Marker, query: str, runs: Collection[str], batch: int | None
+) -> None:
     """Refuse a ledger that lacks the batch which was decided last, or holds another decision of it.
 
     runs: those that have written to the ledger. One whose entries were deleted by hand, as the runbook says, still has
-    its run.json: it is accepted if the run that decided last is in it. In a copy from before that run it is not.
+    its run.json: it is accepted if the run that decided last is in it. In a copy from before that run it is not. Nor is
+    it where the batch that comes now, None as long as none does, was decided: Spark asks again for one that it has not
+    noted, and nothing else tells that it is there.
     """
     newest = ledger.newest()
     decided = marker.read(cluster, None if newest is None else newest.topic)
@@ -109,6 +116,13 @@ def _check_marker(cluster: Cluster, ledger: Ledger, marker: Marker, query: str, 
             f"{marker.group}"
         )
     if newest is None and (decided.runs.intersection(runs) or (not decided.runs and runs)):
+        if batch is not None and batch <= decided.batch:
+            raise InputError(
+                f"the ledger {ledger.directory} has no entries any more, and batch {batch}, which query {query} has "
+                f"decided (its last one is {decided.batch}), comes again: going on would write it twice; restore the "
+                f"entry of batch {decided.batch}, or, if doubled rows are acceptable, delete the consumer group "
+                f"{marker.group}"
+            )
         _log.warning("the ledger %s has no entries any more: checks begin anew", ledger.directory)
         return
     found = "is empty" if newest is None else f"ends at batch {newest.batch}"

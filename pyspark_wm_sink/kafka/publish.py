@@ -155,7 +155,9 @@ def _publish_exactly_once(
     with _abort_on_refusal(cluster, transactions, ledger):
         stem = how.plan.stem_of(report.query)
         marker = Marker.of(stem, ledger)
-        owned = take_ownership(cluster, ledger, stem=stem, query=report.query, run=report.run, claim=how.claim)
+        owned = take_ownership(
+            cluster, ledger, stem=stem, query=report.query, run=report.run, claim=how.claim, batch=report.batch
+        )
         last = _finish_pending(cluster, ledger, marker, owned.fence, report.batch)
         if last is not None and last.batch >= report.batch:
             _check_published(cluster, ledger, report, transactions, how.guarantee)

@@ -137,6 +137,20 @@ def test_a_ledger_whose_entries_were_deleted_by_hand_goes_on(sink, committed):
     assert committed(sink.topic) == ["a", "b"]
 
 
+def test_entries_deleted_by_hand_do_not_let_the_batch_that_they_told_of_be_written_twice(sink, committed):
+    sink.write_and_publish(0, "a")
+    sink.write_and_publish(1, "b")
+    for entry in sink.ledger.glob("0*.json"):
+        entry.unlink()
+    sink.restart()  # a driver that died before Spark had noted the batch
+    with pytest.raises(InputError, match=r"has no entries any more, and batch 1, which query .* has decided .* comes"):
+        sink.write_and_publish(1, "b")
+    assert sink.open() == 0
+    assert committed(sink.topic) == ["a", "b"]
+    sink.write_and_publish(2, "c")
+    assert committed(sink.topic) == ["a", "b", "c"]
+
+
 def test_a_decision_that_a_dead_driver_did_not_mark_is_marked_by_the_next(sink, committed, tmp_path, monkeypatch):
     from pyspark_wm_sink.kafka.ledger import Ledger
     from pyspark_wm_sink.kafka.publish import recover
