@@ -112,7 +112,9 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
             next_offset=position + shares[tp],
             read=shares[tp],
             status=status,
-            since_ms=now_ms if awaited or before is None else before.since_ms,
+            # Of a clock that is behind the one before (set back, or another driver's) silence counts from its own now:
+            # a time that is still to come would keep the channel from being idle for as long.
+            since_ms=seen.now_ms if awaited or before is None else min(before.since_ms, seen.now_ms),
             counts=counts,
             axes=axes,
             announced=announced,

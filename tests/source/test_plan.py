@@ -97,6 +97,27 @@ def test_after_downtime_a_caught_up_channel_is_idle_at_once():
     assert (sim.status(0), sim.status(1), sim.watermark_ms) == (Status.IDLE, Status.IDLE, 100)
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_silence_counts_anew_by_a_clock_that_is_an_hour_behind_the_one_before(awaited):
+    sim = Simulation({0: [100], 1: [10]})
+    sim.now_ms = 3_600_000
+    sim.drain()
+    sim.restart()  # a driver on another host, or one whose clock was set
+    sim.now_ms = 5_000
+    sim.logs[0].append(200)
+    if awaited:
+        sim.logs[1].append(20)
+    sim.drain()
+    sim.now_ms = 5_999
+    sim.logs[0].append(300)
+    sim.drain()
+    assert (sim.status(1), sim.watermark_ms) == (Status.ACTIVE, 20 if awaited else 10)
+    sim.now_ms = 6_000
+    sim.logs[0].append(400)
+    sim.drain()
+    assert (sim.status(1), sim.watermark_ms) == (Status.IDLE, 400)
+
+
 def test_idleness_switched_off_holds_for_ever():
     sim = Simulation({0: [100], 1: []}, idle_timeout_ms=None)
     sim.drain()
