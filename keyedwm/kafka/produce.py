@@ -6,10 +6,12 @@ Batches are as large as the topic takes; one that is still too large is cut in t
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -267,10 +269,23 @@ def _refused(sent: _Unacknowledged, code: Code, part: Any) -> Exception:
             f"the leader of {where} no longer remembers which batches it has of this producer, "
             f"as after a restart: {why}"
         )
+    return _refused_records(sent, code, getattr(part, "error_message", None) or why)
+
+
+def _refused_records(sent: _Unacknowledged, code: Code, why: str) -> Exception:
+    """The error for records that no broker would take."""
+    where = sent.where
     if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE}:
         size = len(sent.batch.data)
         return InputError(
             f"{where} rejected a batch of {size} bytes with {sent.batch.count} records: "
             "raise the topic's max.message.bytes, or write smaller records"
         )
-    return InputError(f"{where} rejected a batch: {getattr(part, 'error_message', None) or why}")
+    if code is Code.INVALID_TIMESTAMP:
+        now = datetime.fromtimestamp(time.time_ns() // 1_000_000_000, timezone.utc)
+        return UnavailableError(
+            f"{where} rejected records for their time, which is that of the host that writes them: the clock of "
+            f"{socket.gethostname()} reads {now:%Y-%m-%d %H:%M:%S} UTC; set it right, or raise the topic's "
+            f"message.timestamp.after.max.ms (or .before.max.ms)"
+        )
+    return InputError(f"{where} rejected a batch: {why}")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+import socket
+import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -178,3 +180,13 @@ def test_the_batch_size_that_the_user_gives_is_kept(config: ClientConfig, make_t
         assert send(cluster, topic, {0: many(500)}) == {(topic, 0): 500}
     assert len(sizes) >= 20
     assert max(sizes) <= 10_000 + 61
+
+
+def test_a_host_whose_clock_is_wrong_is_named_with_what_its_clock_reads(
+    cluster: Cluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, two_hours_on = make_topic(1), time.time_ns() + 7_200 * 1_000_000_000
+    monkeypatch.setattr(produce.time, "time_ns", lambda: two_hours_on)
+    said = rf"{topic}-0 rejected records for their time, .* the clock of {socket.gethostname()} reads 20.* set it right"
+    with pytest.raises(UnavailableError, match=said):
+        send(cluster, topic, {0: pa.table({"value": [b"a"]})})
