@@ -4,7 +4,8 @@ Rule: Spark reads two environment variables when its JVM starts. It looks `forma
 PYSPARK_DRIVER_PYTHON (else PYSPARK_PYTHON, else `python3`) and runs its workers with PYSPARK_PYTHON (else `python3`).
 Any other Python does not have this package, and Spark then says DATA_SOURCE_NOT_FOUND. So the import of `keyedwm.spark`
 sets what is unset, PYSPARK_DRIVER_PYTHON only where PYSPARK_PYTHON is not this very environment: workers read a source
-by the path that looked it up. Where the JVM runs already, or a variable names another Python, it warns in one sentence.
+by the path that looked it up. Where the JVM runs already, a variable names another Python, or PYSPARK_PYTHON leads
+nowhere on this host, it warns in one sentence.
 """
 
 from __future__ import annotations
@@ -48,17 +49,32 @@ def complaint(variable: Callable[[str], str | None], *, too_late: bool) -> str |
     """Say in one sentence that Spark starts another Python than this one; None if it does not."""
     workers = variable(WORKERS) or _DEFAULT
     lookup = variable(LOOKUP) or workers
-    for name, python in ((LOOKUP, lookup), (WORKERS, workers)):
-        # Workers may run on other machines: a path that does not exist here can be right there.
-        if (name == WORKERS and shutil.which(python) is None) or _same(python):
-            continue
-        use = "looks data sources up" if name == LOOKUP else "runs its workers"
-        found = f"Spark {use} with {python!r}, another Python than this session's"
-        fix = f"set {WORKERS} and {LOOKUP} to {sys.executable} before Spark starts"
-        if too_late and not variable(WORKERS) and not os.environ.get(_GATEWAY):
-            fix += ", or import keyedwm.spark before the session is created"
-        return f'{found}, so format("keyedwm") will not work: {fix}'
-    return None
+    if not _same(lookup):
+        found = f"Spark looks data sources up with {_described(lookup)}"
+    elif shutil.which(workers) is None and variable(WORKERS):
+        # It may be right on workers, for functions; what reads and writes there runs by the path that looked it up.
+        return (
+            f"{WORKERS} names {_described(workers)}, so Spark looks data sources up with {lookup!r} and workers read "
+            f"and write by that path of the driver: let {WORKERS} lead to {sys.prefix} from here, too, by a link"
+        )
+    elif not _same(workers):
+        found = f"Spark runs its workers with {_described(workers)}"
+    else:
+        return None
+    fix = f"set {WORKERS} and {LOOKUP} to {sys.executable} before Spark starts"
+    if lookup == workers and not Path(workers).is_absolute() and shutil.which(workers) is None:
+        fix = f"let {WORKERS} lead to {sys.prefix} from here, too, by a link, before Spark starts"
+    elif too_late and not variable(WORKERS) and not os.environ.get(_GATEWAY):
+        fix += ", or import keyedwm.spark before the session is created"
+    return f'{found}, so format("keyedwm") will not work: {fix}'
+
+
+def _described(python: str) -> str:
+    """Say what is wrong with a Python that is not this session's."""
+    if shutil.which(python) is None:
+        where = "" if Path(python).is_absolute() else f" (its working directory is {Path.cwd()})"
+        return f"{python!r}, which is no program on this host{where}"
+    return f"{python!r}, another Python than this session's"
 
 
 def _is_spark_worker() -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _OURS = re.compile(r"\b(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)(?:\.\w+)+: (.+\[[^\[\]]+\])")
 _NOT_FOUND = re.compile(r"DATA_SOURCE_NOT_FOUND.*\bkeyedwm\b")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)\b")
+# Before any Python runs, so that Spark and Java alone tell of it.
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_NO_START = re.compile(r"Python worker failed to connect back")
 # What the worker itself said in `keyedwm.worker`, or where Spark names it.
 _HOST = re.compile(r"No module named 'keyedwm' on host (\S+)|\(TID \d+\) \((\S+) executor")
 _NOT_FOUND_REASON = (
@@ -31,6 +34,15 @@ _NOT_FOUND_REASON = (
 _MISSING_REASON = (
     "a worker {where}runs a Python that does not have the package keyedwm "
     "[install it on every worker, or ship the environment and name its Python in PYSPARK_PYTHON]"
+)
+_NO_PROGRAM_REASON = (
+    "{where} cannot run the Python {python!r} that Spark was told to start there "
+    "[set PYSPARK_PYTHON to a path that is right on the driver and on every worker; for a shipped environment name it "
+    "in spark.archives, and link it beside the driver]"
+)
+_NO_START_REASON = (
+    "Spark waited ten seconds for a Python process {where} to start, and gave up "
+    "[start the query again: nothing was lost; if it comes again, give that host less to do, or try its Python by hand]"
 )
 
 
@@ -65,9 +77,14 @@ def _in_text(text: str) -> str | None:
     found = _OURS.findall(text)
     if found:
         return str(found[-1])
+    hosts = [own or told for own, told in _HOST.findall(text)]
     if _MISSING.search(text):
-        hosts = [own or told for own, told in _HOST.findall(text)]
         return _MISSING_REASON.format(where=f"on host {hosts[-1]} " if hosts else "")
+    if program := _NO_PROGRAM.search(text):
+        where = f"the worker on host {hosts[-1]}" if hosts else "a host"
+        return _NO_PROGRAM_REASON.format(where=where, python=program[1])
+    if _NO_START.search(text):
+        return _NO_START_REASON.format(where=f"on host {hosts[-1]}" if hosts else "of the driver")
     return _NOT_FOUND_REASON if _NOT_FOUND.search(text) else None
 
 

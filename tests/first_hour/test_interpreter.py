@@ -80,7 +80,14 @@ def test_what_is_unset_is_set_and_what_is_set_stays(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("keyedwm.spark.interpreter._variables_of_jvm", lambda: None)
     monkeypatch.delenv(LOOKUP)
     monkeypatch.setenv(WORKERS, "./environment/bin/python")  # a path on the workers of a cluster
-    use_this_python()
+    with pytest.warns(RuntimeWarning) as told:
+        use_this_python()
+    (one,) = told
+    here = f"'./environment/bin/python', which is no program on this host (its working directory is {Path.cwd()})"
+    assert str(one.message) == (
+        f"PYSPARK_PYTHON names {here}, so Spark looks data sources up with {sys.executable!r} and workers read and "
+        f"write by that path of the driver: let PYSPARK_PYTHON lead to {sys.prefix} from here, too, by a link"
+    )
     assert (os.environ[LOOKUP], os.environ[WORKERS]) == (sys.executable, "./environment/bin/python")
 
 
@@ -95,6 +102,15 @@ def test_a_path_that_leads_to_this_environment_here_too_is_the_only_one(
     monkeypatch.setenv(WORKERS, "./environment/bin/python")
     use_this_python()
     assert LOOKUP not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("python", "where"), [("/no/bin/python", ""), ("no/bin/python", " (its working directory is ")]
+)
+def test_a_look_up_by_a_path_that_leads_nowhere_here_says_so(python: str, where: str):
+    told = str(complaint({WORKERS: python}.get, too_late=True))
+    assert told.startswith(f"Spark looks data sources up with {python!r}, which is no program on this host{where}")
+    assert f"lead to {sys.prefix} from here, too, by a link" in told or not where
 
 
 def test_a_driver_python_that_is_not_a_python_is_named(tmp_path: Path):

@@ -114,6 +114,29 @@ def test_a_worker_without_the_package_is_named_by_its_host():
     assert reason("ModuleNotFoundError: No module named 'keyedwm_other'") is None
 
 
+LOST = "Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.5 executor 1): "
+
+
+def test_a_python_that_a_worker_cannot_run_is_named_with_its_host():
+    java = 'java.io.IOException: Cannot run program "./environment/bin/python": error=2, No such file or directory'
+    told = reason(LOST + java)
+    assert told.startswith(
+        "the worker on host 10.0.0.5 cannot run the Python './environment/bin/python' that Spark was"
+    )
+    assert "a path that is right on the driver and on every worker" in told
+    assert reason(java) == told.replace("the worker on host 10.0.0.5", "a host")
+
+
+def test_a_python_that_spark_did_not_wait_for_is_no_loss():
+    spark = "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache"
+    assert reason(LOST + spark).startswith("Spark waited ten seconds for a Python process on host 10.0.0.5 to start")
+    of_the_driver = reason(f"[STREAM_FAILED] Query [id = 1] terminated with exception: {spark}")
+    assert of_the_driver == (
+        "Spark waited ten seconds for a Python process of the driver to start, and gave up [start the query again: "
+        "nothing was lost; if it comes again, give that host less to do, or try its Python by hand]"
+    )
+
+
 def test_everything_that_reads_or_writes_in_tasks_is_checked(tmp_path):
     assert all(isinstance(one, Travelling) for one in (*sent(tmp_path), *functions()))
     from pyspark_wm_sink.kafka.writer import KafkaBatchWriter, KafkaStreamWriter
