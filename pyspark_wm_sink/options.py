@@ -121,6 +121,7 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
                 )
         path = _location("path", given.get("path", ""))
         errors_to = _beside(path, _location("errorsTo", given["errorsto"])) if "errorsto" in given else None
+        _check_checkpoint(given.get("checkpointlocation", ""), {"path": path, "errorsTo": errors_to})
         return DeltaTarget(
             path=path,
             errors_to=errors_to,
@@ -149,6 +150,20 @@ def _beside(path: str, errors_to: str) -> str:
             "expected",
         )  # fmt: skip
     return errors_to
+
+
+def _check_checkpoint(checkpoint: str, tables: Mapping[str, str | None]) -> None:
+    """Refuse a table in the checkpoint's own directory, whose files the table's VACUUM would delete."""
+    text = checkpoint.strip()
+    local = local_directory(text) if text else None
+    there = (text if local is None else str(local)).rstrip("/")
+    for name, path in tables.items():
+        if there and path is not None and path.rstrip("/") == there:
+            raise wrong(
+                name, path,
+                "that is the query's checkpointLocation, whose files the table's VACUUM would delete: a place of its "
+                "own is expected",
+            )  # fmt: skip
 
 
 def _columns(value: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.topic_names import check_topics
 from keyedwm.secret import refuse_login_in, secret_of
 from pyspark_wm_sink.ledger_files import SCHEMES, is_address
-from pyspark_wm_sink.paths import local_directory
+from pyspark_wm_sink.paths import file_in_the_way, local_directory
 
 EXACTLY_ONCE_NAMES = ("ledger", "transactionalIdPrefix", "transactionTimeout")
 KAFKA_NAMES = ("topic", "controlSecret", *EXACTLY_ONCE_NAMES)
@@ -116,12 +116,28 @@ def _ledger(given: Mapping[str, str]) -> Path | str | None:
                 "ledger", given["ledger"],
                 f"a directory is expected that the driver can write durably, or an address of {', '.join(SCHEMES)}",
             )  # fmt: skip
+        if isinstance(found, Path):
+            _check_directory(given["ledger"].strip(), found)
         return found
     refuse_login_in("option checkpointLocation", given.get("checkpointlocation", "").strip())
     checkpoint = _place(given.get("checkpointlocation", "").strip())
     if isinstance(checkpoint, str):
         return f"{checkpoint.rstrip('/')}/keyedwm"
     return None if checkpoint is None else checkpoint / "keyedwm"
+
+
+def _check_directory(text: str, found: Path) -> None:
+    """Refuse a place that is another one after a restart, or no directory: tasks would have written already."""
+    if not text.startswith(("/", "file:")):
+        raise wrong(
+            "ledger", text,
+            f"it would be {found}, which a driver that starts in another working directory does not find: an absolute "
+            "path is expected",
+        )  # fmt: skip
+    if "\0" in text:
+        raise wrong("ledger", text, "a path has no NUL character")
+    if (file := file_in_the_way(found)) is not None:
+        raise wrong("ledger", text, f"{file} is a file, a directory is expected")
 
 
 def _local_checkpoint(given: Mapping[str, str]) -> Path | None:

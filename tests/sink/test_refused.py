@@ -10,7 +10,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 
-from keyedwm.core.errors import InputError, KeyedwmError
+from keyedwm.core.errors import InputError, KeyedwmError, OptionError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.errors import AccessError
@@ -124,3 +124,30 @@ def test_at_least_once_keeps_a_ledger_for_control_rows_only():
     with pytest.raises(KeyedwmError, match="option ledger has no effect with guarantee=at-least-once"):
         SinkOptions.parse(given)
     assert SinkOptions.parse({**given, "controlRows": "inline"}).target.ledger is not None
+
+
+@pytest.mark.parametrize("ledger", ["ledger", "~/ledger", "$HOME/ledger", "./ledger"])
+def test_a_ledger_that_another_working_directory_would_move_is_refused(ledger, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=r"option ledger: '.*ledger' is wrong; it would be /.*an absolute path"):
+        SinkOptions.parse({"kafka.bootstrap.servers": "localhost:1", "topic": "t", "ledger": ledger})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_that_can_be_no_directory_is_refused_before_a_row_is_written(tmp_path):
+    given = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
+    (tmp_path / "file").touch()
+    for ledger in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OptionError, match=rf"{tmp_path}/file is a file, a directory is expected"):
+            SinkOptions.parse({**given, "ledger": str(ledger)})
+    with pytest.raises(OptionError, match="a path has no NUL character"):
+        SinkOptions.parse({**given, "ledger": "/a\0b"})
+
+
+def test_a_table_in_the_directory_of_the_checkpoint_is_refused():
+    for path, checkpoint in (("/t", "/t/"), ("file:///t", "/t"), ("s3://b/t", "s3://b/t/"), ("t", "t")):
+        with pytest.raises(OptionError, match=r"option path: .* that is the query's checkpointLocation, whose files"):
+            SinkOptions.parse({"path": path, "checkpointLocation": checkpoint})
+    with pytest.raises(OptionError, match=r"option errorsTo: .* that is the query's checkpointLocation"):
+        SinkOptions.parse({"path": "/t", "errorsTo": "/c", "checkpointLocation": "/c"})
+    SinkOptions.parse({"path": "/t", "checkpointLocation": "/t/_checkpoint"})
