@@ -114,8 +114,8 @@ def answers(bootstrap: str) -> bool:
 
 def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise OptionError(f"{VARIABLE}={address} is not host:port")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= _LAST_PORT:
+        raise OptionError(f"{VARIABLE}={address} is not host:port with a port from 1 to {_LAST_PORT}")
     correlation_id = 1
     request = struct.pack(">hhih", 18, 0, correlation_id, -1)  # ApiVersions, version 0, no client id
     try:

@@ -29,6 +29,8 @@ MASTER_HOST = "127.0.0.1"
 # A JVM starts in seconds; a loaded machine takes many times that.
 START_LIMIT_S = 180.0
 _END_LIMIT_S = 30.0
+_MOST_WORKERS = 254  # each has an address of 127.0.0.0/24, after the master's
+_LEAST_MB = 450  # Spark refuses an executor below 471,859,200 bytes
 _ANSWER_LIMIT_S = 10.0
 _DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 # What a worker must not inherit: it would share it with the driver and with other workers.
@@ -187,10 +189,15 @@ class Standalone:
 def standalone(workers: int = 3, *, cores: int = 1, memory_mb: int = 1_024) -> Iterator[Standalone]:
     """A running cluster for the time of the `with`; cores, memory_mb: what each worker offers to executors.
 
-    Raises OptionError without PySpark or without a worker, UnavailableError if the cluster does not come up.
+    Raises OptionError without PySpark or for a wrong number, UnavailableError if the cluster does not come up.
     """
-    if workers < 1:
-        raise OptionError(f"standalone(workers={workers}): a whole number from 1 is expected")
+    for name, value, least, most in (
+        ("workers", workers, 1, _MOST_WORKERS), ("cores", cores, 1, None), ("memory_mb", memory_mb, _LEAST_MB, None)
+    ):  # fmt: skip
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < least or (most is not None and value > most):
+            to = "" if most is None else f" to {most}"
+            raise OptionError(f"standalone({name}={value!r}): a whole number from {least}{to} is expected")
     home = Path(tempfile.mkdtemp(prefix="keyedwm-spark-"))
     cluster = Standalone(home, workers, cores, memory_mb)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
@@ -39,6 +40,19 @@ def test_workers_share_nothing_and_a_lost_one_comes_back_with_an_empty_disk():
     assert not cluster.master.home.parent.exists()
 
 
-def test_a_cluster_without_workers_is_refused():
-    with pytest.raises(OptionError, match="workers=0"), standalone(0):
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"workers": 0}, "standalone(workers=0): a whole number from 1 to 254 is expected"),
+        ({"workers": "3"}, "standalone(workers='3'): a whole number from 1 to 254 is expected"),
+        ({"workers": True}, "standalone(workers=True): a whole number from 1 to 254 is expected"),
+        ({"workers": 255}, "standalone(workers=255): a whole number from 1 to 254 is expected"),
+        ({"cores": 0}, "standalone(cores=0): a whole number from 1 is expected"),
+        ({"cores": 1.5}, "standalone(cores=1.5): a whole number from 1 is expected"),
+        ({"memory_mb": -5}, "standalone(memory_mb=-5): a whole number from 450 is expected"),
+        ({"memory_mb": "1g"}, "standalone(memory_mb='1g'): a whole number from 450 is expected"),
+    ],
+)
+def test_a_cluster_of_a_wrong_size_is_refused(given: dict, told: str):
+    with pytest.raises(OptionError, match=re.escape(told)), standalone(**given):
         pass

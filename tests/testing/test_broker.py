@@ -114,7 +114,10 @@ def test_a_given_cluster_that_does_not_answer_is_named(monkeypatch):
         broker().__enter__()
 
 
-@pytest.mark.parametrize("wrong", ["localhost", "localhost:", ":9092", "localhost:kafka"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["localhost", "localhost:", ":9092", "localhost:kafka", "localhost:0", "localhost:99999", "localhost:\u0669"],
+)
 def test_a_given_address_must_be_host_and_port(monkeypatch, wrong):
     monkeypatch.setenv(VARIABLE, wrong)
     with pytest.raises(OptionError, match=f"{VARIABLE}={wrong} is not host:port"):
