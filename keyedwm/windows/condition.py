@@ -131,7 +131,7 @@ class _Parser:
         while self._text[at:].strip():
             token = _TOKEN.match(self._text, at)
             if token is None:
-                raise OptionError(f"{self._told} cannot be read at {self._text[at:].strip()!r}")
+                self._refuse(self._text[at:].strip())
             at = token.end()
             kind, word = str(token.lastgroup), token[str(token.lastgroup)]
             if kind == "name" and word.lower() in _WORDS:
@@ -158,9 +158,9 @@ class _Parser:
         if self._take(word) is None:
             self._refuse()
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, found: str | None = None) -> NoReturn:
         raise OptionError(
-            f"{self._told} cannot be read at {self._token!r}: comparisons of columns and "
+            f"{self._told} cannot be read at {self._token if found is None else found!r}: comparisons of columns and "
             f"literals with and, or, not, between, is null, + - * are expected"
         )
 

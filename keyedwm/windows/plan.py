@@ -76,6 +76,8 @@ def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
     if not has_aggregates:
         raise OptionError("an aggregation needs at least one aggregate, for example count()")
     for name in names:
+        if not name.strip():
+            raise OptionError(f"a result column is called {name!r}: a name is expected, such as 'orders'")
         if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
             raise OptionError(
                 f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
@@ -117,7 +119,7 @@ class SlidingWindow:
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("slide", "size", "offset"):
+        for name in ("size", "slide", "offset"):
             settle(self, **{f"{name}_ms": number(f"the {name} of a window", getattr(self, f"{name}_ms"), MS)})
         for name, ms in (("size", self.size_ms), ("slide", self.slide_ms)):
             if ms < 1:

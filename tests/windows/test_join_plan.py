@@ -63,7 +63,7 @@ WRONG = {
     "names a side 'up', the sides are left and right": lambda: plan_of(TEN, condition="up.n = 1"),
     "< does not take string and int64; cast the column before": lambda: plan_of(TEN, condition="left.k < v"),
     "is of type int64, a comparison is expected": lambda: plan_of(TEN, condition="v + w"),
-    "cannot be read at '/ 2 = w'": lambda: plan_of(TEN, condition="v / 2 = w"),
+    "cannot be read at '/ 2 = w': comparisons of columns and literals": lambda: plan_of(TEN, condition="v / 2 = w"),
     "cannot be read at 'its end'": lambda: plan_of(TEN, condition="v <"),
     "names no column": lambda: plan_of(TEN, condition="1 = 1"),
     "the text of a comparison is expected": lambda: plan_of(TEN, condition=5),

@@ -73,6 +73,8 @@ def test_a_duration_as_spark_takes_it_is_told_in_ms():
 def test_a_window_without_a_length_is_told_by_the_name_that_was_given():
     with pytest.raises(OptionError, match="the size of a window is 0 ms"):
         tumbling(0)
+    with pytest.raises(OptionError, match="the size of a window is '1 minute'"):
+        tumbling("1 minute")
 
 
 def test_numbers_of_numpy_make_the_plan_of_plain_ones():
@@ -148,6 +150,30 @@ def test_a_share_that_is_none_is_refused(share):
         quantile("n", share)
 
 
+@pytest.mark.parametrize("wrong", [lambda: 1, lambda _, more: more, lambda _, *, more: more])
+def test_a_window_function_takes_a_table_alone(wrong):
+    with pytest.raises(OptionError, match=r"cannot be called with one argument \(.*: a function of a window's"):
+        window_function(wrong, pa.float64())
+
+
+@pytest.mark.parametrize("right", [len, max, dict, lambda *_: 1, lambda _, more=1: more])
+def test_further_arguments_may_have_defaults_and_functions_in_c_are_taken_at_their_word(right):
+    assert window_function(right, pa.float64()).function is right
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_result_column_has_a_name(name):
+    with pytest.raises(OptionError, match=r"a result column is called '.?': a name is expected"):
+        plan_of(tumbling(10), aggregates=((name, count()),))
+
+
+def test_a_table_in_the_place_of_something_else_is_told_on_one_line():
+    with pytest.raises(OptionError, match=r"^the join has no side pyarrow.Table k: .*, it has left and right .*$"):
+        WindowJoin(window_joins.plan_of(tumbling(10))).add_message(ONE, "left")
+    with pytest.raises(OptionError, match=r"^window_function uses pyarrow.Table k: .*, whose changes .*$"):
+        WindowOperator(plan_of(tumbling(10), aggregates=(("n", window_function(lambda _: ONE, pa.int64())),)))
+
+
 def test_the_result_of_a_window_function_is_a_type_of_arrow():
     with pytest.raises(OptionError, match="result='double': the Arrow type of one value is expected"):
         window_function(len, "double")
@@ -211,3 +237,17 @@ def test_a_column_of_another_kind_is_not_read_as_what_it_is_not(name, column):
 def test_true_is_no_time(wrong):
     with pytest.raises(KeyedwmError):
         held().watermark(wrong)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"early": Early(rows=2)}, {"late_every_ms": 5}, {"late_rows": 2}, {"accumulating": False}],
+    ids=str,
+)
+def test_a_store_of_other_panes_says_that_these_cannot_change(other):
+    store = MemoryStore()
+    operator = WindowOperator(plan_of(tumbling(10)), store)
+    operator.add_message(ONE)
+    operator.flush()
+    with pytest.raises(KeyedwmError, match="early panes, what late panes wait for and accumulating must stay"):
+        WindowOperator(plan_of(tumbling(10), **other), MemoryStore(store.blobs))

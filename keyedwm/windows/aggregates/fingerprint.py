@@ -21,6 +21,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorT
 from typing import Any
 
 from keyedwm.core.errors import OptionError
+from keyedwm.windows.given import shown
 
 _PLAIN = (
     type(None), type(...), bool, int, float, complex, str, bytes, Decimal, Fraction, date, time, timedelta, timezone,
@@ -77,8 +78,8 @@ class _Walk:
             parts = (type(value), *(getattr(value, field.name) for field in fields(value)))
         else:
             raise OptionError(
-                f"{self._where} uses {value!r}, whose changes between two starts cannot be noticed; use a plain value, "
-                "a function or a dataclass of those instead"
+                f"{self._where} uses {shown(value)}, whose changes between two starts cannot be noticed; use a plain "
+                "value, a function or a dataclass of those instead"
             )
         yield from self.pieces(parts)
 

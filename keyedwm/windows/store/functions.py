@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import Signature, signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,7 +70,9 @@ class Quantile:
         """See FullStateSpec."""
         found = column_type(schema, self.column)
         if not (pa.types.is_integer(found) or pa.types.is_floating(found)):
-            raise OptionError(f"quantile({self.column}) needs whole numbers or floats, not {found}; cast the column")
+            raise OptionError(
+                f"a median or quantile of {self.column!r} needs whole numbers or floats, not {found}; cast the column"
+            )
         return _Quantile(self.column, self.q)
 
     def describe(self) -> str:
@@ -166,7 +169,24 @@ def window_function(function: Callable[[pa.Table], Any], result: pa.DataType) ->
         raise OptionError(
             f"window_function: result={result!r}: the Arrow type of one value is expected, such as pa.float64()"
         )
+    _check_takes_one(function)
     return WindowFunction(function, result)
+
+
+def _check_takes_one(function: Callable) -> None:
+    """Raise OptionError for a function that cannot be called with a table alone; of some in C nobody can tell."""
+    try:
+        found: Signature = signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        found.bind(None)
+    except TypeError as error:
+        called = getattr(function, "__name__", type(function).__name__)
+        raise OptionError(
+            f"window_function: {called}{found} cannot be called with one argument ({error}): a function of a window's "
+            "Arrow table is expected"
+        ) from error
 
 
 def _in_short(error: Exception) -> str:

@@ -12,7 +12,8 @@ from keyedwm.windows.store.plan import StorePlan
 VERSION = 1
 _FORMAT = NoteFormat(
     state="window store", version=VERSION, readable=(VERSION,),
-    unchanged="windows, by columns, aggregates, the messages' columns and what completes a window",
+    unchanged="windows, by columns, aggregates, the messages' columns, what completes a window, early panes, what late "
+    "panes wait for and accumulating",
 )  # fmt: skip
 
 

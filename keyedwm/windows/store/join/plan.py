@@ -17,7 +17,7 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
-from keyedwm.windows.given import MS, expect, expect_member, names, number_or_none, settle
+from keyedwm.windows.given import MS, expect, expect_member, names, number_or_none, settle, shown
 from keyedwm.windows.join.keys import can_be_key
 from keyedwm.windows.join.plan import How
 from keyedwm.windows.plan import (
@@ -228,7 +228,7 @@ class WindowJoinPlan:
         """Return the number of the side with this name; raise OptionError if there is none."""
         names = [side.name for side in self.sides]
         if name not in names:
-            raise OptionError(f"the join has no side {name!r}, it has {names[LEFT]} and {names[RIGHT]}")
+            raise OptionError(f"the join has no side {shown(name)}, it has {names[LEFT]} and {names[RIGHT]}")
         return names.index(name)
 
     def grid(self, first: int = 0) -> Grid:
