@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.e2e.window_flights import session
 
-BITE = "4000"
-LAG = "20 minutes"  # flights are up to 1,301 minutes late: some change their hour's median, some come too late
-RETENTION, MOST_MESSAGES = "6 hours", 120
+BITE = "2500"
+LAG = "1 minute"  # flights are up to 1,301 minutes late: some change their hour's median, some come too late
+RETENTION, MOST_MESSAGES = "6 hours", 300
 
 
 def main(bootstrap: str, topic: str, directory: str) -> None:

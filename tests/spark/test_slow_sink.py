@@ -36,7 +36,7 @@ def test_while_a_sink_waits_nothing_more_is_read_and_the_state_keeps_to_its_limi
         assert opened.wait(300)
 
     rows = keyed(load(topic, maxOffsetsPerTrigger=str(A_BATCH), watermarkLag="0 seconds"))
-    panes = aggregate(rows, "k", tumbling("1 hour"), {"n": count()}, store=Store(max_bytes=MOST_BYTES), buckets=2)
+    panes = aggregate(rows, "k", tumbling("2 minutes"), {"n": count()}, store=Store(max_bytes=MOST_BYTES), buckets=2)
     checkpoint = str(tmp_path / "checkpoint")
     (query,) = start_in_turn(panes.writeStream.foreachBatch(slow).option("checkpointLocation", checkpoint))
     try:
