@@ -1,7 +1,7 @@
 """Jars from a Maven registry, fetched once and kept, with the Apache Ivy that PySpark carries.
 
-Rule: a directory of jars is complete or absent. It is filled aside and renamed into place under a lock, so processes
-may ask for the same jars at once and one that dies half way leaves nothing behind that counts.
+Rule: a directory of the cache is complete or absent. It is filled aside and renamed into place under a lock, so
+processes may ask for the same one at once and one that dies half way leaves nothing behind that counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from keyedwm.testing.java import complaint, find_java
 QUIET_S = 2.0
 REPORT_S = 10.0
 STALLED_S = 120.0
+_PIECE_BYTES = 1 << 20
 
 
 def cache_dir() -> Path:
@@ -42,13 +43,21 @@ def fetch_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True
     registry cannot be reached or lacks one of them.
     """
     key = hashlib.sha256("\n".join([*sorted(coordinates), str(transitive)]).encode()).hexdigest()[:8]
-    root = cache_dir() / "jars"
-    home = root / f"{name}-{key}"
-    if not home.is_dir():
-        with _lock(root / f"{home.name}.lock"):
-            if not home.is_dir():
-                _fill(home, name, coordinates, transitive=transitive)
+    home = kept_once(
+        cache_dir() / "jars" / f"{name}-{key}", lambda jars: _fill(jars, name, coordinates, transitive=transitive)
+    )
     return sorted(home.glob("*.jar"))
+
+
+def kept_once(home: Path, fill: Callable[[Path], None]) -> Path:
+    """This directory of the cache, which `fill` fills in another place if it is not there yet."""
+    if not home.is_dir():
+        with _lock(home.with_name(f"{home.name}.lock")):
+            if not home.is_dir():
+                with tempfile.TemporaryDirectory(prefix=".fetch-", dir=home.parent) as aside:
+                    fill(Path(aside) / "whole")
+                    (Path(aside) / "whole").rename(home)
+    return home
 
 
 @contextmanager
@@ -58,32 +67,39 @@ def _lock(path: Path) -> Iterator[None]:
         held = path.open("w")
     except OSError as error:
         raise OptionError(
-            f"cannot write the jar cache {path.parent} ({error.strerror}): set KEYEDWM_CACHE to a directory of yours"
+            f"cannot write the cache {path.parent} ({error.strerror}): set KEYEDWM_CACHE to a directory of yours"
         ) from error
     with held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
 
 
-def _fill(home: Path, name: str, coordinates: Sequence[str], *, transitive: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=home.parent) as work_dir:
-        work = Path(work_dir)
-        (work / "ivy.xml").write_text(_ivy_module(coordinates, transitive=transitive))
-        _run_ivy(work, name)
-        if not any((work / "jars").glob("*.jar")):
-            raise UnavailableError(f"the Maven registry gave no jar for {', '.join(coordinates)}")
-        _check(sorted((work / "jars").glob("*.jar")))
-        (work / "jars").rename(home)
+def _fill(jars: Path, name: str, coordinates: Sequence[str], *, transitive: bool) -> None:
+    work = jars.parent
+    (work / "ivy.xml").write_text(_ivy_module(coordinates, transitive=transitive))
+    _run_ivy(work, jars, name)
+    if not any(jars.glob("*.jar")):
+        raise UnavailableError(f"the Maven registry gave no jar for {', '.join(coordinates)}")
+    _check(sorted(jars.glob("*.jar")))
 
 
 def _check(jars: Sequence[Path]) -> None:
     for jar in jars:
-        found = hashlib.sha256(jar.read_bytes()).hexdigest()
+        found = hash_of(jar)
         if found != HASHES.get(jar.name):
             raise UnavailableError(
                 f"{jar.name} from the Maven registry has the SHA-256 {found}, not that of keyedwm.testing.jar_hashes: "
                 "it is another file than before, or a version was changed without its hash"
             )
+
+
+def hash_of(file: Path) -> str:
+    """Its SHA-256, read in pieces: some jars have hundreds of megabytes."""
+    digest = hashlib.sha256()
+    with file.open("rb") as data:
+        while piece := data.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _ivy_module(coordinates: Sequence[str], *, transitive: bool) -> str:
@@ -104,11 +120,11 @@ def _ivy_module(coordinates: Sequence[str], *, transitive: bool) -> str:
     )
 
 
-def _run_ivy(work: Path, name: str) -> None:
+def _run_ivy(work: Path, jars: Path, name: str) -> None:
     log = work / "log"
     command: list[str | Path] = [
         find_java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-cache", work / "cache", "-ivy", work / "ivy.xml",
-        "-confs", "default", "-types", "jar", "bundle", "-retrieve", work / "jars" / "[artifact]-[revision].[ext]",
+        "-confs", "default", "-types", "jar", "bundle", "-retrieve", jars / "[artifact]-[revision].[ext]",
     ]  # fmt: skip
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=work) as ivy:
         try:

@@ -70,7 +70,7 @@ def test_a_wrong_coordinate_is_named(empty_cache):
 def test_a_cache_that_cannot_be_written_is_named(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("KEYEDWM_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OptionError, match=r"cannot write the jar cache .*file/jars.*: set KEYEDWM_CACHE"):
+    with pytest.raises(OptionError, match=r"cannot write the cache .*file/jars.*: set KEYEDWM_CACHE"):
         fetch_jars("small", SMALL)
 
 
