@@ -80,7 +80,7 @@ bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, join
 profile: java  ## where the time of a micro-batch goes: a table, and a flame graph of each part in build/profile
 	@$(BIN)/python -W ignore -m benchmarks.profiles
 
-cluster: java  ## keep three Kafka brokers and a Spark cluster of three workers running, and say how to use them
+cluster: java  ## keep three Kafka brokers, a Spark cluster of three workers and an object store running, and say how to use them
 	@$(BIN)/python -m keyedwm.testing
 
 cluster-test: install  ## the tests that start a Spark cluster, of which make test runs a minute (half an hour)
