@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import ProxyHandler, build_opener
 
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.ivy import cache_dir, kept_once
 from keyedwm.testing.local import free_ports
-from keyedwm.testing.object_store_server import HOST
+from keyedwm.testing.proxy import LOOPBACK
 
 VARIABLE = "KEYEDWM_S3"
 BUCKET = "keyedwm"
@@ -126,15 +126,15 @@ def _given(address: str) -> ObjectStore:
 @contextmanager
 def _running(packages: Path, home: Path) -> Iterator[ObjectStore]:
     (port,) = free_ports(1)
-    store = ObjectStore(endpoint=f"http://{HOST}:{port}", log=home / "log")
+    store = ObjectStore(endpoint=f"http://{LOOPBACK}:{port}", log=home / "log")
     with (home / "log").open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-W", "ignore", _SERVER, packages, str(port)],
+            [sys.executable, "-I", "-W", "ignore", _SERVER, packages, LOOPBACK, str(port), BUCKET],
             stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=home, start_new_session=True,
         )  # fmt: skip
     guard = Guard("process", str(process.pid), str(home))
     try:
-        _make_bucket(store, process)
+        _wait_for(store, process)
         yield store
     finally:
         process.kill()
@@ -142,8 +142,8 @@ def _running(packages: Path, home: Path) -> Iterator[ObjectStore]:
         guard.dismiss()
 
 
-def _make_bucket(store: ObjectStore, process: subprocess.Popen) -> None:
-    """Ask until the server is up and has made it."""
+def _wait_for(store: ObjectStore, process: subprocess.Popen) -> None:
+    """Ask until it serves; its bucket is there before that."""
     limit = time.monotonic() + _START_LIMIT_S
     while (why := _refusal(store)) is not None:
         if process.poll() is not None or time.monotonic() > limit:
@@ -153,11 +153,10 @@ def _make_bucket(store: ObjectStore, process: subprocess.Popen) -> None:
 
 
 def _refusal(store: ObjectStore) -> str | None:
-    """Why the bucket cannot be made, None if it is made."""
-    ask = Request(f"{store.endpoint}/{store.bucket}", method="PUT")  # noqa: S310  an address of our own
+    """Why it does not answer yet, None if it does."""
     try:
         # Never by a proxy: the server is on this machine.
-        build_opener(ProxyHandler({})).open(ask, timeout=_ANSWER_LIMIT_S).close()
+        build_opener(ProxyHandler({})).open(f"{store.endpoint}/moto-api/", timeout=_ANSWER_LIMIT_S).close()
     except OSError as error:
         return str(error)
     return None

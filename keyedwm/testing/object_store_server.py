@@ -1,6 +1,6 @@
-"""The process of `object_store`: moto's S3 on one port of the loopback address, writes one at a time.
+"""The process of `object_store`: moto's S3 with one bucket, on one port, writes one at a time.
 
-Run: python -I object_store_server.py PACKAGES PORT   (PACKAGES: the directory that moto is installed in)
+Run: python -I object_store_server.py PACKAGES HOST PORT BUCKET   (PACKAGES: the directory that moto is installed in)
 
 Rule: it imports nothing of keyedwm. Moto looks whether an object is there and then writes it, in two steps; a store
 whose conditional writes two writers can both win would break every Delta table, so no two writes overlap.
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
 
-HOST = "127.0.0.1"
 _READS = ("GET", "HEAD")
 
 
@@ -32,14 +31,16 @@ class OneWriter:
             return self._application(environment, start_response)
 
 
-def main(packages: str, port: str) -> None:
+def main(packages: str, host: str, port: str, bucket: str) -> None:
     """Serve until the process is ended."""
     sys.path.insert(0, packages)
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import run_simple
+    from werkzeug.test import Client
 
     application = OneWriter(DomainDispatcherApplication(create_backend_app))
-    run_simple(HOST, int(port), application, threaded=True, request_handler=MotoRequestHandler)
+    Client(application).put(f"/{bucket}", base_url=f"http://127.0.0.1:{port}").close()
+    run_simple(host, int(port), application, threaded=True, request_handler=MotoRequestHandler)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -88,9 +90,16 @@ def run(cluster: Standalone, kafka, feed: Feed, tmp_path: Path) -> Callable[...,
     """Run the job in a driver with a HOME and a TMPDIR of its own; returns the directory that all share.
 
     home: name of the driver's own directory. code: what it ends with. meanwhile: called again and again while it runs.
+    variables: of the driver's environment. Other names are fields of the job.
     """
 
-    def to_the_end(home: str = "driver", code: int = 0, meanwhile: Callable = int, **fields: str | int) -> Path:
+    def to_the_end(
+        home: str = "driver",
+        code: int = 0,
+        meanwhile: Callable = int,
+        variables: Mapping[str, str] = MappingProxyType({}),
+        **fields: Any,
+    ) -> Path:
         job = Job(master=cluster.url, bootstrap=kafka.bootstrap, topic=feed.topic, directory=str(tmp_path), **fields)
         place = tmp_path / home
         own = {"HOME": place, "TMPDIR": place / "tmp", "SPARK_LOCAL_DIRS": place / "local"}
@@ -101,7 +110,7 @@ def run(cluster: Standalone, kafka, feed: Feed, tmp_path: Path) -> Callable[...,
             process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "tests.cluster.job", json.dumps(asdict(job))],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                env={**os.environ, **{name: str(path) for name, path in own.items()}},
+                env={**os.environ, **variables, **{name: str(path) for name, path in own.items()}},
             )  # fmt: skip
         try:
             over_at = time.monotonic() + LIMIT_S

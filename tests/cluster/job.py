@@ -1,4 +1,4 @@
-"""The program whose executors are killed: events by second into Delta (`aggregate`), or as they are into Kafka, once.
+"""The program whose executors are killed: events by second into Delta or Kafka, or as they are into Kafka, once.
 
 Run: python -m tests.cluster.job JSON   (the fields of `Job`)
 
@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,9 +59,11 @@ SETTINGS = {"slow": SPECULATION, "leaving": DECOMMISSION, IDLE: DYNAMIC}
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """master: of the cluster. directory: shared by all. target: `delta` or `kafka`. kill: one of PLACES, IDLE, or none.
+    """master: of the cluster. directory: shared by all. kill: one of PLACES, IDLE, or none.
 
-    checkpoint: its name in the directory. stop_after: end the query behind this batch, -1 at the end of the topic.
+    target: `delta` for windows there, `windows` for windows in Kafka, `kafka` for a copy. checkpoint: its name in the
+    directory, or in `store`, an address for checkpoint and table that needs the settings `conf` of Spark and `storage`
+    of the sink. stop_after: end the query behind this batch, -1 at the end of the topic.
     """
 
     master: str
@@ -74,6 +76,14 @@ class Job:
     cores: int = 2
     checkpoint: str = "checkpoint"
     stop_after: int = -1
+    store: str = ""
+    conf: dict[str, str] = field(default_factory=dict)
+    storage: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def durable(self) -> str:
+        """Where checkpoint and table are."""
+        return self.store or self.directory
 
 
 def session(job: Job) -> SparkSession:
@@ -84,7 +94,7 @@ def session(job: Job) -> SparkSession:
     builder = SparkSession.builder.master(job.master).appName("cluster")
     for name, value in session_conf(cores=job.cores).items():
         builder = builder.config(name, value)
-    for name, value in SETTINGS.get(job.kill, {}).items():
+    for name, value in {**SETTINGS.get(job.kill, {}), **job.conf}.items():
         builder = builder.config(name, value)
     Path(job.directory, "events").mkdir(exist_ok=True)
     return (
@@ -172,7 +182,7 @@ def query_of(job: Job, spark: SparkSession) -> StreamingQuery:
         .option("minPartitions", str(PARALLEL if job.kill == "slow" else 1))
         .load()
     )
-    return _delta(job, rows) if job.target == "delta" else _kafka(job, rows)
+    return _copy(job, rows) if job.target == "kafka" else _windows(job, rows)
 
 
 def _through(job: Job, rows: DataFrame, *places: str) -> DataFrame:
@@ -188,7 +198,7 @@ def _through(job: Job, rows: DataFrame, *places: str) -> DataFrame:
     return rows.mapInArrow(kill, rows.schema)
 
 
-def _delta(job: Job, rows: DataFrame) -> StreamingQuery:
+def _windows(job: Job, rows: DataFrame) -> StreamingQuery:
     from keyedwm.spark import aggregate, count, tumbling
 
     events = _through(
@@ -197,17 +207,24 @@ def _delta(job: Job, rows: DataFrame) -> StreamingQuery:
     seconds = aggregate(events, "name", tumbling("1 second"), {"events": count()}, name="seconds")
     told = seconds.selectExpr("name", "window.start second", "events", "control")
     told = _through(job, told, *PLACES[1:])
-    return _started(job, told, {"path": f"{job.directory}/table"})
+    if job.target == "delta":
+        storage = {f"storage.{name}": value for name, value in job.storage.items()}
+        return _started(job, told, {"path": f"{job.durable}/table", **storage})
+    value = "to_json(named_struct('name', name, 'ms', unix_millis(second), 'events', events)) value"
+    return _started(job, told.selectExpr("name key", value, "control"), _topic(job))
 
 
-def _kafka(job: Job, rows: DataFrame) -> StreamingQuery:
-    copied = _through(job, rows.drop("partition"), *PLACES)
-    return _started(job, copied, {"kafka.bootstrap.servers": job.bootstrap, "topic": f"{job.topic}-out"})
+def _copy(job: Job, rows: DataFrame) -> StreamingQuery:
+    return _started(job, _through(job, rows.drop("partition"), *PLACES), _topic(job))
+
+
+def _topic(job: Job) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": job.bootstrap, "topic": f"{job.topic}-out"}
 
 
 def _started(job: Job, rows: DataFrame, options: dict[str, str]) -> StreamingQuery:
     writer = rows.writeStream.format("keyedwm").options(**options)
-    return writer.option("checkpointLocation", f"{job.directory}/{job.checkpoint}").trigger(availableNow=True).start()
+    return writer.option("checkpointLocation", f"{job.durable}/{job.checkpoint}").trigger(availableNow=True).start()
 
 
 def watch(job: Job, spark: SparkSession, query: StreamingQuery) -> None:

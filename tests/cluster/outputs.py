@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -11,12 +12,24 @@ from deltalake import DeltaTable
 Copy = list[list[bytes]]
 
 
-def counted(directory: Path) -> Counter:
+def counted(directory: Path | str, storage: Mapping[str, str] | None = None) -> Counter:
     """What the table says: name and second → events, each row as often as it is there."""
-    rows = DeltaTable(directory / "table").to_pyarrow_table(columns=["name", "second", "events"]).to_pylist()
+    table = DeltaTable(f"{directory}/table", storage_options=dict(storage or {}))
+    rows = table.to_pyarrow_table(columns=["name", "second", "events"]).to_pylist()
     told = [(row["name"], round(row["second"].timestamp() * 1_000), row["events"]) for row in rows]
     assert len({place[:2] for place in told}) == len(told)
     return Counter({(name, ms): events for name, ms, events in told})
+
+
+def counted_in_order(copy: Copy) -> Counter:
+    """What the records of windows say, which come in the order of their seconds for each name, each once."""
+    told = [[json.loads(value) for value in values] for values in copy]
+    places = [(row["name"], row["ms"]) for rows in told for row in rows]
+    assert len(set(places)) == len(places)
+    for name in {name for name, _ in places}:
+        seconds = [ms for one, ms in places if one == name]
+        assert seconds == sorted(seconds)
+    return Counter({(row["name"], row["ms"]): row["events"] for rows in told for row in rows})
 
 
 def copied(bootstrap: str, topic: str) -> Copy:
