@@ -1,4 +1,4 @@
-"""docker-compose.yml starts the very Kafka that the container way starts."""
+"""docker-compose.yml starts the very Kafka that the container way starts; its Spark and its store are the package's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 from keyedwm.testing.container import container_variables
 from keyedwm.testing.settings import IMAGE
 
-COMPOSE = (Path(__file__).parents[2] / "docker-compose.yml").read_text()
+ROOT = Path(__file__).parents[2]
+OWN_IMAGE = "keyedwm-cluster"
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+ENTRYPOINT = (ROOT / "docker" / "entrypoint.sh").read_text()
 ONE = COMPOSE[COMPOSE.index("  kafka:\n") : COMPOSE.index("  kafka-1:\n")]
 THREE = COMPOSE.replace(ONE, "")
 
@@ -34,6 +38,44 @@ def test_the_three_brokers_of_the_profile_differ_from_the_one_by_what_three_need
         assert f'"INSIDE://kafka-{number}:19092,PLAINTEXT://127.0.0.1:919{number}"' in COMPOSE
 
 
-def test_compose_runs_the_same_image_on_loopback():
-    assert COMPOSE.count(f"image: {IMAGE}\n") == COMPOSE.count("image:")
+def test_compose_runs_the_same_image_of_kafka_and_one_of_our_own():
+    images = re.findall("image: (.*)", COMPOSE)
+    assert set(images) == {IMAGE, OWN_IMAGE}
     assert '- "127.0.0.1:9092:9092"\n' in COMPOSE
+
+
+def test_every_port_is_published_on_loopback_alone_and_none_twice():
+    published = re.findall(r'"([^" ]*:\d+:\d+)"', COMPOSE)
+    assert len(published) == 6
+    assert all(one.startswith("127.0.0.1:") for one in published)
+    assert len({one.rpartition(":")[0] for one in published}) == 6
+
+
+def test_all_but_the_one_broker_belong_to_a_profile():
+    services = COMPOSE[COMPOSE.index("\nservices:\n") :]
+    named = re.findall(r"^  ([a-z0-9-]+):\n    <<: \*(\w+)$", services, re.MULTILINE)
+    assert len(named) == len(re.findall(r"^  [a-z0-9-]+:$", services, re.MULTILINE)) - 1
+    assert {name for name, _ in named} == {
+        *(f"{kind}-{number}" for kind in ("kafka", "spark-worker") for number in (1, 2, 3)),
+        "spark-master", "object-store", "driver",
+    }  # fmt: skip
+    for kind in {kind for _, kind in named} - {"worker"}:
+        assert re.search(rf'^x-\w+: &{kind}\n(  .*\n)*?  profiles: \["cluster"\]\n', COMPOSE, re.MULTILINE), kind
+    assert re.search(r"^x-worker: &worker\n  <<: \*spark\n", COMPOSE, re.MULTILINE)
+
+
+def test_every_command_of_the_profile_is_one_that_the_image_knows():
+    known = set(re.findall(r"^  ([a-z-]+)\) ", ENTRYPOINT, re.MULTILINE)) | set(
+        re.findall(r"^  ([a-z-]+)\)$", ENTRYPOINT, re.MULTILINE)
+    )
+    said = re.findall(r'^ +command: \["([a-z-]+)"', COMPOSE, re.MULTILINE)
+    assert set(said) == known == {"master", "worker", "object-store"}
+
+
+def test_the_image_installs_what_is_locked_and_the_store_with_hashes():
+    assert "--constraint" in DOCKERFILE
+    assert "--require-hashes --no-deps --target /opt/object-store" in DOCKERFILE
+    assert re.search(r"^FROM python:3\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
+    allowed = set((ROOT / ".dockerignore").read_text().split())
+    for copied in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE):
+        assert {f"!{name}" for name in copied.split()} <= allowed
