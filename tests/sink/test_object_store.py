@@ -1,14 +1,18 @@
-"""A Delta table in an object store: moto in a process of its own, or the server that KEYEDWM_S3 names."""
+"""A Delta table and a ledger in an object store: moto in a process of its own, or the server that KEYEDWM_S3 names."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
 from keyedwm.cli.main import main
 from keyedwm.testing.object_store import ObjectStore, object_store
+from pyspark_wm_sink.kafka.ledger import Ledger
+from pyspark_wm_sink.notes import Claim
+from tests.sink.test_ledger import entry
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,24 @@ def test_a_partitioned_table_in_an_object_store_is_written_exactly_once_and_insp
     said = capsys.readouterr().out
     assert "version 2, partitioned by partition" in said
     assert store.secret_key not in said
+
+
+def test_a_ledger_in_an_object_store_reads_back_what_was_decided_and_published(store, monkeypatch):
+    for name, value in store.variables.items():
+        if name != "AWS_ENDPOINT_URL":  # it stands in the address
+            monkeypatch.setenv(name, value)
+    address = f"s3://{store.bucket}/{uuid.uuid4().hex}/keyedwm?endpoint_override={store.endpoint}"
+    ledger = Ledger(address)
+    with ledger.locked():
+        assert ledger.newest() is None
+        ledger.decide(entry(4))
+    again = Ledger(address)
+    with again.locked():
+        assert again.newest() == entry(4)
+        again.mark_published(entry(4))
+        assert again.take_epoch("a") == Claim(owner="a", epoch=1, is_new=True)
+    assert Ledger(address).newest() == replace(entry(4), published=True)
+    assert Ledger(address).epoch() == 1
 
 
 def values_at(path: str, reach: Mapping[str, str]) -> list[str]:
