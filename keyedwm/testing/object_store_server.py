@@ -38,9 +38,18 @@ def main(packages: str, host: str, port: str, bucket: str) -> None:
     from werkzeug.serving import run_simple
     from werkzeug.test import Client
 
+    class Handler(MotoRequestHandler):
+        """Says once that a client may go on: Werkzeug says it, and Python's own server would say it before that.
+
+        Amazon's asynchronous client, which S3A uploads files with, takes a second `100 Continue` for the answer.
+        """
+
+        def handle_expect_100(self) -> bool:
+            return True
+
     application = OneWriter(DomainDispatcherApplication(create_backend_app))
     Client(application).put(f"/{bucket}", base_url=f"http://127.0.0.1:{port}").close()
-    run_simple(host, int(port), application, threaded=True, request_handler=MotoRequestHandler)
+    run_simple(host, int(port), application, threaded=True, request_handler=Handler)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -48,6 +50,24 @@ def test_of_many_who_create_an_object_at_once_one_succeeds():
             codes = [one.result()[0] for one in tries]
             assert Counter(codes) == {200: 1, 412: AT_ONCE - 1}
             assert ask(address, "GET") == (200, b"%d" % codes.index(200))
+
+
+@starts
+def test_a_client_that_asks_before_it_sends_is_told_once_to_go_on():
+    with object_store() as store:
+        host, _, port = store.endpoint.removeprefix("http://").rpartition(":")
+        head = (
+            f"PUT /{store.bucket}/asked HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 3\r\nConnection: close\r\n"
+        )
+        signed = "".join(f"{name}: {value}\r\n" for name, value in SIGNED.items())
+        with socket.create_connection((host, int(port)), timeout=60) as wire:
+            wire.sendall(f"{head}{signed}Expect: 100-continue\r\n\r\n".encode())
+            answer = wire.recv(1_000)
+            wire.sendall(b"abc")
+            while more := wire.recv(1_000):
+                answer += more
+        assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"100", b"200"]
+        assert ask(f"{store.endpoint}/{store.bucket}/asked", "GET") == (200, b"abc")
 
 
 @starts
