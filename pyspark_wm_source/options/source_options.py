@@ -65,6 +65,10 @@ _INSTEAD = {
     "topics": "subscribe",
     "withwatermark": "watermarkLag",
     "eventtimeformat": "eventTimeUnit",
+    # Spark's own state reader is needed, which a source in Python has not got.
+    "checkpoint": "keyedwm.spark.held_windows(spark, CHECKPOINT)",
+    "windows": "keyedwm.spark.held_windows(spark, CHECKPOINT, NAME)",
+    "messages": "keyedwm.spark.held_messages(spark, CHECKPOINT, NAME)",
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Columns that another option leaves out.

@@ -75,6 +75,10 @@ WRONG = [
     ({"columns": "Control", "emitControl": "false"}, r"option columns: 'control' is left out by emitControl=false"),
     ({"columns": " "}, r"option columns: it is empty; name at least one column"),
     (
+        {"checkpoint": "c", "windows": "medians"},
+        r"option checkpoint is unknown to the keyedwm source: did you mean keyedwm\.spark\.held_windows\(",
+    ),
+    (
         {"watermarkLags": "3 seconds"},
         r"option watermarkLags is unknown to the keyedwm source: did you mean watermarkLag",
     ),
