@@ -16,7 +16,7 @@ import pyarrow as pa
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.savepoint import Files, OperatorState
 from keyedwm.spark.frames import require_session
-from keyedwm.windows.store import held, held_keys, held_sessions
+from keyedwm.windows.store import held, held_by_key, held_keys, held_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,11 +27,12 @@ _WINDOWS = (
 )
 
 
-def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:
+def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None, *, by_key: bool = False) -> DataFrame:
     """Return the windows that an aggregate with a store keeps: one row for each window, topic and partition.
 
     Of windows that count a key's messages: one for each key, topic and partition, which is complete next. Of sessions:
     one for each session, topic and partition, beside the key's columns.
+    by_key: one row also for each key, with the key's columns first, which reads the messages.
     `window` is start and end, or of rows the first and the last offset, as in the aggregate's results. checkpoint: of
     the query. name: of the aggregate, needed if the query has several with a store. Raises InputError,
     OptionError and FormatError in one sentence.
@@ -40,6 +41,8 @@ def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) 
 
     require_session(spark, "held_windows")
     operator, blobs = store_of(spark, checkpoint, name)
+    if by_key:
+        return _by_key(operator, blobs)
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
     for row in blobs.where(_begins(held.INDEX)).collect():
         found[row.bucket][row.name] = bytes(row.blob)
@@ -55,6 +58,52 @@ def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None) 
     if held.is_rows(operator.told or {}):
         window = F.struct(F.col("start").alias("first_offset"), (F.col("end") - 1).alias("last_offset"))
     return made.withColumn("window", window).select("window", *made.columns[2:])
+
+
+def _by_key(operator: OperatorState, blobs: DataFrame) -> DataFrame:
+    """Return the windows of each key; what the blobs of a window tell is added up."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    told = operator.told or {}
+    held_by_key.check_lists_keys(told)
+    mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("bucket", "name", "blob")
+    first = mine.first()
+    if first is None:
+        return blobs.sparkSession.createDataFrame([], _WINDOWS)
+    parts = _Parts(told, operator.facts)
+    schema = parts.of(first.bucket, first.name, bytes(first.blob)).schema
+    keys = held_by_key.key_names(told)
+    found = (
+        mine.mapInArrow(parts, from_arrow_schema(schema))
+        .groupBy(*keys, *held_by_key.EDGES, *held_by_key.CHANNEL)
+        .agg(
+            F.min("first_offset").alias("first_offset"), F.max("last_offset").alias("last_offset"),
+            *(F.sum(name).alias(name) for name in ("messages", "bytes")), F.bool_and("is_complete").alias("is_complete"),
+        )
+    )  # fmt: skip
+    window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
+    if held.is_rows(told):
+        window = F.struct(F.col("start").alias("first_offset"), (F.col("end") - 1).alias("last_offset"))
+    others = [*held_by_key.CHANNEL, *held_by_key.ADDED, held_by_key.COMPLETE]
+    return found.withColumn("window", window).select(*keys, "window", *others)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What blobs of messages tell of the windows of keys."""
+
+    told: Mapping[str, Any]
+    facts: Sequence[Mapping[str, Any]]
+
+    def of(self, bucket: int, name: str, blob: bytes) -> pa.Table:
+        """Return what one of them does."""
+        return held_by_key.parts(self.told, self.facts[bucket], name, blob)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for bucket, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield from self.of(bucket, name, blob).to_batches()
 
 
 def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:

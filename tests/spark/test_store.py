@@ -122,6 +122,9 @@ def test_a_new_checkpoint_from_the_oldest_offsets_holds_the_same_windows(spark, 
     assert [(row["n"], row["median"], row["pane"]["timing"]) for row in made if row["control"] is None] == [
         (2, 4.0, "late")
     ]
+    by_key = held_windows(spark, after._checkpoint, by_key=True).orderBy("k").collect()
+    told = [(row["k"], row["partition"], row["first_offset"], row["last_offset"], row["messages"]) for row in by_key]
+    assert told == [("a", 0, 2, 5, 2), ("b", 0, 3, 3, 1)]
     counted = [
         [row[name] for row in held_messages(spark, query._checkpoint).orderBy("offset").collect()]
         for query, name in ((before, "offset"), (after, "offset"))

@@ -13,7 +13,7 @@ from keyedwm.savepoint import OperatorState
 from keyedwm.windows import WindowOperator
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store import held
+from keyedwm.windows.store import held, held_by_key
 from keyedwm.windows.store.plan import HoppingWindow, RowWindow
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
@@ -67,6 +67,25 @@ def test_the_windows_of_two_buckets_are_those_of_one_store_that_holds_all(window
     assert sorted(read, key=str) == sorted(
         (tuple(row.values()) for row in operator.get_messages(-(10**6), 10**6).to_pylist()), key=str
     )
+
+
+@pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
+def test_what_the_messages_of_all_blobs_tell_of_windows_by_key_is_what_the_store_lists(window, seed):
+    plan = plan_of(window, retention=kept_for(window))
+    steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
+    operator, store = played(plan, steps, lambda _: True)
+    told, facts = json.loads(json.dumps(StagedStore(plan=plan).told())), json.loads(store.get(NOTE))
+    found: dict[tuple, list] = {}
+    for name, blob in store.blobs.items():
+        if name.startswith(held.MESSAGES):
+            for key, start, end, topic, partition, first, last, count, size, complete in map(
+                dict.values, held_by_key.parts(told, facts, name, blob).to_pylist()
+            ):
+                mine = found.setdefault((key, start, end, topic, partition), [first, last, 0, 0, complete])
+                mine[:4] = min(mine[0], first), max(mine[1], last), mine[2] + count, mine[3] + size
+    wanted = [tuple(row.values()) for row in operator.get_windows(-(10**6), 10**6, by_key=True).to_pylist()]
+    assert sorted(((*place, *rest) for place, rest in found.items()), key=str) == sorted(wanted, key=str)
+    assert len(wanted) > 2
 
 
 @pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)

@@ -23,6 +23,11 @@ from keyedwm.windows.store.plan import ARRIVAL
 
 INDEX, MESSAGES = ("slices-", held_keys.INDEX, held_sessions.INDEX), "messages-"
 
+NOT_LISTED = (
+    "windows on demand are not listed from a checkpoint, since which messages are in them is not noted there: "
+    "read its messages (held_messages), or ask the operator that runs (get_windows)"
+)
+
 
 def is_rows(told: Mapping[str, Any]) -> bool:
     """Return whether the windows of a plan count offsets; told: of the plan."""
@@ -42,10 +47,7 @@ def windows(
     told: of the plan. buckets: the store's note of each, and its blobs that tell of slices.
     """
     if is_on_demand(told):
-        raise OptionError(
-            "windows on demand are not listed from a checkpoint, since which messages are in them is not noted there: "
-            "read its messages (held_messages), or ask the operator that runs (get_windows)"
-        )
+        raise OptionError(NOT_LISTED)
     found: dict[tuple[int, str, int], HeldWindow] = {}
     of_bucket = held_keys.windows if held_keys.counts_keys(told) else _of_bucket
     for facts, blobs in buckets:
@@ -55,8 +57,13 @@ def windows(
     return [found[place] for place in sorted(found)]
 
 
-def _grid(told: Mapping[str, Any], facts: Mapping[str, Any], axis: int) -> Grid:
-    """The windows on an axis, of rows from the first offset of its channel on."""
+def axis_of(name: str) -> str:
+    """Return the number of the axis that a blob of messages lies on, as the note has it."""
+    return name.removeprefix(MESSAGES).partition("-")[0]
+
+
+def grid_of(told: Mapping[str, Any], facts: Mapping[str, Any], axis: int) -> Grid:
+    """Return the windows on an axis, of rows from the first offset of its channel on."""
     size, step, origin = told["grid"]
     return Grid(size, step, facts["channels"][axis][2] if is_rows(told) else origin)
 
@@ -65,7 +72,7 @@ def _of_bucket(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping
     """One row for each slice, channel and window."""
     for name, blob in blobs.items():
         axis = name.partition(PART)[0].removeprefix(INDEX[0])
-        marks, grid = facts["axes"][axis], _grid(told, facts, int(axis))
+        marks, grid = facts["axes"][axis], grid_of(told, facts, int(axis))
         horizon, floor = (LOWEST if marks[one] is None else marks[one] for one in ("horizon", "floor"))
         columns = (column.to_pylist() for column in read_stored(name, blob).columns)
         for start, number, first, last, rows, size in zip(*columns, strict=True):
@@ -93,7 +100,7 @@ def summary(told: Mapping[str, Any], blobs: Mapping[str, int], facts: Mapping[st
     for log in logs:
         axis, _, start = log.removeprefix(MESSAGES).partition("-")
         mark = facts["axes"][axis]["floor"]
-        held = _grid(told, facts, int(axis)).ends_of(int(start))
+        held = grid_of(told, facts, int(axis)).ends_of(int(start))
         ends.update((axis, end) for end in held if mark is None or end > mark)
     rows = facts.get("rows", {})
     oldest = None if is_rows(told) else min((end for _, end in ends), default=None)
