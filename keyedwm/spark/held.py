@@ -79,7 +79,8 @@ def _by_key(operator: OperatorState, blobs: DataFrame) -> DataFrame:
         .groupBy(*keys, *held_by_key.EDGES, *held_by_key.CHANNEL)
         .agg(
             F.min("first_offset").alias("first_offset"), F.max("last_offset").alias("last_offset"),
-            *(F.sum(name).alias(name) for name in ("messages", "bytes")), F.bool_and("is_complete").alias("is_complete"),
+            F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"),
+            F.bool_and("is_complete").alias("is_complete"),
         )
     )  # fmt: skip
     window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))

@@ -48,9 +48,8 @@ def parts(told: Mapping[str, Any], facts: Mapping[str, Any], name: str, blob: by
     rows = held.messages(name, blob)
     marks, grid = facts["axes"][held.axis_of(name)], held.grid_of(told, facts, int(held.axis_of(name)))
     horizon, floor = (LOWEST if marks[one] is None else marks[one] for one in ("horizon", "floor"))
-    at: Ints = (
-        ints(contiguous(rows[told["record"][2]])) if held.is_rows(told) else millis(contiguous(rows[told["time"]]))
-    )
+    column = contiguous(rows[told["record"][2] if held.is_rows(told) else told["time"]])
+    at: Ints = ints(column) if held.is_rows(told) else millis(column)
     places, ends = [], []
     for back in range(-(-grid.size // grid.step)):
         mine = grid.last_ends(at) - back * grid.step
