@@ -139,12 +139,20 @@ def test_rows_whose_control_transaction_was_lost_are_published_and_the_query_goe
 
 def test_a_task_whose_transaction_timed_out_says_so_and_names_no_other_producer(sink, monkeypatch):
     import pyspark_wm_sink.kafka.stage as module
+    from keyedwm.kafka.transactions import Fate, begin, fate
+
+    begun = []
+
+    def kept(*arguments):
+        begun.append(begin(*arguments))
+        return begun[-1]
 
     def slow():
         yield pa.record_batch({"value": ["a"]})
-        wait_until(lambda: sink.open() == 0, "the broker's time-out")
+        wait_until(lambda: begun and fate(sink.cluster, begun[0]) is Fate.ABORTED, "the broker's time-out")
         yield pa.record_batch({"value": ["b"]})
 
+    monkeypatch.setattr(module, "begin", kept)
     monkeypatch.setattr(module, "_GROUP_BYTES", 1)
     sink.timeout_ms = 1
     task = Task(query=sink.query, run=sink.run, batch=0, partition=3, attempt=0, number=1)

@@ -173,7 +173,7 @@ def test_bad_input_is_one_clear_sentence_and_nothing_becomes_visible(
         ("value string, partition bigint", {"topic": "TOPIC"}, "column partition has type bigint, Kafka's sink takes"),
         ("value string, headers array<string>", {"topic": "TOPIC"}, "column headers has type array<string>"),
         ("value string", {"topic": "TOPIC", "controlRows": "inline"}, "'inline' needs the source's control column"),
-        ("value string", {"topic": "TOPIC", "ledger": "FILE/ledger"}, "file/ledger cannot be written: "),
+        ("value string", {"topic": "TOPIC", "ledger": "FILE/ledger"}, "/file is a file, a directory is expected"),
     ],
 )
 def test_what_can_be_known_is_refused_when_the_writer_is_made(spark, kafka, topic_of, tmp_path, schema, options, said):

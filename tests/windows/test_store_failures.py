@@ -56,7 +56,7 @@ WRONG_FUNCTIONS = {
     "<lambda> returned what is no timestamp[us]: ValueError: ": (lambda _: pd.NaT, pa.timestamp("us")),
     "divided raised ZeroDivisionError: division by zero": (divided, pa.float64()),
     "<lambda> raised KeyError: ": (lambda rows: rows["nope"], pa.float64()),
-    "<lambda> raised TypeError: ": (lambda: 1, pa.float64()),
+    "<lambda> raised TypeError: ": (lambda rows: rows(), pa.float64()),
 }
 
 
