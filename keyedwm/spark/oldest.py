@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
+from keyedwm.spark.frames import require_session
 from keyedwm.spark.held import held_messages, store_of
 from keyedwm.spark.savepoint import offsets_of
 from keyedwm.windows.store import held
@@ -28,6 +29,7 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
     them. checkpoint: of a query that has stopped between two batches. name: of the aggregate, if the query has several
     with a store. Raises InputError, OptionError and FormatError in one sentence.
     """
+    require_session(spark, "oldest_offsets")
     found: dict[tuple[str, int], int] = {}
     _, sources = offsets_of(checkpoint)
     for source in sources:

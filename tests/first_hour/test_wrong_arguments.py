@@ -58,6 +58,7 @@ def test_what_is_no_session_is_refused_in_one_sentence(wrong, tmp_path):
         "source": lambda: k.source(wrong),
         "log_progress": lambda: k.log_progress(wrong),
         "held_windows": lambda: k.held_windows(wrong, str(tmp_path)),
+        "oldest_offsets": lambda: k.oldest_offsets(wrong, str(tmp_path)),
         "held_messages": lambda: k.held_messages(wrong, str(tmp_path)),
         "savepoint": lambda: k.savepoint(wrong, str(tmp_path), str(tmp_path / "target")),
     }.items():
