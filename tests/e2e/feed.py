@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
+import kafka
 import pyarrow as pa
 
 from keyedwm.core.errors import UnavailableError
@@ -24,6 +27,7 @@ JITTER_MS = 110 * 60_000  # below the pipeline's lag of two hours: nothing is la
 SPREAD_MS = 6 * HOUR_MS  # how far each partition is ahead of the one before it
 LAG_MS = 2 * HOUR_MS
 _TIMEOUT_MS = 600_000  # of a transaction: longer than any outage
+_READ_S = 120
 
 
 class Feed:
@@ -36,7 +40,6 @@ class Feed:
     def __init__(self, cluster: Callable[[], Cluster], topic: str, rng: random.Random) -> None:
         self._cluster, self.topic, self._random = cluster, topic, rng
         self.sent: list[list[Record]] = [[] for _ in range(PARTITIONS)]
-        self.offsets: list[list[int]] = [[] for _ in range(PARTITIONS)]
         self._transactions = 0
         self._hours: Counter = Counter()
         self._highest_ms = [START_MS] * PARTITIONS
@@ -45,16 +48,34 @@ class Feed:
         by_partition: dict[int, list[Record]] = {}
         for record in self.grown(least, most):
             by_partition.setdefault(record.partition, []).append(record)
-        for (_, partition), end in self._written({p: _columns(of) for p, of in by_partition.items()}).items():
-            self.offsets[partition] += range(end - len(by_partition[partition]), end)
+        self._write({partition: _columns(records) for partition, records in by_partition.items()})
 
-    def offset_of(self, partition: int, number: int) -> int | None:
-        """Where that record lies, None if it was never sent."""
-        offsets = self.offsets[partition]
-        return offsets[number] if number < len(offsets) else None
+    def offsets(self) -> list[list[int]]:
+        """Where the records of each partition lie, as another client than ours reads the topic.
 
-    def _written(self, tables: dict[int, pa.Table]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition; what a crash has cut in two is sent anew."""
+        What a producer is told is not enough: between two batches of a transaction the marker of the one before may
+        lie, which comes later if a leader is killed.
+        """
+        places = [kafka.TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
+        found: list[list[int]] = [[] for _ in places]
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=list(self._cluster().config.bootstrap_servers),
+            group_id=None,
+            isolation_level="read_committed",
+        )
+        with closing(consumer):
+            consumer.assign(places)
+            consumer.seek_to_beginning()
+            over_at = time.monotonic() + _READ_S
+            while any(len(one) < len(sent) for one, sent in zip(found, self.sent, strict=True)):
+                if time.monotonic() > over_at:
+                    raise UnavailableError(f"{self.topic} was not read to its end within {_READ_S} s")
+                for place, records in consumer.poll(500).items():
+                    found[place.partition] += [record.offset for record in records]
+        return found
+
+    def _write(self, tables: dict[int, pa.Table]) -> None:
+        """Write in one transaction; what a crash has cut in two is sent anew."""
         while True:
             cluster = self._cluster()
             self._transactions += 1
@@ -62,12 +83,12 @@ class Feed:
             txn.add_partitions(cluster, begun, [TopicPartition(self.topic, partition) for partition in tables])
             try:
                 sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
-                ends = sender.send(self.topic, tables)
+                sender.send(self.topic, tables)
             except UnavailableError:
                 txn.end(cluster, [begun], commit=False)  # raises it, too, if the broker stays away
                 continue
             txn.end(cluster, [begun], commit=True)
-            return ends
+            return
 
     def grown(self, least: int, most: int) -> list[Record]:
         """That many more records for each partition."""
@@ -143,3 +164,16 @@ class Tally:
 
     def missing(self) -> int:
         return sum(len(sent) - len(came) for sent, came in zip(self._feed.sent, self._came, strict=True))
+
+
+def misplaced(came: Iterable[tuple[int, int, int, int]], offsets: Sequence[Sequence[int]]) -> list[str]:
+    """Say of each record, by its partition and number, that came with another partition or offset than it has.
+
+    offsets: as `Feed.offsets` gives them.
+    """
+    places = {(of, number): (of, offset) for of, found in enumerate(offsets) for number, offset in enumerate(found)}
+    return [
+        f"record {number} of partition {of} came as {partition}-{offset}, it lies at {places.get((of, number))}"
+        for of, number, partition, offset in came
+        if places.get((of, number)) != (partition, offset)
+    ]

@@ -23,7 +23,7 @@ from keyedwm.kafka.records import Wanted
 from keyedwm.kafka.transactions import brokers as nodes_of
 from keyedwm.kafka.values import Isolation
 from tests.e2e.brokers import Brokers
-from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally
+from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally, misplaced
 from tests.e2e.pipeline import QUERIES
 from tests.tools import wait_until
 
@@ -106,14 +106,13 @@ class DeltaTarget(Target):
         super().__init__(*given)
         self._events, self._hours = DeltaLog(self.disk / "events"), DeltaLog(self.disk / "hours")
         self._found_hours: Counter = Counter()
+        self._came_from: list[tuple[int, int, int, int]] = []  # a record's partition and number, and those it came with
 
     def read(self) -> None:
         for rows in self._events.new():
             places = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
-            for value, (partition, offset) in zip(rows["value"].to_pylist(), places, strict=True):
-                sent = self.tally.take(value)
-                if sent[0] != partition or self.feed.offset_of(*sent) != offset:
-                    self.findings.other.append(f"{value!r} came with partition {partition} and offset {offset}")
+            for value, place in zip(rows["value"].to_pylist(), places, strict=True):
+                self._came_from.append((*self.tally.take(value), *place))
         for rows in self._hours.new():
             starts_ms = (us // 1_000 for us in pc.cast(rows["hour"], pa.int64()).to_pylist())
             found = Counter(zip(starts_ms, rows["partition"].to_pylist(), rows["count"].to_pylist(), strict=True))
@@ -139,6 +138,7 @@ class DeltaTarget(Target):
         return whole[: -rng.randrange(2, len(whole.splitlines()[-1]))]
 
     def judge(self) -> Findings:
+        self.findings.other += misplaced(self._came_from, self.feed.offsets())
         too_much = self._found_hours - self.feed.closed_hours()
         self.findings.doubled += too_much.total()
         self.findings.other += [f"hour {hour} is too much" for hour in sorted(too_much)]

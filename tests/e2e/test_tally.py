@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.e2e.driver import Driver
-from tests.e2e.feed import Feed, Findings, Tally
+from tests.e2e.feed import Feed, Findings, Tally, misplaced
 from tests.e2e.pipeline import Wanted
 from tests.e2e.world import last_lines
 from tests.tools import wait_until
@@ -52,6 +52,16 @@ def test_a_record_too_few_too_many_or_too_early_is_counted(feed, spoilt, said):
 def test_a_record_that_was_never_sent_is_named(feed):
     values = [record.value for part in feed.sent for record in part]
     assert told(feed, [*values, b"0:9:9"])[1] == ["b'0:9:9' came and was never sent"]
+
+
+def test_a_record_that_came_with_another_place_is_named():
+    offsets = [[0, 1, 3], [7]]
+    assert misplaced([(0, 0, 0, 0), (0, 2, 0, 3), (1, 0, 1, 7)], offsets) == []
+    assert misplaced([(0, 2, 0, 2), (1, 0, 0, 7), (1, 1, 1, 8)], offsets) == [
+        "record 2 of partition 0 came as 0-2, it lies at (0, 3)",
+        "record 0 of partition 1 came as 0-7, it lies at (1, 7)",
+        "record 1 of partition 1 came as 1-8, it lies at None",
+    ]
 
 
 def test_processes_that_stand_still_tell_where(tmp_path):
