@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.core.errors import InputError, OptionError
-from keyedwm.savepoint import Files, OperatorState
+from keyedwm.savepoint import OperatorState
 from keyedwm.spark.frames import require_session
+from keyedwm.spark.held_store import held_store
 from keyedwm.windows.store import held, held_by_key, held_keys, held_sessions
+from keyedwm.windows.store.join import held as held_join
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,27 +28,32 @@ _WINDOWS = (
 )
 
 
-def held_windows(spark: SparkSession, checkpoint: str, name: str | None = None, *, by_key: bool = False) -> DataFrame:
+def held_windows(
+    spark: SparkSession, checkpoint: str, name: str | None = None, *, by_key: bool = False, side: str | None = None
+) -> DataFrame:
     """Return the windows that an aggregate with a store keeps: one row for each window, topic and partition.
 
     Of windows that count a key's messages: one for each key, topic and partition, which is complete next. Of sessions:
     one for each session, topic and partition, beside the key's columns.
     by_key: one row also for each key, with the key's columns first, which reads the messages.
     `window` is start and end, or of rows the first and the last offset, as in the aggregate's results. checkpoint: of
-    the query. name: of the aggregate, needed if the query has several with a store. Raises InputError,
-    OptionError and FormatError in one sentence.
+    the query. name: of the aggregate, needed if the query has several with a store. side: of a `window_join` the name
+    of the side whose messages are asked for. Raises InputError, OptionError and FormatError in one sentence.
     """
     from pyspark.sql import functions as F
 
     require_session(spark, "held_windows")
-    operator, blobs = store_of(spark, checkpoint, name)
+    operator, blobs = held_store(spark, checkpoint, name).of(side)
     if by_key:
         return _by_key(operator, blobs)
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
     for row in blobs.where(_begins(held.INDEX)).collect():
         found[row.bucket][row.name] = bytes(row.blob)
     if held_sessions.of_sessions(operator.told or {}):
-        return _sessions(spark, held_sessions.windows(zip(operator.facts, found.values(), strict=True)))
+        sessions = held_sessions.windows(zip(operator.facts, found.values(), strict=True))
+        if sessions is not None and held_join.is_half(operator.told or {}):
+            sessions = held_join.sessions_of(operator.told or {}, sessions)
+        return _sessions(spark, sessions)
     listed = held.windows(operator.told or {}, zip(operator.facts, found.values(), strict=True))
     rows = [astuple(one) for one in listed]
     made = spark.createDataFrame(
@@ -107,24 +113,32 @@ class _Parts:
                 yield from self.of(bucket, name, blob).to_batches()
 
 
-def held_messages(spark: SparkSession, checkpoint: str, name: str | None = None) -> DataFrame:
+def held_messages(
+    spark: SparkSession, checkpoint: str, name: str | None = None, *, side: str | None = None
+) -> DataFrame:
     """Return the messages that an aggregate with a store keeps, with all their columns, in no order.
 
-    checkpoint, name: as for `held_windows`.
+    checkpoint, name, side: as for `held_windows`.
     """
+    require_session(spark, "held_messages")
+    return messages_of(*held_store(spark, checkpoint, name).of(side))
+
+
+def messages_of(operator: OperatorState, blobs: DataFrame) -> DataFrame:
+    """Return the messages that an aggregate with a store, or a side of a join, holds in these blobs."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    require_session(spark, "held_messages")
-    operator, blobs = store_of(spark, checkpoint, name)
+    told = operator.told or {}
     mine = blobs.where(F.col("name").startswith(held.MESSAGES)).select("bucket", "name", "blob")
     first = mine.first()
     if first is None:
-        return spark.createDataFrame([], "topic string, partition int, offset bigint")
-    unpack = _unpack
-    if held_keys.counts_keys(operator.told or {}) or held_sessions.of_sessions(operator.told or {}):
-        unpack = _StillHeld(operator.told or {}, operator.facts, _known(blobs))
-    return mine.mapInArrow(unpack, from_arrow_schema(held.messages(first.name, bytes(first.blob)).schema))
+        return blobs.sparkSession.createDataFrame([], "topic string, partition int, offset bigint")
+    unpack, found = _unpack, held.messages(first.name, bytes(first.blob))
+    if held_keys.counts_keys(told) or held_sessions.of_sessions(told):
+        unpack = _StillHeld(told, operator.facts, _known(blobs))
+        found = held_join.messages_of(told, found) if held_join.is_half(told) else found
+    return mine.mapInArrow(unpack, from_arrow_schema(found.schema))
 
 
 def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -162,9 +176,11 @@ class _StillHeld:
             for bucket, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 rows, known = held.messages(name, blob), self.known.get(bucket, {})
                 if held_sessions.of_sessions(self.told):
-                    yield from held_sessions.messages(self.told, known, rows).to_batches()
+                    rows = held_sessions.messages(self.told, known, rows)
+                    rows = held_join.messages_of(self.told, rows) if held_join.is_half(self.told) else rows
                 else:
-                    yield from held_keys.messages(self.told, self.facts[bucket], known, rows).to_batches()
+                    rows = held_keys.messages(self.told, self.facts[bucket], known, rows)
+                yield from rows.to_batches()
 
 
 def _known(blobs: DataFrame) -> dict[int, dict[str, bytes]]:
@@ -180,23 +196,3 @@ def _begins(prefixes: Sequence[str]) -> Column:
 
     begins = [F.col("name").startswith(prefix) for prefix in prefixes]
     return reduce(or_, begins)
-
-
-def store_of(spark: SparkSession, checkpoint: str, name: str | None) -> tuple[OperatorState, DataFrame]:
-    """Return the aggregate with a store that is meant, and its blobs."""
-    from keyedwm.spark.savepoint import read_operators
-
-    files = Files(checkpoint)
-    if files.names("state") is None:
-        raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with a store is expected")
-    operators = list(read_operators(spark, files))
-    found = {one.name: (one, blobs) for one, blobs in operators if "store" in (one.told or {})}
-    if not found:
-        joins = any("window_join" in (one.told or {}) for one, _ in operators)
-        why = "what a window_join holds is not listed" if joins else "give aggregate(..., store=...) one"
-        raise OptionError(f"{checkpoint}: the query has no aggregate with a store: {why}")
-    if (name is None and len(found) > 1) or (name is not None and name not in found):
-        raise OptionError(
-            f"{checkpoint}: name={name!r}: the aggregates with a store are called {', '.join(sorted(found))}: give one"
-        )
-    return found[name or next(iter(found))]

@@ -7,17 +7,21 @@ whoever wants to be able to begin anew: with the checkpoint it would be lost, to
 from __future__ import annotations
 
 import json
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
 from keyedwm.spark.frames import require_session
-from keyedwm.spark.held import held_messages, store_of
+from keyedwm.spark.held import messages_of
+from keyedwm.spark.held_store import held_store
 from keyedwm.spark.savepoint import offsets_of
 from keyedwm.windows.store import held
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from keyedwm.savepoint import OperatorState
 
 
 def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None) -> str:
@@ -27,31 +31,35 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
     count rows the first one that was read, since they are counted from there. The new query may have another number of
     buckets, other aggregates or other windows. It speaks of windows that were gone once more, with what is left of
     them. checkpoint: of a query that has stopped between two batches. name: of the aggregate, if the query has several
-    with a store. Raises InputError, OptionError and FormatError in one sentence.
+    with a store; of a `window_join` both sides are meant. Raises InputError, OptionError and FormatError in one
+    sentence.
     """
     require_session(spark, "oldest_offsets")
     found: dict[tuple[str, int], int] = {}
     _, sources = offsets_of(checkpoint)
-    for source in sources:
-        found.update({(tp.topic, tp.partition): channel.next_offset for tp, channel in source.channels.items()})
-    operator, _ = store_of(spark, checkpoint, name)
-    told = operator.told or {}
-    if held.is_rows(told):
-        begun = sorted((one for facts in operator.facts for one in facts["channels"]), key=itemgetter(2), reverse=True)
-        oldest = {(topic, partition): first for topic, partition, first, _ in begun}
-    else:
-        messages = held_messages(spark, checkpoint, name)
-        by = told["record"]
-        rows = messages.groupBy(*by[:2]).agg({by[2]: "min"}).collect()
-        oldest = {(topic, partition): offset for topic, partition, offset in rows}
-    for channel, offset in oldest.items():
-        if channel not in found:
+    for tp, channel in chain.from_iterable(source.channels.items() for source in sources):
+        place = tp.topic, tp.partition
+        found[place] = min(found.get(place, channel.next_offset), channel.next_offset)
+    store = held_store(spark, checkpoint, name)
+    for (topic, partition), offset in chain.from_iterable(_oldest(*store.of(side)).items() for side in store.sides):
+        if (topic, partition) not in found:
             raise OptionError(
-                f"{checkpoint}: the store holds messages of {channel[0]}-{channel[1]}, which no source of the query "
-                "reads now: where it must begin is not known"
+                f"{checkpoint}: the store holds messages of {topic}-{partition}, which no source of the query reads "
+                "now: where it must begin is not known"
             )
-        found[channel] = min(found[channel], offset)
+        found[topic, partition] = min(found[topic, partition], offset)
     by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(found.items()):
         by_topic.setdefault(topic, {})[str(partition)] = offset
     return json.dumps(by_topic)
+
+
+def _oldest(operator: OperatorState, blobs: DataFrame) -> dict[tuple[str, int], int]:
+    """Return for each topic and partition where its records must be read from to have what is held again."""
+    told = operator.told or {}
+    if held.is_rows(told):
+        begun = sorted((one for facts in operator.facts for one in facts["channels"]), key=itemgetter(2), reverse=True)
+        return {(topic, partition): first for topic, partition, first, _ in begun}
+    by = told.get("columns", told["record"])  # of a join of sessions its own columns tell of messages otherwise
+    rows = messages_of(operator, blobs).groupBy(*by[:2]).agg({by[2]: "min"}).collect()
+    return {(topic, partition): offset for topic, partition, offset in rows}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
@@ -14,7 +16,9 @@ from keyedwm.spark import (
     count,
     early,
     held_messages,
+    held_windows,
     hopping,
+    oldest_offsets,
     rejected,
     session,
     source,
@@ -31,13 +35,13 @@ TEN = tumbling("10 seconds")
 NAMES = ("orders", "shipments")
 
 
-def told(rows) -> list[tuple]:
+def told(rows, *, rejects=True) -> list[tuple]:
     """Results as key, value of the left, value of the right, start of the window, timing."""
     return sorted(
         (
             (row["k"], row["v_orders"], row["v_shipments"], _second(row["window"]["start"]), row["timing"])
             for row in rows
-            if row["control"] is None and row["rejected"] is None
+            if row["control"] is None and not (rejects and row["rejected"] is not None)
         ),
         key=str,
     )
@@ -108,6 +112,10 @@ def test_sessions_of_both_sides_are_joined_when_complete_and_a_late_message_afte
     assert told(made) == []  # the shipments have not come so far
     made = query.give(topics[1], [steer(20_000)])
     assert told(made) == [("a", 1, 7, 1, "on_time"), ("b", 2, None, 2, "on_time")]
+    assert held(query, "orders") == [(1, 9, "a", 0, 1, 1, 1, True), (2, 7, "b", 0, 2, 2, 1, True)]
+    assert held(query, "shipments") == [(1, 9, "a", 0, 1, 1, 1, True), (12, 17, "a", 0, 2, 2, 1, True)]
+    (kept, _) = held_messages(spark, query._checkpoint, side="shipments").orderBy("offset").collect()
+    assert (kept["k"], kept["v"], kept["topic"], kept["never_null"]) == ("a", 7, topics[1], 3)
     query.restart()
     made = query.give(topics[1], [event(8_000, "a", 9), event(3_000, "b", 5), steer(31_000)])
     assert told(made) == [("a", 1, 8, 1, "late"), ("a", 1, 9, 1, "late"), ("b", 2, 5, 2, "late")]
@@ -118,11 +126,54 @@ def test_sessions_of_both_sides_are_joined_when_complete_and_a_late_message_afte
     assert ("a", 6, "shipments", "outside the retention") in {
         (one["k"], one["v"], one["side"], one["reason"]) for one in back
     }
-    with pytest.raises(OptionError, match="no aggregate with a store: what a window_join holds is not listed"):
-        held_messages(spark, query._checkpoint)
+    assert held(query, "orders") == []
+    with pytest.raises(OptionError, match=r"visits: side='left': it is a window_join: .* 'orders' or 'shipments'"):
+        held_messages(spark, query._checkpoint, side="left")
 
 
-def test_windows_of_rows_meet_by_number_in_partitions_of_equal_number(topic_of, load, started):
+def held(query, side) -> list[tuple]:
+    """Windows that are held: start, end, key if they are listed by it, partition, offsets, messages, is_complete."""
+    rows = held_windows(query._frame().sparkSession, query._checkpoint, side=side).collect()
+    return sorted(
+        (
+            _second(row["window"]["start"]), _second(row["window"]["end"]), *([row["k"]] if "k" in row else []),
+            *(row[name] for name in ("partition", "first_offset", "last_offset", "messages", "is_complete")),
+        )
+        for row in rows
+    )  # fmt: skip
+
+
+def test_a_new_checkpoint_from_the_oldest_offsets_of_both_sides_holds_the_same_windows(spark, topic_of, load, started):
+    topics = topic_of(2), topic_of(2)
+
+    def joined(name, buckets, begin=None):
+        def side(topic):
+            at = {} if begin is None else {"startingOffsets": json.dumps({topic: begin[topic]})}
+            return keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds", **at))
+
+        orders, shipments = map(side, topics)
+        return window_join(
+            orders, shipments, "k", TEN, store=Store(retention="20 seconds"), names=NAMES, buckets=buckets, name=name
+        )
+
+    before = started(joined("before", 1))
+    produce(before.bootstrap, topics[0], [AHEAD, steer(0), event(1_000, "a", 1), event(12_000, "a", 2), steer(35_000)])
+    before.give(topics[1], [AHEAD, steer(0), event(4_000, "b", 7), event(13_000, "b", 8), steer(35_000)])
+    before.stop()
+    assert held(before, "orders") == [(10, 20, 0, 2, 2, 1, True)]
+    begin = json.loads(oldest_offsets(spark, before._checkpoint))
+    assert begin == {topic: {"0": 2, "1": 2} for topic in topics}
+    after = started(joined("after", 2, begin))
+    produce(after.bootstrap, topics[0], [AHEAD, steer(36_000)])
+    made = after.give(topics[1], [AHEAD, event(14_000, "a", 9), steer(36_000)])
+    assert [one[:4] for one in told(made, rejects=False)] == [("a", 2, 9, 10)]
+    assert held(after, "orders") == held(before, "orders")
+    assert held(after, "shipments") == [(10, 20, 0, 2, 4, 2, True)]
+    by_key = held_windows(spark, after._checkpoint, "after", side="shipments", by_key=True).orderBy("k").collect()
+    assert [(row["k"], row["first_offset"], row["messages"]) for row in by_key] == [("a", 4, 1), ("b", 2, 1)]
+
+
+def test_windows_of_rows_meet_by_number_in_partitions_of_equal_number(spark, topic_of, load, started):
     topics = topic_of(2), topic_of(2)
     orders, shipments = (load(topic, idleTimeout="none") for topic in topics)
     orders, shipments = (
@@ -137,6 +188,12 @@ def test_windows_of_rows_meet_by_number_in_partitions_of_equal_number(topic_of, 
     told = [(row["id"], row["partition_orders"], *row["window"], row["offset_shipments"]) for row in pairs]
     assert sorted(told) == [("0", partition, 0, 1, offset) for partition in (0, 1) for offset in (0, 0, 1, 1)]
     assert {row["event_time"] for row in pairs} == {None}
+    listed = held_windows(spark, query._checkpoint, side="orders").orderBy("partition", "first_offset").collect()
+    assert [(row["partition"], *row["window"], row["messages"]) for row in listed] == [
+        (partition, first, first + 1, 2) for partition in (0, 1) for first in (0, 2)
+    ]
+    assert held_messages(spark, query._checkpoint, side="shipments").count() == 8
+    assert json.loads(oldest_offsets(spark, query._checkpoint)) == {topic: {"0": 0, "1": 0} for topic in topics}
 
 
 CALLS = {

@@ -22,6 +22,8 @@ from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import ARRIVAL
 
 INDEX, MESSAGES = ("slices-", held_keys.INDEX, held_sessions.INDEX), "messages-"
+# Of a plan: how many axes a channel of windows of rows has. A join has one for each side.
+AXES = "axes"
 
 NOT_LISTED = (
     "windows on demand are not listed from a checkpoint, since which messages are in them is not noted there: "
@@ -65,7 +67,7 @@ def axis_of(name: str) -> str:
 def grid_of(told: Mapping[str, Any], facts: Mapping[str, Any], axis: int) -> Grid:
     """Return the windows on an axis, of rows from the first offset of its channel on."""
     size, step, origin = told["grid"]
-    return Grid(size, step, facts["channels"][axis][2] if is_rows(told) else origin)
+    return Grid(size, step, facts["channels"][axis // told.get(AXES, 1)][2] if is_rows(told) else origin)
 
 
 def _of_bucket(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:

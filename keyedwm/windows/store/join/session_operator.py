@@ -35,7 +35,8 @@ from keyedwm.windows.store.session_store_operator import SessionStoreOperator
 from keyedwm.windows.store.sessions import OpenSessions, Parts, Sessions
 
 SPANS = "spans"
-_PAYLOAD = ("left", "right")
+# Of the messages of both sides as they are held: a column with all of each side's, the event time, and the record.
+PAYLOAD, TIME, RECORD = ("left", "right"), "at", ("topic", "partition", "offset")
 _ALONE = "alone"  # of a message without a key: which it is
 
 
@@ -61,7 +62,7 @@ class SessionJoinSide:
     @property
     def channels(self) -> SeenOffsets:
         """The side's topics and partitions."""
-        mine = f"{self._number}:"
+        mine = topic_prefix(self._number)
         channels = self._sessions.channels
         found = [
             ((topic.removeprefix(mine), partition), following)
@@ -105,7 +106,7 @@ class SessionJoinOperator:
         back = self._sessions.accounts[input_number].rejected()
         if back.num_rows:
             side = self._plan.sides[input_number]
-            columns = [*contiguous(back[_PAYLOAD[input_number]]).flatten(), contiguous(back["reason"])]
+            columns = [*contiguous(back[PAYLOAD[input_number]]).flatten(), contiguous(back["reason"])]
             self.sides[input_number].rejected.append(pa.Table.from_arrays(columns, schema=side.rejected_schema))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
@@ -158,7 +159,7 @@ class JoinedSessions(SessionStoreOperator):
         at = millis(pc.fill_null(times, pa.scalar(0, times.type)))
         check_times(side.time, at)
         missing = times.is_null().to_numpy(zero_copy_only=False)
-        topic = pc.binary_join_element_wise(pa.scalar(f"{number}:"), rows[side.topic].cast(pa.string()), "")
+        topic = pc.binary_join_element_wise(pa.scalar(topic_prefix(number)), rows[side.topic].cast(pa.string()), "")
         payload = [pa.nulls(count_, _whole(one)) for one in self._join.sides]
         payload[number] = pa.StructArray.from_arrays(
             [contiguous(one) for one in rows.columns], fields=list(_whole(side))
@@ -242,7 +243,7 @@ class JoinedSessions(SessionStoreOperator):
     def _shown(self, number: int, rows: pa.Table) -> Shown:
         """Return the messages of a side as they came."""
         schema = self._join.sides[number].schema
-        whole = contiguous(rows[_PAYLOAD[number]]).flatten() if rows.num_rows else schema.empty_table().columns
+        whole = contiguous(rows[PAYLOAD[number]]).flatten() if rows.num_rows else schema.empty_table().columns
         none = np.zeros(rows.num_rows, np.int64)
         return Shown(pa.Table.from_arrays(whole, schema=schema), none, none, none, none, none.astype(np.bool_))
 
@@ -278,21 +279,26 @@ class JoinedSessions(SessionStoreOperator):
         return {**super()._tables(), SPANS: self._spans}
 
     def _by_input(self, parts: Parts) -> list[Parts]:
-        of_right = np.array([topic.startswith(f"{RIGHT}:") for topic, _ in self.channels.known], np.bool_)[
+        of_right = np.array([topic.startswith(topic_prefix(RIGHT)) for topic, _ in self.channels.known], np.bool_)[
             parts.channels
         ]
         return [parts.take(~of_right), parts.take(of_right)]
+
+
+def topic_prefix(number: int) -> str:
+    """Return what stands before the topics of a side, by its number, where both sides lie together."""
+    return f"{number}:"
 
 
 def _store_plan(plan: WindowJoinPlan) -> StorePlan:
     """Return the plan of the sessions of both sides together."""
     keys = [pa.field(f"key{at}", plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
     numbers = [("partition", pa.int64()), ("offset", pa.int64()), ("side", pa.int8()), ("arrival", pa.int64())]
-    whole = [(name, _whole(side)) for name, side in zip(_PAYLOAD, plan.sides, strict=True)]
-    schema = pa.schema([*keys, (_ALONE, pa.string()), ("at", pa.int64()), ("topic", pa.string()), *numbers, *whole])
+    whole = [(name, _whole(side)) for name, side in zip(PAYLOAD, plan.sides, strict=True)]
+    schema = pa.schema([*keys, (_ALONE, pa.string()), (TIME, pa.int64()), ("topic", pa.string()), *numbers, *whole])
     return StorePlan(
         schema=schema, by=(*(one.name for one in keys), _ALONE), window=plan.session,
-        aggregates=(("messages", count()),), retention=plan.retention, time="at",
+        aggregates=(("messages", count()),), retention=plan.retention, time=TIME,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from keyedwm.windows.plan import LatePolicy
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
+from keyedwm.windows.store.join.held import SIDES, told_of_sides
 from keyedwm.windows.store.join.operators import join_operator
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
 from keyedwm.windows.store.staged_operator import StagedOperator
@@ -129,8 +130,8 @@ class StagedWindowJoin:
         return pa.Table.from_arrays([*columns, told, rows[REASON]], schema=self.given_back.rejected)
 
     def told(self) -> dict[str, Any]:
-        """Return what decides whose state it is, ready for JSON."""
-        return {"window_join": self.plan.told()}
+        """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
+        return {"window_join": self.plan.told(), SIDES: told_of_sides(self.plan)}
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
