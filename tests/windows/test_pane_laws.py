@@ -9,11 +9,11 @@ import pytest
 
 from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.windows.plan import Early, EveryBy, SessionWindow, SlidingWindow
 from tests.windows.streams import Event, Restarted, plan_of, rows_of, table
 
 COUNT = (("rows", agg.count()), ("total", agg.sum("n")))
-EARLY = (None, Early(rows=2), Early(every_ms=50), Early(rows=3, every_ms=70))
+EARLY = (None, Early(rows=2), Early(every_ms=50), Early(rows=3, every_ms=70), Early(every_ms=9, by=EveryBy.EVENT))
 
 
 def played(seed, plan):

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from conformance.driver import DrivenOperator
 from keyedwm.core.late import LateRule
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Early, LatePolicy, SessionWindow
+from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SessionWindow
 from keyedwm.windows.state import session_log, store
 from tests.windows.streams import WINDOWS, Event, plan_of, rows_of, table
 
-EARLY = (None, None, Early(rows=2), Early(every_ms=20), Early(rows=3, every_ms=30))
+EARLY = (
+    None, None, Early(rows=2), Early(every_ms=20), Early(rows=3, every_ms=30), Early(every_ms=9, by=EveryBy.EVENT),
+)  # fmt: skip
 events = st.tuples(st.sampled_from("abcdef"), st.integers(-30, 40), st.integers(-3, 3))
 # Rows; how far the watermark and the clock rise; the tasks that the rows are cut into; from how many parts on logs are
 # compacted, and whether they are written anew as a whole; whether the batch is lost once, and a restart follows.
