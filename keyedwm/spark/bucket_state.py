@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
 from keyedwm.spark.continued import FOLLOWS
+from keyedwm.spark.plan_difference import difference
 from keyedwm.windows.state.blobs import damaged
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import StateChanges
@@ -118,9 +119,10 @@ def require_owner(kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], 
             f"their number is fixed in a checkpoint: give buckets={note['buckets']}"
         )
     if note["plan"] != owner["plan"]:
+        told = difference(note.get("told"), owner["told"]) if "told" in owner else ""
         raise OptionError(
-            f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ): go back to that "
-            f"plan, or start from a new checkpoint"
+            f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ{told and '; ' + told}"
+            f"): go back to that plan, or start from a new checkpoint"
         )
     if "axis" in owner and note["axis"] != owner["axis"]:
         raise OptionError(

@@ -1,0 +1,71 @@
+"""A plan that cannot use a checkpoint's state is told by what differs."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import OptionError
+from keyedwm.spark.bucket_state import require_owner
+from keyedwm.spark.plan_difference import difference
+from keyedwm.windows.aggregates import functions as agg
+from keyedwm.windows.plan import Early, SlidingWindow
+from keyedwm.windows.store.join.plan import How
+from keyedwm.windows.store.join.staged import StagedWindowJoin
+from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.staged import StagedStore
+from tests.windows import stored, window_joins
+from tests.windows.streams import plan_of
+
+TEN, TWENTY = HoppingWindow(10, 10), HoppingWindow(20, 20)
+ROWS = (("rows", agg.count()),)
+
+
+def noted(plan):
+    return json.loads(json.dumps(plan.told()))
+
+
+def windows(window=SlidingWindow(10, 10), aggregates=ROWS, **settings):  # noqa: B008
+    return plan_of(window, aggregates=aggregates, **settings)
+
+
+def a_store(window=TEN, **settings):
+    return StagedStore(plan=stored.plan_of(window, **settings))
+
+
+def a_join(window=TEN, **settings):
+    return StagedWindowJoin(plan=window_joins.plan_of(window, **settings))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (windows(), windows(SlidingWindow(20, 20)), ["SlidingWindow(size_ms=10", "where this plan has", "size_ms=20"]),
+        (windows(), windows(aggregates=(("n", agg.count()),)), ["it has 'rows count", "this plan has 'n count"]),
+        (windows(), windows(early=Early(rows=3)), ["True None' where", "Early(rows=3"]),
+        (a_store(), a_store(TWENTY), ["it has 'Grid(size=10, step=10", "'Grid(size=20, step=20"]),
+        (a_store(), a_store(by=("n",)), ["it has 'k' where this plan has 'n'"]),
+        (a_store(), a_store(late_rows=2), ["it has nothing where this plan has 'late by rows'"]),
+        (a_join(), a_join(how=How.LEFT), ["it has nothing where this plan has 'left'"]),
+        (a_join(), a_join(TWENTY), ["it has 'Grid(size=10, step=10", "'Grid(size=20, step=20"]),
+    ],
+)  # fmt: skip
+def test_what_differs_is_named_on_both_sides(old, new, told):
+    found = difference(noted(old), new.told())
+    assert all(words in found for words in told), found
+    assert difference(noted(new), new.told()) == difference(None, new.told()) == ""
+    note = {"version": 2, "buckets": 1, "plan": "one", "told": noted(old), "axis": 0, "name": "n"}
+    with pytest.raises(OptionError) as refused:
+        require_owner("aggregate", note, {**note, "plan": "other", "told": new.told()}, "windows or keys")
+    assert f"(windows or keys differ; {found}): go back to that plan" in str(refused.value)
+
+
+def test_a_long_list_of_columns_is_cut():
+    columns = [pa.field(f"c{at}", pa.int64()) for at in range(6)]
+    new = {"process": [f"{one.name} {one.type}" for one in columns]}
+    assert difference({"process": []}, new) == (
+        "it has nothing where this plan has 'c0 int64', 'c1 int64', 'c2 int64' and 3 more"
+    )
+    assert difference({"process": ["x" * 500]}, {"process": []}).endswith("x... where this plan has nothing")
