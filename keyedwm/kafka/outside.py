@@ -17,6 +17,8 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 
 T = TypeVar("T")
+# Whoever had less time than this to answer is not to blame: it is the end of somebody else's attempts.
+_FAIR_MS = 250
 
 
 class DidNotAnswerError(wire_errors.KafkaTimeoutError):
@@ -33,6 +35,7 @@ class Outside:
     async def call(self, what: str, act: Callable[[], T], over_at: float) -> T:
         """Run `act` in a thread; returns or raises what it does, DidNotAnswerError if it has not ended by `over_at`.
 
+        Where that is too soon for anybody to answer it is a KafkaTimeoutError.
         what: names it in the error; who asks for the same while it runs waits for its end first.
         """
         while what in self._running:
@@ -65,4 +68,6 @@ class Outside:
         try:
             await self._manager.wait_for(ended, left_ms)
         except wire_errors.KafkaTimeoutError as error:
+            if left_ms < _FAIR_MS:
+                raise wire_errors.KafkaTimeoutError(f"no time was left for {what}") from error
             raise DidNotAnswerError(f"{what} did not answer in time") from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from kafka.net.inet import KafkaNetSocket
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.errors import AccessError
+from keyedwm.kafka.outside import DidNotAnswerError, Outside
 from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
 from tests.kafka.test_hostile import METADATA, PATIENT, PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, config_of, connected
 
@@ -154,6 +157,20 @@ def test_a_login_whose_steps_ran_in_threads_is_one_as_before(broker: HostileBrok
     assert cluster.topics() == ("t",)
     assert broker.counts[SASL_AUTHENTICATE] == 2  # the bootstrap's connection, and the broker's own
     cluster.close()
+
+
+@pytest.mark.parametrize(("left_s", "names_it"), [(60, True), (0.01, False)])
+def test_a_call_is_blamed_only_if_it_had_time_to_answer(left_s: float, names_it: bool) -> None:
+    class NobodyAnswers:
+        closed = True
+
+        async def wait_for(self, _ended: object, _left_ms: float) -> None:
+            raise wire_errors.KafkaTimeoutError
+
+    outside = Outside(NobodyAnswers())  # type: ignore[arg-type]
+    with pytest.raises(wire_errors.KafkaTimeoutError, match="a lookup") as told:
+        asyncio.run(outside.call("a lookup", lambda: None, time.monotonic() + left_s))
+    assert isinstance(told.value, DidNotAnswerError) is names_it
 
 
 def test_a_last_attempt_without_time_does_not_hide_why_the_others_failed(
