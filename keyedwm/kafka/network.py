@@ -20,12 +20,13 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from keyedwm.kafka.certificates import CertificateError
 from keyedwm.kafka.config import ClientConfig
 from keyedwm.kafka.framing import LimitedConnection
-from keyedwm.kafka.outside import DidNotAnswerError, Outside
+from keyedwm.kafka.outside import FAIR_MS, DidNotAnswerError, Outside
 
 RECEIVE_BYTES = 256 << 10
 # What is taken from one socket at a time: a peer that never pauses must not fill the memory before it is looked at.
 _MOST_AT_ONCE_BYTES = 4 << 20
 _NO_HANDSHAKE = "the TLS handshake was not answered in time; is it a port without TLS?"
+_TIMED_OUT = (wire_errors.KafkaTimeoutError, wire_errors.RequestTimedOutError)
 LOGIN_REFUSED = (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)
 
 
@@ -56,7 +57,19 @@ class _PlainTransport(_Receiving, KafkaTCPTransport):
 
 class _TlsTransport(_Receiving, KafkaSSLTransport):
     async def handshake_until(self, timeout_at: float) -> None:
-        """Shake hands; raises KafkaTimeoutError when the peer has not answered by then."""
+        """Shake hands; raises KafkaConnectionError when the peer has not answered by then.
+
+        Where that is too soon for anybody to answer it is a KafkaTimeoutError.
+        """
+        fair = timeout_at - time.monotonic() >= FAIR_MS / 1_000
+        try:
+            await self._shake_hands(timeout_at)
+        except wire_errors.KafkaTimeoutError as error:
+            if not fair:
+                raise wire_errors.KafkaTimeoutError("no time was left for the TLS handshake") from error
+            raise wire_errors.KafkaConnectionError(_NO_HANDSHAKE) from error
+
+    async def _shake_hands(self, timeout_at: float) -> None:
         while True:
             try:
                 self._sock.do_handshake()
@@ -100,7 +113,7 @@ class Manager(KafkaConnectionManager):
 
     def _remember(self, node_id: Any, error: BaseException) -> None:
         # The last attempt may have no time left to fail for its own reason: that of an earlier one says more.
-        out_of_time = isinstance(error, wire_errors.KafkaTimeoutError) and not isinstance(error, DidNotAnswerError)
+        out_of_time = isinstance(error, _TIMED_OUT) and not isinstance(error, DidNotAnswerError)
         if self.last_failure is None or not out_of_time:
             self.last_failure = str(error)
         if isinstance(error, LOGIN_REFUSED):
@@ -155,10 +168,7 @@ class Manager(KafkaConnectionManager):
             await dialer.sock_connect(self._net, sock, address, timeout_at=over_at)
             if self.ssl_enabled:
                 opened = tls = _TlsTransport(self._net, sock, host=host, ssl_context=self.config["ssl_context"])
-                try:
-                    await tls.handshake_until(over_at)
-                except wire_errors.KafkaTimeoutError as error:
-                    raise wire_errors.KafkaConnectionError(_NO_HANDSHAKE) from error
+                await tls.handshake_until(over_at)
             else:
                 opened = _PlainTransport(self._net, sock, host=host)
             ready = True

@@ -18,7 +18,7 @@ from kafka.net.manager import KafkaConnectionManager
 
 T = TypeVar("T")
 # Whoever had less time than this to answer is not to blame: it is the end of somebody else's attempts.
-_FAIR_MS = 250
+FAIR_MS = 250
 
 
 class DidNotAnswerError(wire_errors.KafkaTimeoutError):
@@ -68,6 +68,6 @@ class Outside:
         try:
             await self._manager.wait_for(ended, left_ms)
         except wire_errors.KafkaTimeoutError as error:
-            if left_ms < _FAIR_MS:
+            if left_ms < FAIR_MS:
                 raise wire_errors.KafkaTimeoutError(f"no time was left for {what}") from error
             raise DidNotAnswerError(f"{what} did not answer in time") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -19,9 +20,19 @@ from kafka.net.inet import KafkaNetSocket
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.errors import AccessError
+from keyedwm.kafka.network import _TlsTransport
 from keyedwm.kafka.outside import DidNotAnswerError, Outside
 from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
-from tests.kafka.test_hostile import METADATA, PATIENT, PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE, config_of, connected
+from tests.kafka.test_hostile import (
+    API_VERSIONS,
+    METADATA,
+    PATIENT,
+    PLAIN,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    config_of,
+    connected,
+)
 
 pytestmark = pytest.mark.starts
 HERE = "tests.kafka.test_outside"
@@ -73,7 +84,9 @@ def silent_names(monkeypatch: pytest.MonkeyPatch, silence: Silence) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
 
 
-WAITED = {"default_api_timeout_ms": "1000"}
+# Long enough for a busy machine to get as far as what never answers, and for a second attempt.
+WAITED = {"default_api_timeout_ms": "4000", "socket_connection_setup_timeout_ms": "3000",
+          "request_timeout_ms": "3000"}  # fmt: skip
 OAUTH = WAITED | {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
          "sasl_oauthbearer_token_provider": f"{HERE}:silent_token"}  # fmt: skip
 KERBEROS = WAITED | {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
@@ -100,7 +113,7 @@ def kerberos(silent: str) -> Any:
 @pytest.mark.usefixtures("silent_names")
 def test_a_name_that_is_never_looked_up_is_given_up_and_asked_for_once(silence: Silence) -> None:
     with pytest.raises(UnavailableError, match=r"the lookup of the name kafka\.silent did not answer in time"):
-        Cluster.connect(config_of("kafka.silent:9092", **WAITED), 3_000)
+        Cluster.connect(config_of("kafka.silent:9092", **WAITED), 5_000)
     assert silence.calls == {"kafka.silent": 1}
 
 
@@ -129,7 +142,7 @@ def test_a_broker_whose_name_is_never_looked_up_is_given_up_later(broker: Hostil
 
 def test_a_token_provider_that_never_returns_is_given_up_and_named(broker: HostileBroker, silence: Silence) -> None:
     with pytest.raises(UnavailableError, match=rf"the token provider {HERE}:silent_token did not answer in time"):
-        Cluster.connect(config_of(broker.bootstrap, **OAUTH), 3_000)
+        Cluster.connect(config_of(broker.bootstrap, **OAUTH), 5_000)
     assert silence.calls == {"a token": 1}
     assert broker.counts[SASL_AUTHENTICATE] == 0
 
@@ -141,14 +154,14 @@ def test_a_kerberos_library_that_never_returns_is_given_up_and_named(
     monkeypatch.setitem(sys.modules, "gssapi", kerberos(silent))
     broker.lies[SASL_HANDSHAKE] = lambda r, b: [b.honest(r, mechanisms=["GSSAPI"])]
     with pytest.raises(UnavailableError, match=r"Kerberos for 127\.0\.0\.1 did not answer in time"):
-        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 3_000)
+        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 5_000)
     assert silence.calls == {"a ticket": 1}
 
 
 def test_what_a_call_raises_in_its_thread_is_raised_where_it_was_waited_for(broker: HostileBroker) -> None:
     failing = OAUTH | {"sasl_oauthbearer_token_provider": "tests.tokens:failing"}
     with pytest.raises(AccessError, match=r"the token provider tests\.tokens:failing raised ConnectionError"):
-        Cluster.connect(config_of(broker.bootstrap, **failing), 3_000)
+        Cluster.connect(config_of(broker.bootstrap, **failing), 5_000)
 
 
 @pytest.mark.parametrize("options", [PLAIN, OAUTH | {"sasl_oauthbearer_token_provider": "tests.tokens:good"}])
@@ -173,8 +186,9 @@ def test_a_call_is_blamed_only_if_it_had_time_to_answer(left_s: float, names_it:
     assert isinstance(told.value, DidNotAnswerError) is names_it
 
 
+@pytest.mark.parametrize("then", ["no connection", "no answer"])
 def test_a_last_attempt_without_time_does_not_hide_why_the_others_failed(
-    broker: HostileBroker, silence: Silence, monkeypatch: pytest.MonkeyPatch
+    broker: HostileBroker, silence: Silence, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", kerberos("a name"))
     broker.lies[SASL_HANDSHAKE] = lambda r, b: [b.honest(r, mechanisms=["GSSAPI"])]
@@ -185,6 +199,23 @@ def test_a_last_attempt_without_time_does_not_hide_why_the_others_failed(
             raise wire_errors.KafkaTimeoutError("Connection timed out")
         return await honest(self, *what, **how)
 
-    monkeypatch.setattr(KafkaNetSocket, "sock_connect", only_once)
+    if then == "no connection":
+        monkeypatch.setattr(KafkaNetSocket, "sock_connect", only_once)
+    else:
+        broker.lies[API_VERSIONS] = lambda r, b: [] if silence.calls else [b.honest(r)]
     with pytest.raises(UnavailableError, match=r"Kerberos for 127\.0\.0\.1 did not answer in time"):
-        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 3_000)
+        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 5_000)
+
+
+@pytest.mark.parametrize(("left_s", "blamed"), [(60, "a port without TLS"), (0.01, "no time was left")])
+def test_a_tls_handshake_is_blamed_only_if_it_had_time_to_end(left_s: float, blamed: str) -> None:
+    async def never(*_: object) -> None:
+        raise wire_errors.KafkaTimeoutError
+
+    def waits() -> None:
+        raise ssl.SSLWantReadError
+
+    peer = SimpleNamespace(_sock=SimpleNamespace(do_handshake=waits), _net=SimpleNamespace(wait_read=never))
+    peer._shake_hands = lambda timeout_at: _TlsTransport._shake_hands(peer, timeout_at)  # type: ignore[arg-type]
+    with pytest.raises(wire_errors.KafkaError, match=blamed):
+        asyncio.run(_TlsTransport.handshake_until(peer, time.monotonic() + left_s))  # type: ignore[arg-type]
