@@ -38,7 +38,8 @@ from keyedwm.windows.store.retention import Retention
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OURS, APPLY, BUCKETS = "keyedwm", "spark, applyInPandasWithState by key", "spark, applyInPandasWithState by bucket"
+OURS, LOADED = "keyedwm", "keyedwm, over loaded rows"
+APPLY, BUCKETS = "spark, applyInPandasWithState by key", "spark, applyInPandasWithState by bucket"
 PROCESSOR = "spark, transformWithStateInPandas by key"
 BUILT_IN = "spark, median, which keeps no rows"
 STREAM = Stream(MINUTE_MS, MINUTE_MS, keys=100_000, per_ms=5)
@@ -47,6 +48,7 @@ SHARES = {
     APPLY: Share(20_000, 2_000),
     PROCESSOR: Share(20_000, 2_000),
     BUILT_IN: Share(RECORDS, RECORDS // 10),
+    LOADED: Share(RECORDS, RECORDS // 10),
     OURS: Share(RECORDS, RECORDS // 10),
 }
 _KEY_FACTOR, _PLACES, _PRIME = 1_000_003, 1_000_033, 1_000_000_007
@@ -90,19 +92,22 @@ def compare(records: int | None, pairs: int) -> None:
 def measured(on: Bench, side: str, share: Share) -> Run:
     """Run a query over all records of a share; raises SystemExit if what came out is not the exact answer."""
     on.spark.conf.set(PROVIDER, ROCKSDB)
-    frame = ours(on, share) if side == OURS else native(on, side, share)
+    frame = ours(on, side, share) if side in (OURS, LOADED) else native(on, side, share)
     return checked(side, frame, check_columns(), answer(share.records), share.records)
 
 
-def ours(on: Bench, share: Share) -> DataFrame:
+def ours(on: Bench, side: str, share: Share) -> DataFrame:
     """Our windows: the messages are kept for a minute after their window's end."""
-    from keyedwm.spark import Store, aggregate, median, tumbling
+    from keyedwm.spark import Store, aggregate, median, source, tumbling
 
-    read = on.spark.readStream.format("keyedwm").options(**reading(on, _topic(share.records), share))
-    rows = read.options(watermarkLag=LAG, idleTimeout="none").load()
     kept = ("topic", "partition", "offset", "event_time", "watermark", "control")
-    rows = rows.selectExpr("cast(key as string) k", *kept)
-    made = aggregate(rows, "k", tumbling(MINUTE), {"median": median("offset")}, store=Store(retention=MINUTE))
+    read = source(on.spark).options(**reading(on, _topic(share.records), share), watermarkLag=LAG, idleTimeout="none")
+    how = (tumbling(MINUTE), {"median": median("offset")})
+    store = Store(retention=MINUTE)
+    if side == OURS:
+        made = aggregate(read.option("columns", ",".join(kept)), {"k": "key::string"}, *how, store=store)
+    else:
+        made = aggregate(read.load().selectExpr("cast(key as string) k", *kept), "k", *how, store=store)
     return made.where("control IS NULL").selectExpr("k", "unix_millis(window.start) start_ms", "median")
 
 

@@ -27,7 +27,7 @@ from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow
 from keyedwm.windows.shuffle import ORDER, TIME
 from keyedwm.windows.store.functions import WindowFunction
 from keyedwm.windows.store.on_demand import OnDemandWindow
-from keyedwm.windows.store.plan import HoppingWindow, RowWindow, counts_offsets
+from keyedwm.windows.store.plan import HoppingWindow, RowWindow, spread_by
 from keyedwm.windows.store.staged import StagedStore
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def aggregate(
         "accumulating": accumulating,
         "most_rows": max_rows_per_batch,
     }
-    check_store(df, store, asked, continue_from)
+    check_store(store, asked, continue_from)
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")
-    ids = bucket_ids(_bucket_count(spark, ORDER[:2] if counts_offsets(window) else keys, buckets))
+    ids = bucket_ids(_bucket_count(spark, spread_by(window, keys, ORDER), buckets))
     asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
     return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
@@ -107,13 +107,13 @@ def _shipped(
     store: Store | None,
 ) -> tuple[DataFrame, WindowPlan | StagedStore, int]:
     """What is shipped to the buckets, the plan, and the watermark key of the axis."""
-    if isinstance(df, Source):
-        return ship_source(df, by, asked, axis, len(ids))
-    if isinstance(by, Mapping):
+    if isinstance(by, Mapping) and not isinstance(df, Source):
         raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
     if store is not None:
         return ship_messages(df, {**asked, "by": by, "store": store}, axis, ids)
-    return ship_rows(df, by, asked, axis, ids)
+    if isinstance(df, Source):
+        return ship_source(df, by, asked, axis, len(ids))
+    return ship_rows(df, tuple(by), asked, axis, ids)
 
 
 def _keys(by: object) -> tuple[str, ...]:

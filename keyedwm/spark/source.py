@@ -47,9 +47,10 @@ class Source:
 
 
 def source(spark: SparkSession) -> Source:
-    """Describe a read of the keyedwm source: `aggregate` over it runs stage one in the reading tasks.
+    """Describe a read of the keyedwm source: what `aggregate` and joins do before the shuffle runs in the tasks that
+    read.
 
-    Then frames and not events cross into the JVM, and only what the aggregates need is decoded.
+    Then frames, or few big blobs of messages, and not events cross into the JVM, and only what is needed is decoded.
     """
     require_session(spark, "source")
     return Source(spark)
@@ -73,7 +74,7 @@ def ship_source(
         hint = f"axis must be one of {axes}" if axes else "leave it out"
         raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
     columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
-    fields = by if isinstance(by, Mapping) else {_name_of(text, columns.names): text for text in by}
+    fields = named_fields(by, columns.names)
     readers = read_fields(fields, [spec for _, spec in asked["aggregates"]], columns)
     read_from = (*(f"{name} {readers[name].field}" for name in fields), f"event time {options.axes[axis].where}")
     plan = WindowPlan(
@@ -90,6 +91,11 @@ def ship_source(
     staged = read.options(**spec.as_options())
     SourceOptions.parse(staged.given).for_stream()  # here, where a refusal is one sentence
     return staged.load(), plan, options.axes[axis].config.key
+
+
+def named_fields(by: Mapping[str, str] | Sequence[str], columns: Sequence[str]) -> Mapping[str, str]:
+    """Return result column → field of keys, of which plain fields have a name anyway; columns: of the source."""
+    return by if isinstance(by, Mapping) else {_name_of(text, columns): text for text in by}
 
 
 def _name_of(text: str, columns: Sequence[str]) -> str:

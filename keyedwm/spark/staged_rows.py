@@ -42,14 +42,18 @@ def ship_rows(
 def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[Staged], ids: Sequence[int]) -> DataFrame:
     """Return what stage one of all inputs ships to the buckets; timed: their rows, as `timed_rows` gave them."""
     from pyspark.sql import DataFrame
+
+    each = zip(timed, inputs, strict=True)
+    return reduce(DataFrame.unionAll, (ship_input(*one, ids, number) for number, one in enumerate(each)))
+
+
+def ship_input(timed: DataFrame, given: Staged, ids: Sequence[int], number: int) -> DataFrame:
+    """Return what stage one of the input of this number ships to the buckets."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    each = []
-    for number, (frame, given) in enumerate(zip(timed, inputs, strict=True)):
-        rows = columns_of(frame, [*given.columns, CONTROL_TEXT])
-        unnamed = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
-        each.append(unnamed.mapInArrow(StageOne(given, tuple(ids), number), from_arrow_schema(SHIPPED)))
-    return reduce(DataFrame.unionAll, each)
+    rows = columns_of(timed, [*given.columns, CONTROL_TEXT])
+    unnamed = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
+    return unnamed.mapInArrow(StageOne(given, tuple(ids), number), from_arrow_schema(SHIPPED))
 
 
 def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:

@@ -20,6 +20,7 @@ from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, duration_ms, span_text, whole
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.spark.frames import check_sendable
+from keyedwm.spark.read_messages import message_fields, read_messages
 from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
 from keyedwm.windows.aggregates.functions import check_aggregate
@@ -27,7 +28,14 @@ from keyedwm.windows.plan import EveryBy
 from keyedwm.windows.store import functions
 from keyedwm.windows.store.functions import Quantile, WindowFunction
 from keyedwm.windows.store.on_demand import OnDemandWindow
-from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow, StorePlan
+from keyedwm.windows.store.plan import (
+    Full,
+    HoppingWindow,
+    KeyRowWindow,
+    RowWindow,
+    SessionRowWindow,
+    StorePlan,
+)
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 
@@ -134,7 +142,7 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
         )
 
 
-def check_store(df: DataFrame | Source, store: object, asked: Mapping[str, Any], continue_from: str | None) -> None:
+def check_store(store: object, asked: Mapping[str, Any], continue_from: str | None) -> None:
     """Refuse what a store cannot do, or what there is none for; asked: as for a plan."""
     window, aggs = asked["window"], dict(asked["aggregates"])
     if store is None:
@@ -147,8 +155,6 @@ def check_store(df: DataFrame | Source, store: object, asked: Mapping[str, Any],
             "aggregate: late_every and late_rows have no effect on windows of rows: offsets never come late; leave "
             "them out"
         )
-    if isinstance(df, Source):
-        raise OptionError("aggregate: a store keeps whole rows, so the source must be loaded: give source(...).load()")
     for name, (instead, is_default) in _INSTEAD.items():
         if not is_default({**asked, "continue_from": continue_from}):
             raise OptionError(f"aggregate: {name} has no effect on a store: {instead}")
@@ -187,24 +193,34 @@ def check_one_source(df: DataFrame, window: object, asked_by: str) -> None:
 
 
 def ship_messages(
-    df: DataFrame, asked: Mapping[str, Any], axis: str, ids: Sequence[int]
+    df: DataFrame | Source, asked: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, StagedStore, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: as for a plan."""
-    store: Store = asked["store"]
+    frame = df.load() if isinstance(df, Source) else df
+    check_rows(frame, axis)
+    check_one_source(frame, asked["window"], "aggregate")
+    schema = message_columns(frame, "aggregate")
+    if isinstance(df, Source):
+        fields, schema, keys = message_fields(df, asked["by"], asked["aggregates"], schema.names)
+        staged = _staged(schema, keys, asked, axis, len(ids))
+        shipped = read_messages(df, fields, by=staged.messages.by, axis=axis, buckets=len(ids))
+        return shipped, staged, axis_key(frame, axis)
     keys = tuple(asked["by"])
-    check_rows(df, axis)
-    check_one_source(df, asked["window"], "aggregate")
-    check_keys(df, keys)
-    schema = message_columns(df, "aggregate")
-    time = axis_column(EVENT_TIME, axis)
+    check_keys(frame, keys)
+    staged = _staged(schema, keys, asked, axis, len(ids))
+    return ship_inputs([timed_rows(frame, axis)], [staged.messages], ids), staged, axis_key(frame, axis)
+
+
+def _staged(schema: pa.Schema, keys: tuple[str, ...], asked: Mapping[str, Any], axis: str, buckets: int) -> StagedStore:
+    """The plan of one of so many buckets; asked: as for a plan."""
+    store: Store = asked["store"]
     plan = StorePlan(
         schema=schema, by=keys, window=asked["window"], aggregates=asked["aggregates"],
-        retention=store.limits(len(ids)), time=time, full=choice("full", store.full, Full), early=asked["early"],
-        late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
+        retention=store.limits(buckets), time=axis_column(EVENT_TIME, axis), full=choice("full", store.full, Full),
+        early=asked["early"], late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
         late_by=choice("late_by", store.late_by, EveryBy), accumulating=asked["accumulating"],
     )  # fmt: skip
-    staged = StagedStore(plan=plan, late=asked["late"])
-    return ship_inputs([timed_rows(df, axis)], [staged], ids), staged, axis_key(df, axis)
+    return StagedStore(plan=plan, late=asked["late"])
 
 
 def _type(told: object) -> pa.DataType:

@@ -17,8 +17,9 @@ from keyedwm.spark.bucket_batch import BucketLayout
 from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.join_wiring import check_names, keys_of, stream_of
+from keyedwm.spark.read_messages import read_messages
 from keyedwm.spark.source import Source
-from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
+from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
 from keyedwm.spark.store import Store, check_one_source
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.plan import HOW_INSTEAD, How
@@ -35,8 +36,8 @@ _ADDED = (EVENT_TIME, WATERMARK, CONTROL)
 
 
 def window_join(
-    left: DataFrame,
-    right: DataFrame,
+    left: DataFrame | Source,
+    right: DataFrame | Source,
     on: str | Sequence[str] | Mapping[str, str],
     window: SlidingWindow | HoppingWindow | SessionWindow | RowWindow,
     *,
@@ -53,12 +54,13 @@ def window_join(
 ) -> DataFrame:
     """Join the messages of two streams that lie in one window and have equal keys; each pair comes once.
 
-    left, right: rows of the keyedwm source, control rows included, with their topic, partition and offset. on: key
-    columns, or left column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, `session` (of
-    both sides together), or one of rows. store: how long each side's messages are kept. how: `inner`, or `left`,
-    `right`, `full`: a message of that side that met none comes alone, once both sides have completed its windows. keep:
-    `all` pairs as they come, or one row for each key and window, of the `first` or the `last` message of each side,
-    once both sides have completed it. early: `early(every=...)`, pairs on a beat of the clock and not at once.
+    left, right: rows of the keyedwm source, control rows included, with their topic, partition and offset, or a
+    `keyedwm.spark.source`, which is not loaded: then the tasks that read divide its messages. on: key columns, or left
+    column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, `session` (of both sides
+    together), or one of rows. store: how long each side's messages are kept. how: `inner`, or `left`, `right`, `full`:
+    a message of that side that met none comes alone, once both sides have completed its windows. keep: `all` pairs as
+    they come, or one row for each key and window, of the `first` or the `last` message of each side, once both sides
+    have completed it. early: `early(every=...)`, pairs on a beat of the clock and not at once.
     unbounded: the name of a side whose messages meet every window of the other. late: what becomes of messages that no
     window takes (`drop`, `emit`, `fail`). axis: the time axis, when several are configured, or one for each side.
     names: of the sides, for columns of equal names. buckets: how many groups the keys are spread over, by default
@@ -73,9 +75,9 @@ def window_join(
     wanted, kept, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
     _check_window(window)
     _check_store(store)
-    axes = _axes(axis)
-    keys = _keys(on)
-    frames = [_frame(one, called) for one, called in zip((left, right), names, strict=True)]
+    axes, keys = _axes(axis), _keys(on)
+    given = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
+    frames = [one.load() if isinstance(one, Source) else one for one in given]
     check_provider(frames[LEFT].sparkSession, _ASKED_BY)
     sides = [
         _side(frames[at], names[at], keys[at], axes[at], window, is_unbounded=names[at] == unbounded)
@@ -90,23 +92,27 @@ def window_join(
     _check_columns(plan)
     staged = StagedWindowJoin(plan=plan, late=policy)
     first, second = (axis_key(frames[at], axes[at], _who(names[at])) for at in (LEFT, RIGHT))
-    called = name or f"window-join-{plan.digest[:6]}"
-    layout = BucketLayout(called, tuple(ids), first, _ASKED_BY, (second,))
-    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, axes, strict=True)]
-    return wired(ship_inputs(timed, staged.inputs, layout.ids), staged, layout, None)
+    layout = BucketLayout(name or f"window-join-{plan.digest[:6]}", tuple(ids), first, _ASKED_BY, (second,))
+    return wired(_shipped(given, staged, axes, layout.ids), staged, layout, None)
 
 
 def _who(called: str) -> str:
     return f"{_ASKED_BY}, {called} side"
 
 
-def _frame(one: object, called: str) -> DataFrame:
-    given = stream_of(one, called, _ASKED_BY)
-    if isinstance(given, Source):
-        raise OptionError(
-            f"window_join: {called}: a store keeps whole rows, so the source must be loaded: give source(...).load()"
-        )
-    return given
+def _shipped(
+    given: Sequence[DataFrame | Source], staged: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
+) -> DataFrame:
+    """What both sides ship to the buckets."""
+    each = []
+    for number, (one, messages, axis) in enumerate(zip(given, staged.inputs, axes, strict=True)):
+        if isinstance(one, Source):
+            fields = {name: name for name in messages.columns}
+            shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)
+        else:
+            shipped = ship_input(timed_rows(one, axis), messages, ids, number)
+        each.append(shipped)
+    return each[LEFT].unionAll(each[RIGHT])
 
 
 def _side(

@@ -17,8 +17,7 @@ from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessInput
 from keyedwm.windows.state.blobs import packed
-from keyedwm.windows.store.join.staged import StagedSide
-from keyedwm.windows.store.staged import StagedStore
+from keyedwm.windows.store.shipped_messages import ShippedMessages
 
 # Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
 TIME = "__time"
@@ -34,7 +33,7 @@ SHIPPED = pa.schema(
     ]
 )
 # What stage one must know of an input.
-Staged = WindowPlan | ProcessInput | StagedStore | StagedSide
+Staged = WindowPlan | ProcessInput | ShippedMessages
 # How many rows and bytes are combined at once.
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 1 << 27

@@ -38,6 +38,7 @@ from pyspark_wm_source.task.authors import Authors
 
 if TYPE_CHECKING:
     from pyspark_wm_source.options.join_side import SideStage
+    from pyspark_wm_source.options.message_store import MessageStage
     from pyspark_wm_source.options.stage import Stage
 
 LOG = logging.getLogger("keyedwm.source")
@@ -52,7 +53,7 @@ _OURS = (
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
     "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "frame", "by", "aggregates",
-    "joinSide",
+    "joinSide", "messageStore",
 )  # fmt: skip
 # Watermarks, idleness and cuts come from upstream: a setting of our own would be a second opinion.
 _NOT_PROPAGATED = (
@@ -112,7 +113,7 @@ class SourceOptions:
     authors: Authors = field(default_factory=Authors)
     state_secret: bytes | None = field(default=None, repr=False)
     continue_from: str | None = None
-    stage: Stage | SideStage | None = None
+    stage: Stage | SideStage | MessageStage | None = None
 
     @property
     def settings(self) -> str:
@@ -147,7 +148,8 @@ class SourceOptions:
             raise OptionError("option propagate is for streams, a batch read has no watermarks: leave it out")
         if self.stage is not None:
             raise OptionError(
-                "options frame and joinSide are for streams, which have watermarks, not for batch reads: leave them out"
+                "options frame, joinSide and messageStore are for streams, which have watermarks, not for batch reads: "
+                "leave them out"
             )
         if self.continue_from is not None:
             raise OptionError("option continueFrom is for streams, a batch read goes on from nothing: leave it out")
@@ -239,28 +241,35 @@ def _authors(given: Mapping[str, str], *, propagate: bool) -> Authors:
 
 def _stage(
     given: Mapping[str, str], axes: Mapping[str, TimeAxis], columns: tuple[str, ...] | None, *, headers: bool
-) -> Stage | SideStage | None:
+) -> Stage | SideStage | MessageStage | None:
     """Read the options of an operator's first step inside the source, and refuse those that contradict them."""
     windows = any(name in given for name in ("frame", "by", "aggregates"))
-    if not windows and "joinside" not in given:
+    asked = [name for name in ("joinSide", "messageStore") if name.lower() in given] + ["frame"] * windows
+    if not asked:
         return None
-    if windows and "joinside" in given:
-        raise OptionError("option joinSide contradicts frame, one read is for one operator: leave one of them out")
+    if len(asked) > 1:
+        raise OptionError(
+            f"option {asked[0]} contradicts {asked[1]}, one read is for one operator: leave one of them out"
+        )
     if windows and "columns" in given:
         raise OptionError(
             "option columns has no effect with frame, which reads what by and aggregates need: leave it out"
         )
-    for name in ("emitControl", *(("barriers",) if windows else ())):
+    for name in ("emitControl", *(() if asked == ["joinSide"] else ("barriers",))):
         if not boolean(name, given.get(name.lower(), "true")):
             raise OptionError(
-                f"option {name}: false contradicts {'frame' if windows else 'joinSide'}, since operators follow "
-                f"control rows: leave it out"
+                f"option {name}: false contradicts {asked[0]}, since operators follow control rows: leave it out"
             )
     # A source without them need not load windows and joins.
+    everything = row_schema(tuple(axes), headers=headers, control=False)
+    if asked == ["messageStore"]:
+        from pyspark_wm_source.options.message_store import MessageSpec, MessageStage
+
+        return MessageStage.of(MessageSpec.parse(given["messagestore"], tuple(axes)), everything)
     if windows:
         from pyspark_wm_source.options.stage import Stage, StageSpec
 
-        return Stage.of(StageSpec.parse(given, tuple(axes)), row_schema(tuple(axes), headers=headers, control=False))
+        return Stage.of(StageSpec.parse(given, tuple(axes)), everything)
     from pyspark_wm_source.options.join_side import SideSpec, SideStage
 
     schema = row_schema(tuple(axes), headers=headers, control=False, columns=columns)

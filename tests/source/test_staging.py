@@ -72,7 +72,7 @@ WRONG = {
 
 
 def test_a_batch_read_has_no_frames():
-    with pytest.raises(OptionError, match="frame and joinSide are for streams"):
+    with pytest.raises(OptionError, match="frame, joinSide and messageStore are for streams"):
         SourceOptions.parse(staged()).for_batch()
 
 
@@ -110,13 +110,61 @@ WRONG_SIDES = {
 }
 
 
-@pytest.mark.parametrize(("words", "options"), [*WRONG.items(), *WRONG_SIDES.items()])
-def test_wrong_frames_and_join_sides_are_refused(words, options):
+STORE = {
+    "fields": {"k": "key::string", "event_time": "event_time", "offset": "offset"}, "by": ["k"], "axis": "",
+    "number": 0, "buckets": 2,
+}  # fmt: skip
+
+
+def kept(change: dict[str, object] | None = None, **options: str) -> dict[str, str]:
+    text = json.dumps({**STORE, **(change or {})})
+    return {"kafka.bootstrap.servers": "host:1", "subscribe": "t", "messageStore": text, **options}
+
+
+def test_of_messages_that_are_kept_only_what_their_fields_read_is_decoded():
+    options = SourceOptions.parse(kept())
+    wanted = wanted_columns(set(options.stage.columns.names), options)
+    assert (wanted.key, wanted.value, wanted.headers) == (True, False, False)
+    assert options.stage.columns.names == ["key", "offset", "event_time"]
+    assert options.stage.messages.schema.names == ["k", "event_time", "offset"]
+    assert options.stage.messages.schema.field("k").type == "string"
+
+
+FIELDS = STORE["fields"]
+WRONG_STORES = {
+    "what a store over keyedwm.spark.source writes|more": kept({"more": 1}),
+    "what a store over keyedwm.spark.source writes|'[]'": {**kept(), "messageStore": "[]"},
+    "what a store over keyedwm.spark.source writes|'store'": {**kept(), "messageStore": "store"},
+    "fields as a JSON object of texts": kept({"fields": ["k"]}),
+    "and by as a list of them": kept({"by": "k"}),
+    "fields as a JSON object of texts|5": kept({"fields": {**FIELDS, "k": 5}}),
+    "input 0 or 1": kept({"number": 2}),
+    "a whole number of buckets from 1 up|0}": kept({"buckets": 0}),
+    'a whole number of buckets from 1 up|"2"': kept({"buckets": "2"}),
+    "axis must be one of ''|made": kept({"axis": "made"}),
+    "a field for the column 'l' is expected": kept({"by": ["l"]}),
+    "a field for the column 'event_time' is expected": kept({"fields": {"k": "key"}}),
+    "the column 'event_time' as it is has a message's event time|'timestamp'": kept(
+        {"fields": {**FIELDS, "event_time": "timestamp"}}
+    ),
+    "option messageStore: the source has no column 'keys'; did you mean 'key'?": kept(
+        {"fields": {**FIELDS, "k": "keys"}}
+    ),
+    "joinSide contradicts messageStore": {**kept(), **side()},
+    "messageStore contradicts frame": {**kept(), **staged()},
+    "emitControl: false contradicts messageStore": kept(emitControl="false"),
+    "barriers: false contradicts messageStore": kept(barriers="false"),
+}
+
+
+@pytest.mark.parametrize(("words", "options"), [*WRONG.items(), *WRONG_SIDES.items(), *WRONG_STORES.items()])
+def test_wrong_frames_join_sides_and_stores_are_refused(words, options):
     with pytest.raises(OptionError) as refused:
         SourceOptions.parse(options)
     assert all(part in str(refused.value) for part in words.split("|"))
 
 
-def test_a_batch_read_has_no_join_sides():
-    with pytest.raises(OptionError, match="frame and joinSide are for streams"):
-        SourceOptions.parse(side()).for_batch()
+@pytest.mark.parametrize("options", [side(), kept()])
+def test_a_batch_read_has_no_operators(options):
+    with pytest.raises(OptionError, match="frame, joinSide and messageStore are for streams"):
+        SourceOptions.parse(options).for_batch()

@@ -13,6 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
+    from keyedwm.spark.source import Source
     from tests.spark.started import Started
 
 
@@ -42,6 +43,19 @@ def load(spark, kafka) -> Callable[..., DataFrame]:
         return spark.readStream.format("keyedwm").options(**(given | (options or {}) | named)).load()
 
     return frame
+
+
+@pytest.fixture
+def described(spark, kafka) -> Callable[..., Source]:
+    """A maker of descriptions of a topic read from its beginning."""
+
+    from keyedwm.spark import source
+
+    def describe(topic: str, **options: str) -> Source:
+        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return source(spark).options(**(given | {"idleTimeout": "none"} | options))
+
+    return describe
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -24,11 +23,11 @@ from keyedwm.spark import (
     min,  # noqa: A004
     session,
     sliding,
-    source,
     sum,  # noqa: A004
     tumbling,
 )
-from tests.spark.started import AHEAD, BASE_MS, EVENTS, FAR_MS, event, panes, steer
+from tests.spark.random_records import random_record, shown
+from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, panes, steer
 from tests.tools import Record, produce
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
@@ -36,17 +35,6 @@ TEN = tumbling("10 seconds")
 KEY = {"k": "key::string"}
 V, X, S = "json:$.v::bigint", "json:$.x::double", "json:$['s']"
 COLUMNS = {V: "v", X: "x", S: "s"}
-
-
-@pytest.fixture
-def described(spark, kafka):
-    """A maker of descriptions of a topic read from its beginning."""
-
-    def describe(topic: str, **options: str):
-        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        return source(spark).options(**(given | {"idleTimeout": "none"} | options))
-
-    return describe
 
 
 def test_a_window_leaves_in_the_batch_that_carried_its_watermark(topic_of, described, started):
@@ -74,27 +62,6 @@ def loaded(read, key: str = "cast(key as string) k"):
     columns = [f"cast({one} as {kind}) {name}" for one, kind, name in zip(taken, types, COLUMNS.values(), strict=True)]
     kept = ("topic", "partition", "offset", "event_time", "watermark", "control")
     return read.load().selectExpr(*kept, key, *columns)
-
-
-def random_record(chance: random.Random, ms: int, partition: int = EVENTS) -> Record:
-    value = {
-        "at": BASE_MS + ms if chance.random() < 0.95 else "who knows",
-        "v": chance.choice([None, 7, -3, 10**17, chance.randrange(100)]),
-        "x": chance.choice([0.1, -0.3, 1e300, -1e300, 2.5e-8, None, chance.uniform(-1, 1)]),
-        "s": chance.choice(["", "p", 'né "q" \\ ☃ 😀', None, f"text {chance.randrange(20)}"]),
-    }  # fmt: skip
-    key = chance.choice([None, b"a", b"b", "clé".encode(), b"%d" % chance.randrange(4)])
-    return Record(partition, BASE_MS + ms, json.dumps(value, ensure_ascii=chance.random() < 0.5).encode(), key)
-
-
-def shown(rows) -> Counter:
-    """Results as texts, floats by their bits; the watermark stamped on them depends on where batches were cut."""
-    results = [row.asDict() for row in rows if row["control"] is None]
-    return Counter(repr([_bits(row[name]) for name in row if name != "watermark"]) for row in results)
-
-
-def _bits(value):
-    return value.hex() if isinstance(value, float) else [_bits(v) for v in value] if isinstance(value, list) else value
 
 
 WINDOWS = {

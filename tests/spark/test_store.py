@@ -29,7 +29,6 @@ from keyedwm.spark import (
     rejected,
     session,
     session_rows,
-    source,
     tumbling,
     tumbling_key_rows,
     tumbling_rows,
@@ -368,14 +367,12 @@ def test_a_wrong_call_is_one_sentence(words, topic_of, load):
     assert words in str(refused.value)
 
 
-def test_a_store_needs_rows_with_their_offsets_from_a_source_that_is_loaded(spark, topic_of, load):
+def test_a_store_needs_rows_with_their_offsets(topic_of, load):
     frame = keyed(load(topic_of(1)))
     with pytest.raises(KeyedwmError, match="the frame has no column 'offset': a store knows a message by its topic"):
         aggregate(frame.drop("offset"), "k", TEN, N, store=DAY)
     with pytest.raises(KeyedwmError, match="'reason': messages that are given back have it"):
         aggregate(frame.withColumn("reason", F.lit("none")), "k", TEN, N, store=DAY)
-    with pytest.raises(KeyedwmError, match="so the source must be loaded"):
-        aggregate(source(spark), {"k": "key::string"}, TEN, N, store=DAY)
     made = aggregate(frame, "k", hopping("4 seconds", "10 seconds"), N, store=DAY, early=early(rows=3), late="emit")
     assert made.columns == ["k", "window", "n", "pane", "rejected", "event_time", "watermark", "control"]
     assert {"k", "v", "topic", "offset", "value", "reason"} <= set(made.schema["rejected"].dataType.names)

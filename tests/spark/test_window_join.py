@@ -21,7 +21,6 @@ from keyedwm.spark import (
     oldest_offsets,
     rejected,
     session,
-    source,
     tumbling,
     tumbling_key_rows,
     tumbling_rows,
@@ -246,9 +245,6 @@ CALLS = {
     ),
     "windows of a key's messages are not joined": lambda df: call(
         df, window=tumbling_key_rows(2), store=Store(max_windows=2)
-    ),
-    "orders: a store keeps whole rows, so the source must be loaded": lambda df: call(
-        df, left=source(df.sparkSession)
     ),
     "cannot be called 'side': messages that are given back have it": lambda df: call(
         df, left=df.withColumn("side", F.lit(1)), late="emit"

@@ -154,8 +154,8 @@ def test_what_is_held_is_told_from_the_blobs_alone():
     assert sorted(found) == sorted(
         (one["start"], one["end"], one["messages"], one["bytes"]) for one in wanted.to_pylist()
     )
-    assert staged.by == ("topic", "partition")  # the offsets of all keys count
-    assert StagedStore(plan=plan_of(tumbling_key_rows(2))).by == ("k",)
+    assert staged.messages.by == ("topic", "partition")  # the offsets of all keys count
+    assert StagedStore(plan=plan_of(tumbling_key_rows(2))).messages.by == ("k",)
     with pytest.raises(FormatError, match="belongs to plan"):
         WindowOperator(plan_of(session_rows(51)), store)
 

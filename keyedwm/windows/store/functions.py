@@ -48,6 +48,9 @@ class FullState(Protocol):
 class FullStateSpec(Protocol):
     """A full-state aggregate as the user wrote it."""
 
+    def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that it names, among those that the messages have."""
+
     def over_messages(self, schema: pa.Schema) -> FullState:
         """Return the function for the messages' columns; raise OptionError if they do not fit."""
 
@@ -65,6 +68,10 @@ class Quantile:
     def __post_init__(self) -> None:
         if isinstance(self.q, bool) or not isinstance(self.q, (int, float)) or not 0 <= self.q <= 1:
             raise OptionError(f"quantile({self.column!r}, {self.q!r}): a share from 0 to 1 is expected")
+
+    def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """See FullStateSpec."""
+        return (self.column,)
 
     def over_messages(self, schema: pa.Schema) -> FullState:
         """See FullStateSpec."""
@@ -122,6 +129,10 @@ class WindowFunction:
 
     function: Callable[[pa.Table], Any]
     result: pa.DataType
+
+    def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """See FullStateSpec."""
+        return ()
 
     def over_messages(self, _schema: pa.Schema) -> FullState:
         """See FullStateSpec."""

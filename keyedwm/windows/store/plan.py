@@ -151,11 +151,12 @@ def session_rows(between: int) -> SessionRowWindow:
     return SessionRowWindow(FARTHEST_MS, FARTHEST_MS, between)
 
 
-def counts_offsets(window: object) -> bool:
-    """Whether windows count the offsets of all keys, so that messages of a topic and partition are needed together."""
-    return isinstance(window, SessionRowWindow) or (
-        isinstance(window, RowWindow) and not isinstance(window, KeyRowWindow)
-    )
+def spread_by(window: object, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns by which messages are spread: the keys, or the topic and partition of which windows count the
+    offsets of all keys; record: the topic, partition and offset.
+    """
+    by_offsets = isinstance(window, RowWindow) and not isinstance(window, KeyRowWindow)
+    return record[:2] if by_offsets or isinstance(window, SessionRowWindow) else by
 
 
 GridWindow: TypeAlias = SlidingWindow | HoppingWindow | RowWindow | OnDemandWindow

@@ -17,7 +17,8 @@ from keyedwm.windows.results import Output, no_times
 from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
 from keyedwm.windows.store.operators import store_operator
-from keyedwm.windows.store.plan import StorePlan, counts_offsets
+from keyedwm.windows.store.plan import StorePlan, spread_by
+from keyedwm.windows.store.shipped_messages import ShippedMessages
 from keyedwm.windows.store.staged_operator import StagedOperator
 
 
@@ -32,24 +33,11 @@ class StagedStore:
         _ = self.given_back
 
     @property
-    def schema(self) -> pa.Schema:
-        """Of the messages."""
-        return self.plan.schema
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The columns by which messages are spread: the keys, or the channel whose offsets windows count."""
-        return self.plan.record[:2] if counts_offsets(self.plan.window) else self.plan.by
-
-    @property
-    def time(self) -> str:
-        """The column with the event time."""
-        return self.plan.time
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are shipped: all of a message's."""
-        return tuple(self.plan.schema.names)
+    def messages(self) -> ShippedMessages:
+        """The messages, spread by key, or by the channel whose offsets windows count."""
+        plan = self.plan
+        by = spread_by(plan.window, plan.by, plan.record)
+        return ShippedMessages(schema=plan.schema, by=by, time=plan.time)
 
     @property
     def clock_ms(self) -> tuple[int, ...]:
@@ -70,10 +58,6 @@ class StagedStore:
     def result_schema(self) -> pa.Schema:
         """Of what the operator emits."""
         return self.given_back.schema
-
-    def staged(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are shipped: all, since one without an event time is given back with the reason."""
-        return rows
 
     def told(self) -> dict[str, Any]:
         """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""

@@ -17,45 +17,11 @@ from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
 from keyedwm.windows.store.join.held import SIDES, told_of_sides
 from keyedwm.windows.store.join.operators import join_operator
-from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
+from keyedwm.windows.store.join.plan import LEFT, WindowJoinPlan
+from keyedwm.windows.store.shipped_messages import ShippedMessages
 from keyedwm.windows.store.staged_operator import StagedOperator
 
 SIDE = "side"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StagedSide:
-    """A side of a plan as stage one needs it, by its number."""
-
-    plan: WindowJoinPlan
-    number: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of the messages."""
-        return self.plan.sides[self.number].schema
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The columns by which messages are spread: those joined on, or for windows of rows, which count the offsets of
-        a partition, that.
-        """
-        side = self.plan.sides[self.number]
-        return (side.partition,) if self.plan.is_rows else side.on
-
-    @property
-    def time(self) -> str:
-        """The column with the event time."""
-        return self.plan.sides[self.number].time
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are shipped: all of a message's."""
-        return tuple(self.schema.names)
-
-    def staged(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are shipped: all, since one without an event time is given back with the reason."""
-        return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +41,12 @@ class StagedWindowJoin:
         _ = self.given_back
 
     @property
-    def inputs(self) -> tuple[StagedSide, StagedSide]:
-        """Left and right."""
-        return StagedSide(plan=self.plan, number=LEFT), StagedSide(plan=self.plan, number=RIGHT)
+    def inputs(self) -> list[ShippedMessages]:
+        """The messages of left and right, spread by what is joined on, or for windows of rows by partition."""
+        return [
+            ShippedMessages(schema=side.schema, by=(side.partition,) if self.plan.is_rows else side.on, time=side.time)
+            for side in self.plan.sides
+        ]
 
     @property
     def clock_ms(self) -> tuple[int, ...]:

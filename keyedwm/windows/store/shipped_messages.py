@@ -1,0 +1,25 @@
+"""What stage one must know of messages that an operator keeps: whole messages are shipped, divided by some columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShippedMessages:
+    """`schema`: of the messages. `by`: the columns by which they are spread. `time`: the one with the event time."""
+
+    schema: pa.Schema
+    by: tuple[str, ...]
+    time: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are shipped: all of a message's."""
+        return tuple(self.schema.names)
+
+    def staged(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are shipped: all, since one without an event time is given back with the reason."""
+        return rows

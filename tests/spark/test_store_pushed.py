@@ -1,0 +1,192 @@
+"""A store over a source that is not loaded: panes and messages given back are those of the plan over loaded rows."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.spark import (
+    Store,
+    aggregate,
+    collect,
+    count,
+    early,
+    held_messages,
+    hopping,
+    max,  # noqa: A004
+    median,
+    oldest_offsets,
+    on_demand,
+    session,
+    tumbling,
+    tumbling_key_rows,
+    tumbling_rows,
+    window_function,
+    window_join,
+)
+from keyedwm.spark.read_messages import message_fields
+from keyedwm.spark.staged_rows import message_columns
+from pyspark_wm_source.options.message_store import MessageSpec
+from pyspark_wm_source.options.source_options import SourceOptions
+from tests.spark.random_records import bits, random_record
+from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, steer
+from tests.tools import produce
+
+pytestmark = pytest.mark.usefixtures("bucket_conf")
+KEY, V, S = {"k": "key::string"}, "json:$.v::bigint", "json:$['s']"
+TEN = tumbling("10 seconds")
+N = {"n": count()}
+WITHIN = Store(retention="10 seconds")
+
+
+def loaded(read):
+    """The rows of a description, with the columns that its fields stand for."""
+    text = "get_json_object(cast(value as string), '$.{}')"
+    return read.load().selectExpr(
+        "*", "cast(key as string) k", f"cast({text.format('v')} as bigint) v", f"{text.format('s')} s"
+    )
+
+
+def told(rows) -> Counter:
+    """Results but for their watermark; of a message that is given back, what both plans call by one name."""
+    made = Counter()
+    for row in (row.asDict() for row in rows if row["control"] is None):
+        back = row.pop("rejected")
+        named = [back[name] for name in ("topic", "partition", "offset", "key", "value", "reason")] if back else None
+        made[repr([*(bits(value) for name, value in row.items() if name != "watermark"), named])] += 1
+    return made
+
+
+WINDOWS = {
+    "tumbling": (TEN, WITHIN, {"early": early(rows=5)}),
+    "hopping, of few messages": (hopping("4 seconds", "10 seconds"), Store(max_messages=90), {}),
+    "sessions": (session("2 seconds"), WITHIN, {}),
+    "the rows of a partition": (tumbling_rows(7), Store(max_windows=3), {}),
+    "the rows of a key": (tumbling_key_rows(3), Store(max_messages=60), {}),
+    "on demand": (on_demand("3 seconds", "offset > 40"), WITHIN, {}),
+}
+
+
+@pytest.mark.parametrize("case", WINDOWS)
+def test_panes_and_what_is_given_back_are_what_they_are_over_loaded_rows(case, topic_of, described, started, seed):
+    topic = topic_of(2)
+    window, store, how = WINDOWS[case]
+    chance = random.Random(f"{seed} {case}")
+    of_value = window_function(lambda rows: sum(len(one or b"") for one in rows["value"].to_pylist()), pa.int64())
+    read = described(topic, eventTime="json:$.at", watermarkLag="0 seconds", watermarkThrottle="none")
+    how = {"store": store, "late": "emit", "name": "w", "buckets": 2, **how}
+
+    def aggregates(v: str, s: str):
+        return {"n": count(), "median": median(v), "texts": collect(s), "bytes": of_value, "last": max("offset")}
+
+    pushed = started(aggregate(read, KEY, window, aggregates(V, S), **how))
+    plain = started(aggregate(loaded(read), "k", window, aggregates("v", "s"), **how))
+    produce(plain.bootstrap, topic, [AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())])
+    made = 0
+    for step in range(5):
+        now_ms = step * 6_000
+        steering = steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())
+        events = [random_record(chance, now_ms + chance.randrange(-30_000, 9_000)) for _ in range(40)]
+        produce(plain.bootstrap, topic, [*events, steering])
+        if step == 2:
+            pushed.restart()
+        both = [told(query.give(topic, [])) for query in (pushed, plain)]
+        assert both[0] == both[1]
+        made += both[0].total()
+    assert made > 20
+    counted = [{name: made for name, made in one.metrics().items() if "bucket" not in name} for one in (pushed, plain)]
+    assert {**counted[0], "state_bytes": 0} == {**counted[1], "state_bytes": 0}
+
+
+def test_an_option_says_which_columns_of_the_source_messages_hold(spark, topic_of, described, started):
+    topic = topic_of(2)
+    read = described(topic, watermarkLag="0 seconds", columns="topic,partition,offset,event_time,watermark,control")
+    frame = aggregate(read, KEY, TEN, {"n": median("value::bigint")}, store=WITHIN, name="w", late="emit")
+    query = started(frame)
+    query.give(topic, [AHEAD, event(1_000, "a", 5), event(2_000, "a", 7), steer(5_000)])
+    kept = held_messages(spark, query._checkpoint).where("k = 'a'").orderBy("offset")
+    assert {"k", "value::bigint", "topic", "partition", "offset", "event_time"} <= set(kept.columns)
+    assert not {"key", "value", "timestamp"} & set(kept.columns)
+    assert [(row["value::bigint"], row["offset"]) for row in kept.collect()] == [(5, 1), (7, 2)]
+    begin = json.loads(oldest_offsets(spark, query._checkpoint))
+    assert begin[topic]["0"] <= 1
+
+
+def test_a_join_of_windows_over_sources_is_that_of_loaded_rows(topic_of, described, started, seed):
+    topics = topic_of(2), topic_of(2)
+    chance = random.Random(f"{seed} join")
+    given = {"eventTime": "json:$.at", "watermarkLag": "0 seconds", "watermarkThrottle": "none"}
+    reads = [described(topic, includeHeaders=True, **given) for topic in topics]
+    how = {"on": "key", "window": TEN, "store": WITHIN, "how": "full", "late": "emit", "buckets": 2}
+    frames = {
+        "both": window_join(*reads, name="both", **how),
+        "one": window_join(reads[0], reads[1].load(), name="one", **how),
+        "none": window_join(*(read.load() for read in reads), name="none", **how),
+    }
+    queries = {name: started(frame) for name, frame in frames.items()}
+    bootstrap = queries["none"].bootstrap
+    made = 0
+    for topic in topics:
+        produce(bootstrap, topic, [AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())])
+    for step in range(4):
+        now_ms = step * 6_000
+        for topic in topics:
+            steering = steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())
+            events = [random_record(chance, now_ms + chance.randrange(-30_000, 9_000)) for _ in range(25)]
+            produce(bootstrap, topic, [*events, steering])
+        if step == 2:
+            queries["both"].restart()
+        results = {name: told(query.give(topics[0], [])) for name, query in queries.items()}
+        assert results["both"] == results["none"]
+        assert results["one"] == results["none"]
+        made += results["none"].total()
+    assert made > 20
+
+
+CALLS = {
+    "a key cannot be called 'key', which is a column of the source that messages hold: give it another name, "
+    "by={'NAME': 'key::string'}, or leave the column out": lambda r: aggregate(r, "key::string", TEN, N, store=WITHIN),
+    "option by: the source has no column 'kee'; did you mean 'key'": lambda r: aggregate(
+        r, "kee", TEN, N, store=WITHIN
+    ),
+    "option aggregates: the source has no column 'amount'": lambda r: aggregate(
+        r, "key", TEN, {"n": median("amount")}, store=WITHIN
+    ),
+    "median(json:$.v) needs numbers, not string": lambda r: aggregate(
+        r, "key", TEN, {"n": median("json:$.v")}, store=WITHIN
+    ),
+    "the frame has no column 'offset': a store knows a message by its topic": lambda r: aggregate(
+        r.option("columns", "key,topic,partition,event_time,watermark,control"), "key", TEN, N, store=WITHIN
+    ),
+    "the frame has no control rows": lambda r: aggregate(
+        r.option("columns", "key,topic,partition,offset,event_time,watermark"), "key", TEN, N, store=WITHIN
+    ),
+    "option barriers: false contradicts messageStore": lambda r: aggregate(
+        r.option("barriers", "false"), "key", TEN, N, store=WITHIN
+    ),
+    "a stream has no end": lambda r: aggregate(r.option("endingOffsets", "latest"), "key", TEN, N, store=WITHIN),
+    "the frame has no column 'kee'; did you mean 'key'": lambda r: window_join(r, r, "kee", TEN, store=WITHIN),
+}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_wrong_call_is_refused(words, described):
+    with pytest.raises(KeyedwmError) as refused:
+        CALLS[words](described("orders"))
+    assert words in str(refused.value)
+
+
+def test_a_stage_in_the_source_and_a_plan_agree_on_what_a_message_is(described):
+    read = described("orders", includeHeaders=True, watermarks='{"made": {"key": 3, "eventTime": "json:$.made"}}')
+    loaded_schema = message_columns(read.load(), "aggregate")
+    fields, schema, keys = message_fields(read, KEY, [("n", median(V))], loaded_schema.names)
+    assert (schema.names, keys) == (["k", *loaded_schema.names, V], ("k",))
+    assert [schema.field(name) for name in loaded_schema.names] == list(loaded_schema)
+    spec = MessageSpec(fields=fields, by=keys, axis="made", number=0, buckets=2)
+    options = SourceOptions.parse({**read.given, **spec.as_options()})
+    assert options.stage.messages.schema == schema
