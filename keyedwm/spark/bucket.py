@@ -38,7 +38,7 @@ _MEANS: dict[type, str] = {
     WindowPlan: "windows, aggregates, keys or panes",
     ProcessPlan: "columns, keys, or the processor's name or version",
     StagedStore: "windows, aggregates, keys, panes, or the messages' columns",
-    StagedWindowJoin: "windows, on, how, keep, full, names, or the messages' columns",
+    StagedWindowJoin: "windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
 }
 
 

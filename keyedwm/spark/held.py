@@ -18,6 +18,7 @@ from keyedwm.spark.frames import require_session
 from keyedwm.spark.held_store import held_store
 from keyedwm.windows.store import held, held_by_key, held_keys, held_sessions
 from keyedwm.windows.store.join import held as held_join
+from keyedwm.windows.store.listed_keys import key_columns, shown_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,12 +36,13 @@ def held_windows(
 
     Of windows that count a key's messages: one for each key, topic and partition, which is complete next. Of sessions:
     one for each session, topic and partition, beside the key's columns.
-    by_key: one row also for each key, with the key's columns first, which reads the messages.
+    by_key: one row also for each key, with the key's columns first, which reads the messages. A key that is called as a
+    column of the listing is `key_NAME` there.
     `window` is start and end, or of rows the first and the last offset, as in the aggregate's results. checkpoint: of
     the query. name: of the aggregate, needed if the query has several with a store. side: of a `window_join` the name
     of the side whose messages are asked for. Raises InputError, OptionError and FormatError in one sentence.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     require_session(spark, "held_windows")
     operator, blobs = held_store(spark, checkpoint, name).of(side)
@@ -49,21 +51,28 @@ def held_windows(
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
     for row in blobs.where(_begins(held.INDEX)).collect():
         found[row.bucket][row.name] = bytes(row.blob)
-    if held_sessions.of_sessions(operator.told or {}):
-        sessions = held_sessions.windows(zip(operator.facts, found.values(), strict=True))
-        if sessions is not None and held_join.is_half(operator.told or {}):
-            sessions = held_join.sessions_of(operator.told or {}, sessions)
-        return _sessions(spark, sessions)
-    listed = held.windows(operator.told or {}, zip(operator.facts, found.values(), strict=True))
-    rows = [astuple(one) for one in listed]
-    made = spark.createDataFrame(
-        [(start, end, *rest) for start, end, *rest in rows],
-        "start bigint, end bigint, " + _WINDOWS.partition(">, ")[2],
-    )
+    told = operator.told or {}
+    if held_sessions.of_sessions(told):
+        sessions = held_sessions.windows(told, zip(operator.facts, found.values(), strict=True))
+        if sessions is None:
+            return spark.createDataFrame([], _WINDOWS)
+        mine = held_join.sessions_of(told, sessions) if held_join.is_half(told) else sessions
+        return _shown(told, spark.createDataFrame(mine, from_arrow_schema(mine.schema)))
+    listed = held.windows(told, zip(operator.facts, found.values(), strict=True))
+    edges_and_rest = "start bigint, end bigint, " + _WINDOWS.partition(">, ")[2]
+    return _shown({**told, "by": []}, spark.createDataFrame([astuple(one) for one in listed], edges_and_rest))
+
+
+def _shown(told: Mapping[str, Any], found: DataFrame) -> DataFrame:
+    """Return windows as they are shown: the keys by their names, the edges together."""
+    from pyspark.sql import functions as F
+
     window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
-    if held.is_rows(operator.told or {}):
+    if held.is_rows(told):
         window = F.struct(F.col("start").alias("first_offset"), (F.col("end") - 1).alias("last_offset"))
-    return made.withColumn("window", window).select("window", *made.columns[2:])
+    others = ["window", *held_by_key.CHANNEL, *held_by_key.ADDED, held_by_key.COMPLETE]
+    keys = [F.col(column).alias(name) for column, name in shown_names(told, others).items()]
+    return found.withColumn("window", window).select(*keys, *others)
 
 
 def _by_key(operator: OperatorState, blobs: DataFrame) -> DataFrame:
@@ -79,7 +88,7 @@ def _by_key(operator: OperatorState, blobs: DataFrame) -> DataFrame:
         return blobs.sparkSession.createDataFrame([], _WINDOWS)
     parts = _Parts(told, operator.facts)
     schema = parts.of(first.bucket, first.name, bytes(first.blob)).schema
-    keys = held_by_key.key_names(told)
+    keys = key_columns(told)
     found = (
         mine.mapInArrow(parts, from_arrow_schema(schema))
         .groupBy(*keys, *held_by_key.EDGES, *held_by_key.CHANNEL)
@@ -89,11 +98,7 @@ def _by_key(operator: OperatorState, blobs: DataFrame) -> DataFrame:
             F.bool_and("is_complete").alias("is_complete"),
         )
     )  # fmt: skip
-    window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
-    if held.is_rows(told):
-        window = F.struct(F.col("start").alias("first_offset"), (F.col("end") - 1).alias("last_offset"))
-    others = [*held_by_key.CHANNEL, *held_by_key.ADDED, held_by_key.COMPLETE]
-    return found.withColumn("window", window).select(*keys, "window", *others)
+    return _shown(told, found)
 
 
 @dataclass(frozen=True)
@@ -145,19 +150,6 @@ def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for _, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield from held.messages(name, blob).to_batches()
-
-
-def _sessions(spark: SparkSession, found: pa.Table | None) -> DataFrame:
-    """Return sessions as rows: the key's columns before the others."""
-    from pyspark.sql import functions as F
-
-    if found is None:
-        return spark.createDataFrame([], _WINDOWS)
-    names = found.schema.names
-    made = spark.createDataFrame(found)
-    window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
-    at = names.index("start")
-    return made.withColumn("window", window).select(*names[:at], "window", *names[at + 2 :])
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class HeldStore:
         """Return it with its blobs, of a join those of one side; raise OptionError if there is no such side."""
         from pyspark.sql import functions as F
 
+        if side is not None and not isinstance(side, str):
+            raise OptionError(f"{self.who}: side={side!r}: the name of a side is expected, as text")
         if not self.is_join:
             if side is not None:
                 raise OptionError(f"{self.who}: side={side!r}: it is an aggregate, which has none: leave it out")
@@ -53,19 +55,26 @@ class HeldStore:
 def held_store(spark: SparkSession, checkpoint: str, name: str | None) -> HeldStore:
     """Return the operator with a store that is meant; raise InputError or OptionError if it is not clear which."""
     from keyedwm.spark.savepoint import read_operators
+    from pyspark_wm_source.checkpoint import newest
 
+    if name is not None and not isinstance(name, str):
+        raise OptionError(f"{checkpoint}: name={name!r}: the name of an operator is expected, as text")
     files = Files(checkpoint)
     if files.names("state") is None:
         raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with a store is expected")
+    if newest(files.names("commits") or ()) is None:
+        raise InputError(f"{checkpoint} has no batch that is committed, so there is nothing to look at: let one end")
+    operators = list(read_operators(spark, files))
+    if not operators:
+        raise InputError(f"{checkpoint} has no state of an operator: its query has none, or parts of it are missing")
     found = {
         one.name: HeldStore(f"{checkpoint}, {one.name}", one, blobs)
-        for one, blobs in read_operators(spark, files)
+        for one, blobs in operators
         if {"store", "window_join"} & (one.told or {}).keys()
     }
     if not found:
         raise OptionError(f"{checkpoint}: the query has no aggregate with a store: give aggregate(..., store=...) one")
     if (name is None and len(found) > 1) or (name is not None and name not in found):
-        raise OptionError(
-            f"{checkpoint}: name={name!r}: the aggregates with a store are called {', '.join(sorted(found))}: give one"
-        )
+        known = ", ".join(f"{one} ({store.operator.kind})" for one, store in sorted(found.items()))
+        raise OptionError(f"{checkpoint}: name={name!r}: the operators with a store are called {known}: give one")
     return found[name or next(iter(found))]

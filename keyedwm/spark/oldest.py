@@ -7,6 +7,7 @@ whoever wants to be able to begin anew: with the checkpoint it would be lost, to
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from keyedwm.core.errors import OptionError
 from keyedwm.spark.frames import require_session
 from keyedwm.spark.held import messages_of
-from keyedwm.spark.held_store import held_store
+from keyedwm.spark.held_store import HeldStore, held_store
 from keyedwm.spark.savepoint import offsets_of
 from keyedwm.windows.store import held
 
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
     from keyedwm.savepoint import OperatorState
 
 
-def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None) -> str:
+def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None, *, side: str | None = None) -> str:
     """Return the `startingOffsets` with which a query in a new checkpoint comes to hold what this one holds.
 
     Of each partition the offset of the oldest message that its store holds, or the next one to be read; of windows that
     count rows the first one that was read, since they are counted from there. The new query may have another number of
     buckets, other aggregates or other windows. It speaks of windows that were gone once more, with what is left of
-    them. checkpoint: of a query that has stopped between two batches. name: of the aggregate, if the query has several
-    with a store; of a `window_join` both sides are meant. Raises InputError, OptionError and FormatError in one
-    sentence.
+    them, and of a `window_join` it takes messages again that came too late for windows which the other side keeps.
+    checkpoint: of a query that has stopped between two batches. name: of the aggregate, if the query has several with a
+    store. side: of a `window_join` the side whose windows are meant; both are if it is left out, where they agree on
+    one offset for each partition. Raises InputError, OptionError and FormatError in one sentence.
     """
     require_session(spark, "oldest_offsets")
     found: dict[tuple[str, int], int] = {}
@@ -41,7 +43,7 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
         place = tp.topic, tp.partition
         found[place] = min(found.get(place, channel.next_offset), channel.next_offset)
     store = held_store(spark, checkpoint, name)
-    for (topic, partition), offset in chain.from_iterable(_oldest(*store.of(side)).items() for side in store.sides):
+    for (topic, partition), offset in _of_sides(store, store.sides if side is None else [side]).items():
         if (topic, partition) not in found:
             raise OptionError(
                 f"{checkpoint}: the store holds messages of {topic}-{partition}, which no source of the query reads "
@@ -52,6 +54,22 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
     for (topic, partition), offset in sorted(found.items()):
         by_topic.setdefault(topic, {})[str(partition)] = offset
     return json.dumps(by_topic)
+
+
+def _of_sides(store: HeldStore, sides: Sequence[str | None]) -> dict[tuple[str, int], int]:
+    """Return what `_oldest` does of these sides together; windows of rows, which begin there, must begin as one."""
+    found: dict[tuple[str, int], int] = {}
+    for side in sides:
+        operator, blobs = store.of(side)
+        for place, offset in _oldest(operator, blobs).items():
+            before = found.setdefault(place, offset)
+            if before != offset and held.is_rows(operator.told or {}):
+                raise OptionError(
+                    f"{store.who}: both sides count the rows of {place[0]}-{place[1]}, one from offset {before} and "
+                    f"the other from {offset}: give side={sides[0]!r} and side={sides[1]!r}, one after the other"
+                )
+            found[place] = min(before, offset)
+    return found
 
 
 def _oldest(operator: OperatorState, blobs: DataFrame) -> dict[tuple[str, int], int]:

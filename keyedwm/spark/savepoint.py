@@ -7,9 +7,12 @@ written; the manifest comes last, so what was interrupted is no savepoint.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from keyedwm.addresses import one_line
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, write_savepoint
 from keyedwm.spark.frames import require_session
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 # State variables of a bucket; see `bucket_state.named_state`.
 _VARIABLES = {"note", "blobs"}
+# What Java escapes in the path of an address; Spark's state reader escapes it twice.
+_ESCAPED = re.compile(r"""[\s%"<>\\^`{|}\[\]#?]""")
 # Versions of the notes of buckets, and of those of joins.
 _READABLE, _READABLE_JOINS = (2,), (1,)
 
@@ -79,8 +84,30 @@ def check_places(checkpoint: str, target: str) -> None:
 
 def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[OperatorState, DataFrame]]:
     """Yield what each operator of a checkpoint knows, and its blobs as rows of a savepoint, as of the last batch."""
-    for number, kind in _operators(spark, files):
-        yield _operator(spark, files, number, kind)
+    with _readable(files):
+        for number, kind in _operators(spark, files):
+            yield _operator(spark, files, number, kind)
+
+
+@contextmanager
+def _readable(files: Files) -> Iterator[None]:
+    """Raise what Spark's state reader says of files that it cannot read in one sentence."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    escaped = sorted(set(_ESCAPED.findall(files.for_spark)))
+    if escaped:
+        raise OptionError(
+            f"Spark's state reader cannot read {files.place!r}, since its path has {' '.join(map(repr, escaped))}: "
+            "copy the checkpoint, or make a link to it, with a plainer name"
+        )
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        raise FormatError(
+            f"the state of {files.place} cannot be read, so files of it may be missing or damaged: take a whole copy "
+            f"of the checkpoint ({one_line(error)})"
+        ) from error
 
 
 def offsets_of(checkpoint: str) -> tuple[int, list[QueryOffset]]:

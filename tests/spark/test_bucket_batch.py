@@ -41,12 +41,13 @@ class Pipeline:
     def __init__(self, plan: WindowPlan, buckets: int) -> None:
         self.plan = plan
         self.layout = BucketLayout("hours", tuple(bucket_ids(buckets)), 0)
-        self.stage = StageOne(plan, self.layout.ids)
+        self.ships = plan.messages if isinstance(plan, StagedStore) else plan
+        self.stage = StageOne(self.ships, self.layout.ids)
         self.unpack = Unpack(output_schema(plan.result_schema))
         self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
 
     def batch(self, tasks: list[pa.Table]) -> list[dict]:
-        names = [*self.plan.columns, CONTROL_TEXT]  # stage one is given its columns by place
+        names = [*self.ships.columns, CONTROL_TEXT]  # stage one is given its columns by place
         given = [task.select(names).to_batches() for task in tasks]
         shipped = [row for task in given for out in self.stage(task) for row in out.to_pylist()]
         made = []

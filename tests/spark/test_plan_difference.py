@@ -11,10 +11,11 @@ from keyedwm.core.errors import OptionError
 from keyedwm.spark.bucket_state import require_owner
 from keyedwm.spark.plan_difference import difference
 from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import Early, SlidingWindow
-from keyedwm.windows.store.join.plan import How
+from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.windows.store.join.plan import How, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 from tests.windows import stored, window_joins
 from tests.windows.streams import plan_of
@@ -39,17 +40,49 @@ def a_join(window=TEN, **settings):
     return StagedWindowJoin(plan=window_joins.plan_of(window, **settings))
 
 
+def long(last):
+    return pa.field("v", pa.struct([*(pa.field(f"field{at}", pa.int64()) for at in range(12)), pa.field("z", last)]))
+
+
+V, W = pa.field("v", pa.int64()), pa.field("w", pa.int64())
+
+
+def sides(left=(), right=(), names=("a", "b")):
+    """A join of two sides with these columns beside those that both have."""
+    schemas = [pa.schema([*stored.SCHEMA, *own]) for own in (left, right)]
+    made = [WindowJoinSide(name=name, schema=own, on=("k",)) for name, own in zip(names, schemas, strict=True)]
+    retention = Retention(time_ms=30)
+    return StagedWindowJoin(plan=WindowJoinPlan(left=made[0], right=made[1], window=TEN, retention=retention))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
         (windows(), windows(SlidingWindow(20, 20)), ["SlidingWindow(size_ms=10", "where this plan has", "size_ms=20"]),
         (windows(), windows(aggregates=(("n", agg.count()),)), ["it has 'rows count", "this plan has 'n count"]),
-        (windows(), windows(early=Early(rows=3)), ["True None' where", "Early(rows=3"]),
-        (a_store(), a_store(TWENTY), ["it has 'Grid(size=10, step=10", "'Grid(size=20, step=20"]),
-        (a_store(), a_store(by=("n",)), ["it has 'k' where this plan has 'n'"]),
+        (windows(), windows(early=Early(rows=3)), ["it has 'early=None' where this plan has 'early=Early(rows=3"]),
+        (windows(), windows(accumulating=False), [
+            "it has 'accumulating=True' where this plan has 'accumulating=False'"]),
+        (a_store(), a_store(TWENTY), ["it has 'window=Grid(size=10, step=10", "'window=Grid(size=20, step=20"]),
+        (a_store(), a_store(by=("n",)), ["it has 'by=k' where this plan has 'by=n'"]),
         (a_store(), a_store(late_rows=2), ["it has nothing where this plan has 'late by rows'"]),
-        (a_join(), a_join(how=How.LEFT), ["it has nothing where this plan has 'left'"]),
-        (a_join(), a_join(TWENTY), ["it has 'Grid(size=10, step=10", "'Grid(size=20, step=20"]),
+        (a_store(), a_store(early=Early(rows=3)), ["it has 'early=None' where this plan has 'early=Early(rows=3"]),
+        (a_store(), a_store(late_every_ms=5), ["it has 'late_every=none' where this plan has 'late_every=given'"]),
+        (a_join(), a_join(how=How.LEFT), ["it has nothing where this plan has 'keep or how=left'"]),
+        (a_join(), a_join(TWENTY), ["it has 'window=Grid(size=10, step=10", "'window=Grid(size=20, step=20"]),
+        (a_join(), a_join(early_every_ms=5), ["it has 'early=none' where this plan has 'early=given'"]),
+        (a_join(early_every_ms=5), a_join(late_every_ms=5), [
+            "it has 'early=given', 'late_every=none' where this plan has 'early=none', 'late_every=given'"]),
+        (a_join(unbounded="left"), a_join(unbounded="right"), [
+            "it has 'left: unbounded=True', 'right: unbounded=False' where", "'left: unbounded=False', 'right: unb"]),
+        (sides(), sides(names=("b", "a")), [
+            "it has 'side 1=a', 'side 2=b' where this plan has 'side 1=b', 'side 2=a'"]),
+        (sides([V]), sides((), [V]), ["it has 'a: v int64' where this plan has 'b: v int64'"]),
+        (sides([V, W]), sides([W, V]), [
+            "in another order it has 'a: v int64' where this plan has 'a: w int64'"]),
+        (sides([long(pa.int32())]), sides([long(pa.int64())]), [
+            "it has '...", "z: int32>' where this plan has '...", "z: int64>'"]),
+        (a_join(), a_join(SessionWindow(5)), ["it has 'window=Grid(", "window=SessionWindow("]),
     ],
 )  # fmt: skip
 def test_what_differs_is_named_on_both_sides(old, new, told):

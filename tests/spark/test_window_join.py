@@ -87,7 +87,8 @@ def test_pairs_come_once_and_what_met_none_alone_through_a_restart_and_late_mess
     plan["how"] = "inner"
     query.restart()
     with pytest.raises(
-        StreamingQueryException, match=r"another plan \(windows, on, .*has 'left' where this plan has nothing"
+        StreamingQueryException,
+        match=r"another plan \(windows, on, .*has 'keep or how=left' where this plan has nothing",
     ):
         query.give(topics[0], [steer(46_000)])
 

@@ -14,9 +14,10 @@ from keyedwm.windows.state import store as logs
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import held, held_by_key, held_sessions
+from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.join import held as held_join
 from keyedwm.windows.store.join.staged import StagedWindowJoin
-from keyedwm.windows.store.plan import HoppingWindow, RowWindow
+from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow
 from keyedwm.windows.store.retention import Retention
 from tests.windows.session_joins import SIDES, join_plan, steps_of
 from tests.windows.stored import SCHEMA, Message, table
@@ -29,6 +30,9 @@ PLANS = {
     "gaps": plan_of(HoppingWindow(4, 10, 1), retention=KEPT),
     "few": plan_of(HoppingWindow(10, 3), retention=Retention(max_messages=15)),
     "rows": plan_of(RowWindow(4, 3), retention=Retention(max_windows=3)),
+    "rows, by the message past the end": plan_of(
+        RowWindow(4, 3), retention=Retention(max_windows=3), full=Full.MESSAGE
+    ),
     "unbounded": plan_of(HoppingWindow(10, 3), unbounded="right", retention=KEPT),
 }
 
@@ -72,9 +76,12 @@ def holding(plan, side, first: dict, one: Message) -> list[tuple[int, int]]:
 def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, seed, monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     plan, store = PLANS[kind], MemoryStore()
-    join, listed = WindowJoin(plan, store), 0
+    join, listed, whole = WindowJoin(plan, store), 0, 0
+    given: dict[tuple, int] = {}  # side, topic and partition → the highest offset
     for name, side, what in steps(seed, 50):
         getattr(join, name)(side, as_table(name, what))
+        for one in what if name == "add_message" else ():
+            given[side, one.topic, one.partition] = max(given.get((side, one.topic, one.partition), 0), one.offset)
         join.flush()
         join = WindowJoin(plan, store)
         for number, called in enumerate(NAMES):
@@ -87,19 +94,32 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
             first = {(topic, partition): at for topic, partition, at, _ in facts["channels"]}
             axes = join._operator.sides[number].axes
             places = {key: at if plan.is_rows else 0 for at, key in enumerate(first)}
+            dead = LOWEST  # the end of the last window that no side takes messages for
+            if plan.both_windowed and not plan.is_rows:
+                dead = min(one.axes[0].floor if one.axes else LOWEST for one in join._operator.sides)
             expected: dict[tuple, list[int]] = {}
             for one in kept:
                 channel = one.topic, one.partition
                 for start, end in holding(plan, called, first, one):
-                    if start >= axes[places[channel]].gone:
+                    if start >= axes[places[channel]].gone and end > dead:
                         expected.setdefault((start, end, *channel), []).append(one.offset)
             found = {
-                (one.start, one.end, one.topic, one.partition): (one.first_offset, one.last_offset, one.messages)
+                (one.start, one.end, one.topic, one.partition): (
+                    one.first_offset, one.last_offset, one.messages, one.is_complete
+                )
                 for one in held.windows(told, [(facts, index_of(blobs))])
+            }  # fmt: skip
+            past = int(plan.full is Full.WATERMARK)
+            reached = {channel: given[(called, *channel)] + past for channel in first}
+            if not plan.is_rows:
+                reached = dict.fromkeys(first, axes[0].horizon if axes else LOWEST)
+            wanted = {
+                place: (min(mine), max(mine), len(mine), place[1] <= reached[place[2:]])
+                for place, mine in expected.items()
             }
-            wanted = {place: (min(mine), max(mine), len(mine)) for place, mine in expected.items()}
             assert found == wanted
             listed += len(found)
+            whole += sum(is_complete for *_, is_complete in found.values())
             by_key = [
                 held_by_key.parts(told, facts, name, blob)
                 for name, blob in blobs.items()
@@ -107,6 +127,7 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
             ]
             assert sum(sum(one["messages"].to_pylist()) for one in by_key) == sum(map(len, expected.values()))
     assert listed > 20
+    assert 0 < whole < listed
 
 
 def test_the_sessions_and_messages_of_a_side_are_those_that_the_join_holds(seed, monkeypatch):
@@ -131,17 +152,17 @@ def test_the_sessions_and_messages_of_a_side_are_those_that_the_join_holds(seed,
             ]
             counts = join.counts(side)
             assert len(kept) == counts.taken - counts.expired - counts.dropped_messages
-            found = held_sessions.windows([(held_join.facts_of(told, facts), log)])
+            found = held_sessions.windows(told, [(held_join.facts_of(told, facts), log)])
             rows = [] if found is None else held_join.sessions_of(told, found).to_pylist()
             assert sum(row["messages"] for row in rows) == len(kept)
             for row in rows:
                 mine = [
                     one.offset
                     for one in kept
-                    if (one.k, one.topic, one.partition) == (row["k"], row["topic"], row["partition"])
+                    if (one.k, one.topic, one.partition) == (row["__key0"], row["topic"], row["partition"])
                     and row["start"] <= one.time < row["end"]
                 ]
-                if row["k"] is not None:  # one without a key is a session of its own
+                if row["__key0"] is not None:  # one without a key is a session of its own
                     assert (min(mine), max(mine), len(mine)) == (
                         row["first_offset"], row["last_offset"], row["messages"]
                     )  # fmt: skip

@@ -18,6 +18,7 @@ from keyedwm.windows.store import held
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.held_keys import counts_keys
 from keyedwm.windows.store.held_sessions import of_sessions
+from keyedwm.windows.store.listed_keys import key_columns
 from keyedwm.windows.store.messages import message_bytes
 
 # The columns behind the key's: a window's edges, its channel, and what a blob adds to it.
@@ -35,15 +36,10 @@ def check_lists_keys(told: Mapping[str, Any]) -> None:
         raise OptionError("windows of a key's messages, and sessions, are listed key by key anyway: leave by_key out")
 
 
-def key_names(told: Mapping[str, Any]) -> list[str]:
-    """Return the by columns that are not the channel's, which every row has."""
-    return [name for name in told["by"] if name not in told["record"][:2]]
-
-
 def parts(told: Mapping[str, Any], facts: Mapping[str, Any], name: str, blob: bytes) -> pa.Table:
     """Return what the messages of a blob add to the windows of their keys.
 
-    Columns: `key_names`, EDGES, CHANNEL, ADDED, COMPLETE. facts: the store's note of the bucket.
+    Columns: `key_columns`, EDGES, CHANNEL, ADDED, COMPLETE. facts: the store's note of the bucket.
     """
     rows = held.messages(name, blob)
     marks, grid = facts["axes"][held.axis_of(name)], held.grid_of(told, facts, int(held.axis_of(name)))
@@ -58,12 +54,12 @@ def parts(told: Mapping[str, Any], facts: Mapping[str, Any], name: str, blob: by
         ends.append(mine[inside])
     all_ends = np.concatenate(ends)
     whole = _with_edges(told, rows, np.concatenate(places), (all_ends - grid.size, all_ends, all_ends <= horizon))
-    keys = [*key_names(told), *_HIDDEN[:5]]
+    keys = list(key_columns(told))
     sums = [("__offset", "min"), ("__offset", "max"), ("__offset", "count"), ("__size", "sum")]
-    found = whole.group_by(keys, use_threads=False).aggregate(sums)
+    found = whole.group_by([*keys, *_HIDDEN[:5]], use_threads=False).aggregate(sums)
     added = [f"{column}_{how}" for column, how in sums]
-    found = found.select([*key_names(told), *_HIDDEN[:4], *added, _HIDDEN[4]])
-    return found.rename_columns([*key_names(told), *EDGES, *CHANNEL, *ADDED, COMPLETE])
+    found = found.select([*keys, *_HIDDEN[:4], *added, _HIDDEN[4]])
+    return found.rename_columns([*keys, *EDGES, *CHANNEL, *ADDED, COMPLETE])
 
 
 def _with_edges(told: Mapping[str, Any], rows: pa.Table, places: Ints, edges: Sequence[np.ndarray]) -> pa.Table:
@@ -72,5 +68,5 @@ def _with_edges(told: Mapping[str, Any], rows: pa.Table, places: Ints, edges: Se
     mine = rows.take(pa.array(places))
     start, end, complete = (pa.array(one) for one in edges)
     hidden = (start, end, mine[topic], mine[partition], complete, mine[offset], pa.array(message_bytes(mine)))
-    keys = {name: as_key(contiguous(mine[name])) for name in key_names(told)}
+    keys = {column: as_key(contiguous(mine[name])) for column, name in key_columns(told).items()}
     return pa.table({**keys, **dict(zip(_HIDDEN, hidden, strict=True))})

@@ -14,7 +14,7 @@ from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.key_grid import KeyGrid
 from keyedwm.windows.store.key_rows import FACTS, OpenKeys, channels_of
-from keyedwm.windows.store.plan import OF_KEYS, Full
+from keyedwm.windows.store.plan import OF_KEYS, Full, is_marked
 
 INDEX = "open-keys"
 
@@ -47,7 +47,7 @@ class HeldWindow:
 
 def counts_keys(told: Mapping[str, Any]) -> bool:
     """Return whether the windows of a plan count the messages of a key; told: of the plan."""
-    return OF_KEYS in told["store"]
+    return is_marked(told, OF_KEYS)
 
 
 def windows(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:

@@ -14,7 +14,8 @@ from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.channels import Channels
-from keyedwm.windows.store.plan import OF_SESSIONS
+from keyedwm.windows.store.listed_keys import key_column, key_columns
+from keyedwm.windows.store.plan import OF_SESSIONS, is_marked
 from keyedwm.windows.store.sessions import FACTS, OpenSessions
 
 INDEX = "sessions"
@@ -22,16 +23,19 @@ INDEX = "sessions"
 
 def of_sessions(told: Mapping[str, Any]) -> bool:
     """Return whether the windows of a plan are sessions; told: of the plan."""
-    return OF_SESSIONS in told["store"]
+    return is_marked(told, OF_SESSIONS)
 
 
-def windows(buckets: Iterable[tuple[Mapping[str, Any], Mapping[str, bytes]]]) -> pa.Table | None:
-    """Return the sessions that are held, in order of end: by columns, start and end in ms, and what is known of each.
+def windows(
+    told: Mapping[str, Any], buckets: Iterable[tuple[Mapping[str, Any], Mapping[str, bytes]]]
+) -> pa.Table | None:
+    """Return the sessions that are held, in order of end: by columns (`key_columns`), start and end in ms, and what is
+    known of each.
 
     One row for each session, topic and partition; None if there never was one. buckets: the store's note of each, and
     its log of sessions.
     """
-    tables = [_listed(facts, held) for facts, blobs in buckets if (held := _sessions(blobs)) is not None]
+    tables = [_listed(told, facts, held) for facts, blobs in buckets if (held := _sessions(blobs)) is not None]
     return pa.concat_tables(tables).sort_by([("end", "ascending")]) if tables else None
 
 
@@ -52,14 +56,15 @@ def summary(blobs: Mapping[str, int], facts: Mapping[str, Any]) -> Summary:
     )
 
 
-def _listed(facts: Mapping[str, Any], held: OpenSessions) -> pa.Table:
+def _listed(told: Mapping[str, Any], facts: Mapping[str, Any], held: OpenSessions) -> pa.Table:
     parts = held.parts
     named = [[one[place] for one in facts["channels"]] for place in range(2)]
     numbers = {
         "first_offset": parts.first, "last_offset": parts.last, "messages": parts.rows, "bytes": parts.sizes,
     }  # fmt: skip
+    keys = {key_column(number): column for number, column in enumerate(held.keys.columns(parts.keys))}
     columns = {
-        **dict(zip(held.by, held.keys.columns(parts.keys), strict=True)),
+        **{name: column for name, column in keys.items() if name in key_columns(told)},
         "start": pa.array(parts.starts), "end": pa.array(parts.ends),
         "topic": pa.array(named[0], pa.string()).take(pa.array(parts.channels)),
         "partition": pa.array(named[1], pa.int32()).take(pa.array(parts.channels)),

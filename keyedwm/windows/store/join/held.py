@@ -6,7 +6,7 @@ hold both sides together, the rows of the other side are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.windows.columns import contiguous
-from keyedwm.windows.store.held import AXES
+from keyedwm.windows.store.held import AXES, is_rows
 from keyedwm.windows.store.join.plan import WindowJoinPlan
 from keyedwm.windows.store.join.session_operator import PAYLOAD, RECORD, TIME, topic_prefix
-from keyedwm.windows.store.plan import OF_SESSIONS
+from keyedwm.windows.store.plan import OF_SESSIONS, Full
 
 SIDES = "sides"
 NUMBER = "number"
@@ -37,6 +37,8 @@ def told_of_sides(plan: WindowJoinPlan) -> dict[str, dict[str, Any]]:
             "by": list(side.on),
             "columns": list(side.record),
             AXES: len(plan.sides),
+            "full": str(plan.full),
+            "both": plan.both_windowed and not plan.is_rows,
             "record": list(RECORD if plan.is_sessions else side.record),
             "time": TIME if plan.is_sessions else side.time,
         }
@@ -67,24 +69,39 @@ def facts_of(side: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any
     if side["grid"] is None:
         return dict(facts)
     size, step, _ = side["grid"]
-    mine = facts["sides"][side[NUMBER]] if "sides" in facts else {}
+    sides = facts.get(SIDES) or [{}] * side[AXES]
+    mine, channels = sides[side[NUMBER]], sides[side[NUMBER]].get("channels", [])
     axes = {}
     for channel, marks in mine.get("axes", {}).items():
         gone = marks.get("gone")
         # Windows are held whose first slice is, also those that take messages of the other side alone.
+        floors = [] if gone is None else [gone + size - step]
+        if side.get("both") and (passed := _passed_by_all(sides, channel)) is not None:
+            floors.append(passed)
         axes[str(int(channel) * side[AXES] + side[NUMBER])] = {
-            "horizon": marks.get("horizon"),
-            "floor": None if gone is None else gone + size - step,
+            "horizon": _counted(side, channels[int(channel)]) if is_rows(side) else marks.get("horizon"),
+            "floor": max(floors, default=None),
         }
-    return {"channels": mine.get("channels", []), "axes": axes}
+    return {"channels": channels, "axes": axes}
+
+
+def _passed_by_all(sides: Sequence[Mapping[str, Any]], channel: str) -> int | None:
+    """The end of the last window that no side takes messages for; None if every one is taken by a side."""
+    floors = [one.get("axes", {}).get(channel, {}).get("floor") for one in sides]
+    return None if None in floors else min(floors)
+
+
+def _counted(side: Mapping[str, Any], channel: Sequence[Any]) -> int:
+    """How far the offsets of a channel have come, which completes windows of rows: with the message that fills one, or
+    with the one past its end.
+    """
+    return int(channel[3]) - (side.get("full") == str(Full.MESSAGE))
 
 
 def sessions_of(side: Mapping[str, Any], found: pa.Table) -> pa.Table:
-    """Return of sessions, as `held_sessions.windows` lists them, what they hold of this side, with its keys' names."""
+    """Return of sessions, as `held_sessions.windows` lists them, what they hold of this side."""
     prefix = topic_prefix(side[NUMBER])
     rows = found.filter(pc.starts_with(found["topic"], prefix))
-    keys, rest = side["by"], found.column_names[found.column_names.index("start") :]
-    rows = rows.select([*found.column_names[: len(keys)], *rest]).rename_columns([*keys, *rest])
     topics = pc.utf8_slice_codeunits(rows["topic"], len(prefix))
     return rows.set_column(rows.column_names.index("topic"), "topic", topics)
 

@@ -1,0 +1,27 @@
+"""What key columns are called in listings of windows: a key may be called as any other column of a listing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keyedwm.windows.plan import HIDDEN
+
+
+def key_column(number: int) -> str:
+    """Return what a by column is called in listings."""
+    return f"{HIDDEN}key{number}"
+
+
+def key_columns(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return what by columns are called in listings → their names, but for the channel's, which every row has."""
+    channel = told.get("columns", told["record"])[
+        :2
+    ]  # of a join of sessions its own columns tell of messages otherwise
+    return {key_column(number): name for number, name in enumerate(told["by"]) if name not in channel}
+
+
+def shown_names(told: Mapping[str, Any], listed: list[str]) -> dict[str, str]:
+    """Return the same with the names that are shown; listed: the other columns, which keep theirs."""
+    taken = {name.lower() for name in listed}
+    return {column: f"key_{name}" if name.lower() in taken else name for column, name in key_columns(told).items()}
