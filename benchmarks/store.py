@@ -38,7 +38,7 @@ from keyedwm.windows.store.retention import Retention
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OURS, LOADED = "keyedwm", "keyedwm, over loaded rows"
+OURS, PUSHED = "keyedwm", "keyedwm, stage one in the source"
 APPLY, BUCKETS = "spark, applyInPandasWithState by key", "spark, applyInPandasWithState by bucket"
 PROCESSOR = "spark, transformWithStateInPandas by key"
 BUILT_IN = "spark, median, which keeps no rows"
@@ -48,8 +48,8 @@ SHARES = {
     APPLY: Share(20_000, 2_000),
     PROCESSOR: Share(20_000, 2_000),
     BUILT_IN: Share(RECORDS, RECORDS // 10),
-    LOADED: Share(RECORDS, RECORDS // 10),
     OURS: Share(RECORDS, RECORDS // 10),
+    PUSHED: Share(RECORDS, RECORDS // 10),
 }
 _KEY_FACTOR, _PLACES, _PRIME = 1_000_003, 1_000_033, 1_000_000_007
 PAIRS = 3  # a round takes minutes
@@ -92,7 +92,7 @@ def compare(records: int | None, pairs: int) -> None:
 def measured(on: Bench, side: str, share: Share) -> Run:
     """Run a query over all records of a share; raises SystemExit if what came out is not the exact answer."""
     on.spark.conf.set(PROVIDER, ROCKSDB)
-    frame = ours(on, side, share) if side in (OURS, LOADED) else native(on, side, share)
+    frame = ours(on, side, share) if side in (OURS, PUSHED) else native(on, side, share)
     return checked(side, frame, check_columns(), answer(share.records), share.records)
 
 
@@ -104,7 +104,7 @@ def ours(on: Bench, side: str, share: Share) -> DataFrame:
     read = source(on.spark).options(**reading(on, _topic(share.records), share), watermarkLag=LAG, idleTimeout="none")
     how = (tumbling(MINUTE), {"median": median("offset")})
     store = Store(retention=MINUTE)
-    if side == OURS:
+    if side == PUSHED:
         made = aggregate(read.option("columns", ",".join(kept)), {"k": "key::string"}, *how, store=store)
     else:
         made = aggregate(read.load().selectExpr("cast(key as string) k", *kept), "k", *how, store=store)

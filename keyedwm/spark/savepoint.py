@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # State variables of a bucket; see `bucket_state.named_state`.
 _VARIABLES = {"note", "blobs"}
+# Whose errors Spark's reader raises: in this process's JVM, and otherwise.
+_SPARKS = ("py4j", "pyspark")
 # What Java escapes in the path of an address; Spark's state reader escapes it twice.
 _ESCAPED = re.compile(r"""[\s%"<>\\^`{|}\[\]#?]""")
 # Versions of the notes of buckets, and of those of joins.
@@ -92,9 +94,6 @@ def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[Operator
 @contextmanager
 def _readable(files: Files) -> Iterator[None]:
     """Raise what Spark's state reader says of files that it cannot read in one sentence."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     escaped = sorted(set(_ESCAPED.findall(files.for_spark)))
     if escaped:
         raise OptionError(
@@ -103,7 +102,9 @@ def _readable(files: Files) -> Iterator[None]:
         )
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _SPARKS:
+            raise
         raise FormatError(
             f"the state of {files.place} cannot be read, so files of it may be missing or damaged: take a whole copy "
             f"of the checkpoint ({one_line(error)})"

@@ -45,12 +45,18 @@ def test_sessions_of_a_join_and_windows_by_key_are_listed_whatever_their_keys_ar
     sides = [odd(load(topic, **SETTINGS)) for topic in topics]
     of_sessions = window_join(*sides, [*ODD, "topic"], session("5 seconds"), store=KEPT, name="visits", buckets=2)
     of_time = aggregate(sides[0], [*ODD, "partition"], tumbling("10 seconds"), {"n": count()}, store=KEPT, name="w")
+    alone = aggregate(sides[0], [*ODD, "topic"], session("5 seconds"), {"n": count()}, store=KEPT, buckets=1, name="s")
     try:
-        queries = started(of_sessions), started(of_time)
+        queries = started(of_sessions), started(of_time), started(alone)
         for topic in topics:
             produce(queries[0].bootstrap, topic, [AHEAD, steer(0), event(1_000, "a", 5)])
         for query in queries:
             query.give(topics[0], [])
+            query.stop()
+        begins = [json.loads(oldest_offsets(spark, query._checkpoint)) for query in queries]
+        assert begins == [{topic: {"0": 1, "1": 1} for topic in asked} for asked in (topics, topics[:1], topics[:1])]
+        (row,) = held_windows(spark, queries[2]._checkpoint).collect()
+        assert (row["key_bytes"], row["sessions"], row["topic"], row["messages"]) == ("a", "a", topics[0], 1)
         visits = held_windows(spark, queries[0]._checkpoint, side="left")
         others = ["window", "topic", "partition", "first_offset", "last_offset", "messages", "bytes", "is_complete"]
         shown = ["key_bytes", "a.b", "sessions", "at"]

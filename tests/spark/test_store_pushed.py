@@ -17,14 +17,11 @@ from keyedwm.spark import (
     count,
     early,
     held_messages,
-    hopping,
     max,  # noqa: A004
     median,
     oldest_offsets,
     on_demand,
-    session,
     tumbling,
-    tumbling_key_rows,
     tumbling_rows,
     window_function,
     window_join,
@@ -64,10 +61,7 @@ def told(rows) -> Counter:
 
 WINDOWS = {
     "tumbling": (TEN, WITHIN, {"early": early(rows=5)}),
-    "hopping, of few messages": (hopping("4 seconds", "10 seconds"), Store(max_messages=90), {}),
-    "sessions": (session("2 seconds"), WITHIN, {}),
     "the rows of a partition": (tumbling_rows(7), Store(max_windows=3), {}),
-    "the rows of a key": (tumbling_key_rows(3), Store(max_messages=60), {}),
     "on demand": (on_demand("3 seconds", "offset > 40"), WITHIN, {}),
 }
 
@@ -88,7 +82,7 @@ def test_panes_and_what_is_given_back_are_what_they_are_over_loaded_rows(case, t
     plain = started(aggregate(loaded(read), "k", window, aggregates("v", "s"), **how))
     produce(plain.bootstrap, topic, [AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())])
     made = 0
-    for step in range(5):
+    for step in range(4):
         now_ms = step * 6_000
         steering = steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())
         events = [random_record(chance, now_ms + chance.randrange(-30_000, 9_000)) for _ in range(40)]

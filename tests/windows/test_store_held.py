@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from keyedwm.cli.inspect_state import _table
 from keyedwm.savepoint import OperatorState
 from keyedwm.windows import WindowOperator
+from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import held, held_by_key
-from keyedwm.windows.store.plan import HoppingWindow, RowWindow
+from keyedwm.windows.store.plan import HoppingWindow, RowWindow, tumbling_key_rows
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 from tests.windows.stored import cut, plan_of, random_messages, table
@@ -114,3 +117,15 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
 def test_a_store_without_messages_holds_nothing():
     told = StagedStore(plan=plan_of(WINDOWS[0], retention=Retention(time_ms=60))).told()
     assert held.summary(told, {}, {}) == held.Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)
+
+
+@pytest.mark.parametrize("window", [HoppingWindow(10, 10), tumbling_key_rows(2), SessionWindow(5)], ids=str)
+def test_a_key_that_is_called_as_a_column_of_the_listing_has_another_name_there(window):
+    plan = plan_of(window, retention=Retention(max_messages=9))
+    renamed = pa.schema([field.with_name("start" if field.name == "k" else field.name) for field in plan.schema])
+    operator = WindowOperator(replace(plan, schema=renamed, by=("start",)), MemoryStore())
+    operator.add_message(table(random_messages(1, 8)).rename_columns(renamed.names))
+    listed = operator.get_windows(-(10**6), 10**6, by_key=True)
+    assert listed.column_names[:5] == ["key_start", "start", "end", "topic", "partition"]
+    assert set(listed["key_start"].to_pylist()) <= {one.k for one in random_messages(1, 8)}
+    assert listed.num_rows > 0

@@ -14,7 +14,8 @@ from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.key_grid import KeyGrid
 from keyedwm.windows.store.key_rows import FACTS, OpenKeys, channels_of
-from keyedwm.windows.store.plan import OF_KEYS, Full, is_marked
+from keyedwm.windows.store.marks import OF_KEYS, is_marked
+from keyedwm.windows.store.plan import Full
 
 INDEX = "open-keys"
 

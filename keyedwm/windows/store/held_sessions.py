@@ -15,7 +15,7 @@ from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.listed_keys import key_column, key_columns
-from keyedwm.windows.store.plan import OF_SESSIONS, is_marked
+from keyedwm.windows.store.marks import OF_SESSIONS, is_marked
 from keyedwm.windows.store.sessions import FACTS, OpenSessions
 
 INDEX = "sessions"

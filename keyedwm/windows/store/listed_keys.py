@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keyedwm.windows.plan import HIDDEN
@@ -21,7 +21,11 @@ def key_columns(told: Mapping[str, Any]) -> dict[str, str]:
     return {key_column(number): name for number, name in enumerate(told["by"]) if name not in channel}
 
 
-def shown_names(told: Mapping[str, Any], listed: list[str]) -> dict[str, str]:
+def shown_names(told: Mapping[str, Any], listed: Sequence[str]) -> dict[str, str]:
     """Return the same with the names that are shown; listed: the other columns, which keep theirs."""
-    taken = {name.lower() for name in listed}
-    return {column: f"key_{name}" if name.lower() in taken else name for column, name in key_columns(told).items()}
+    return {column: shown_name(name, listed) for column, name in key_columns(told).items()}
+
+
+def shown_name(key: str, listed: Sequence[str]) -> str:
+    """Return what a key column is called beside these columns."""
+    return f"key_{key}" if key.lower() in listed else key

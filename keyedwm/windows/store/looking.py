@@ -21,6 +21,7 @@ from keyedwm.windows.store.asked import Edge, wanted
 from keyedwm.windows.store.axis import LOWEST, StoredWindows
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.grid import Grid
+from keyedwm.windows.store.listed_keys import shown_name
 from keyedwm.windows.store.messages import in_order, message_bytes, places
 from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.results import key_numbers
@@ -33,9 +34,9 @@ def windows_schema(plan: StorePlan, *, by_key: bool) -> pa.Schema:
     channel = [plan.schema.field(name).with_name(role) for name, role in zip(plan.record, _ROLES, strict=False)]
     numbers = [pa.field(name, pa.int64()) for name in ("start", "end")]
     facts = [pa.field(name, pa.int64()) for name in _FACTS]
-    return pa.schema(
-        [*(plan.key_fields if by_key else ()), *numbers, *channel, *facts, pa.field("is_complete", pa.bool_())]
-    )
+    listed = pa.schema([*numbers, *channel, *facts, pa.field("is_complete", pa.bool_())])
+    keys = [field.with_name(shown_name(field.name, listed.names)) for field in plan.key_fields] if by_key else []
+    return pa.schema([*keys, *listed])
 
 
 _ROLES = ("topic", "partition")

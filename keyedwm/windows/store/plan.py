@@ -6,11 +6,10 @@ Rule: a plan that can be built can run, and two plans with the same digest have 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -39,14 +38,10 @@ from keyedwm.windows.store.checks import check_early, check_late, check_record, 
 from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.key_grid import KeyGrid
+from keyedwm.windows.store.marks import OF_KEYS, OF_SESSIONS
 from keyedwm.windows.store.on_demand import ON_DEMAND, OnDemandWindow, check_limits
 from keyedwm.windows.store.retention import Retention
 
-# In what a plan tells of itself, and with it the state.
-# `StorePlan.told` has marks behind the lines of windows, names of columns and the record.
-_NAMED = 7
-OF_KEYS = "rows of each key"
-OF_SESSIONS = "sessions"
 # Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
 ARRIVAL = f"{HIDDEN}arrival"
 MOST_WINDOWS = 1_000_000  # that hold one message
@@ -385,15 +380,6 @@ class StorePlan:
         Limits and intervals may change: they decide what happens next, not what the state means.
         """
         return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]
-
-
-def is_marked(told: Mapping[str, Any], mark: str) -> bool:
-    """Return whether a plan has one of the marks that `StorePlan.told` has behind the names of columns.
-
-    told: of a store, or of a side of a join, which has no names among its lines.
-    """
-    lines = told["store"]
-    return mark in (lines[_NAMED:] if len(lines) > _NAMED else lines)
 
 
 def grid_of(window: GridWindow, first: int = 0) -> Grid:

@@ -17,7 +17,8 @@ from keyedwm.windows.columns import contiguous
 from keyedwm.windows.store.held import AXES, is_rows
 from keyedwm.windows.store.join.plan import WindowJoinPlan
 from keyedwm.windows.store.join.session_operator import PAYLOAD, RECORD, TIME, topic_prefix
-from keyedwm.windows.store.plan import OF_SESSIONS, Full
+from keyedwm.windows.store.marks import OF_SESSIONS
+from keyedwm.windows.store.plan import Full
 
 SIDES = "sides"
 NUMBER = "number"

@@ -1,0 +1,42 @@
+"""What a bucket says in the log of its worker when a batch is done."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from keyedwm.spark import bucket
+from keyedwm.spark.bucket import Bucket
+from keyedwm.spark.bucket_batch import BucketLayout, BucketNote
+from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.retention import StoreCounts
+from keyedwm.windows.store.staged import StagedStore
+from tests.windows.stored import plan_of
+
+DROPPED = '{"aggregate": "medians", "windows": 2, "rows": 14}'
+
+
+@pytest.mark.parametrize(
+    ("late", "dropped", "lines"),
+    [
+        (0, 0, []),
+        (3, 0, ['rows were late for every window: {"aggregate": "medians", "late_rows": 3, "watermark_ms": 70}']),
+        (0, 2, [f"windows went before their time, because of a limit of size: {DROPPED}"]),
+    ],
+)  # fmt: skip
+def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_aggregates_name(
+    late, dropped, lines, caplog, monkeypatch
+):
+    monkeypatch.setattr(bucket, "write_state", lambda *_: None)
+    monkeypatch.setattr(Bucket, "_set_timer", lambda *_: None)
+    one = Bucket(StagedStore(plan=plan_of(HoppingWindow(10, 10))), BucketLayout("medians", (0,), 0))
+    one._note = one._blobs = None
+    counted = StoreCounts(dropped_windows=dropped, dropped_messages=7 * dropped)
+    batch = SimpleNamespace(
+        drain=lambda: None, note=BucketNote(), late_rows=late, watermark_ms=70, counted=counted, last_row=lambda: "last"
+    )
+    with caplog.at_level(logging.WARNING, "keyedwm.aggregate"):
+        assert one._close(batch) == "last"
+    assert caplog.messages == lines
