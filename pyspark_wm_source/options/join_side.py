@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.options import wrong
-from keyedwm.core.parsing import parse_json
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.plan import Axis, JoinSide
 from keyedwm.windows.join.ship import SHIPPED
+from pyspark_wm_source.options.json_option import json_object
 
 if TYPE_CHECKING:
     from pyspark_wm_source.options.axes import TimeAxis
@@ -49,12 +49,8 @@ class SideSpec:
     @staticmethod
     def parse(text: str) -> SideSpec:
         """Read the option's text. Raises OptionError."""
-        try:
-            found = parse_json(text)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or set(found) != set(SideSpec.__dataclass_fields__):
-            raise wrong(JOIN_SIDE, text, "what keyedwm.spark.join over keyedwm.spark.source writes is expected")
+        wanted = "what keyedwm.spark.join over keyedwm.spark.source writes is expected"
+        found = json_object(JOIN_SIDE, text, SideSpec.__dataclass_fields__, wanted)
         lists = {name: found[name] for name in ("columns", "on", "axes")}
         texts = [found["name"], *(one for some in lists.values() if isinstance(some, list) for one in some)]
         fits = all(isinstance(some, list) for some in lists.values()) and all(isinstance(one, str) for one in texts)

@@ -17,11 +17,11 @@ from keyedwm.arrow.fields import FieldReader
 from keyedwm.arrow.schema import axis_column, nullable
 from keyedwm.core.field import Field
 from keyedwm.core.options import wrong
-from keyedwm.core.parsing import parse_json
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.shuffle import SHIPPED
 from keyedwm.windows.store.shipped_messages import ShippedMessages
+from pyspark_wm_source.options.json_option import json_object
 
 MESSAGE_STORE = "messageStore"
 
@@ -47,12 +47,8 @@ class MessageSpec:
     @staticmethod
     def parse(text: str, axes: Sequence[str]) -> MessageSpec:
         """Read the option's text; axes: names of the source's. Raises OptionError."""
-        try:
-            found = parse_json(text)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or set(found) != set(MessageSpec.__dataclass_fields__):
-            raise wrong(MESSAGE_STORE, text, "what a store over keyedwm.spark.source writes is expected")
+        wanted = "what a store over keyedwm.spark.source writes is expected"
+        found = json_object(MESSAGE_STORE, text, MessageSpec.__dataclass_fields__, wanted)
         fields, by, numbers = found["fields"], found["by"], (found["number"], found["buckets"])
         if not isinstance(fields, dict) or not isinstance(by, list) or not _are_texts([*fields.values(), *by]):
             raise wrong(MESSAGE_STORE, text, "fields as a JSON object of texts and by as a list of them are expected")

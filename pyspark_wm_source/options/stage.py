@@ -18,12 +18,12 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.field import Field
 from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, wrong
-from keyedwm.core.parsing import parse_json
 from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates.functions import AggregateSpec, aggregate_of
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.plan import HIDDEN, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME
+from pyspark_wm_source.options.json_option import json_object
 
 STAGE_OPTIONS = ("frame", "by", "aggregates")
 # Under names of their own: a result column may well be called `topic`.
@@ -140,7 +140,7 @@ class Stage:
 
 
 def _frame(text: str, axes: Sequence[str]) -> dict[str, Any]:
-    frame = _object("frame", text)
+    frame = json_object("frame", text)
     window = ("gap_ms", "touching") if "gap_ms" in frame else ("size_ms", "offset_ms")
     names = ("axis", "buckets", "late_rule", *window)
     if set(frame) != set(names):
@@ -154,17 +154,7 @@ def _frame(text: str, axes: Sequence[str]) -> dict[str, Any]:
 
 
 def _texts(name: str, text: str) -> dict[str, str]:
-    parsed = _object(name, text)
+    parsed = json_object(name, text)
     if not all(isinstance(value, str) for value in parsed.values()):
         raise wrong(name, text, "a JSON object of texts is expected")
-    return parsed
-
-
-def _object(name: str, text: str) -> dict[str, Any]:
-    try:
-        parsed = parse_json(text)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise wrong(name, text, "a JSON object is expected")
     return parsed
