@@ -82,7 +82,7 @@ def test_a_late_message_updates_the_median_of_its_window_after_a_restart_and_a_l
     )
     (kept,) = held_messages(spark, query._checkpoint).collect()
     assert (kept["k"], kept["v"], kept["offset"]) == ("c", 8, 7)
-    with pytest.raises(KeyedwmError, match="the aggregates with a store are called medians: give one"):
+    with pytest.raises(KeyedwmError, match=r"the operators with a store are called medians \(aggregate\): give one"):
         held_windows(spark, query._checkpoint, "median")
     everything = spark.createDataFrame(made, frame.schema)
     assert [row["reason"] for row in rejected(everything).collect()] == ["outside the retention"]
