@@ -16,9 +16,10 @@ import pyarrow as pa
 from keyedwm.savepoint import OperatorState
 from keyedwm.spark.frames import require_session
 from keyedwm.spark.held_store import held_store
-from keyedwm.windows.store import held, held_by_key, held_keys, held_sessions
+from keyedwm.windows.store import held, held_by_key, held_keys, held_on_demand, held_sessions
 from keyedwm.windows.store.join import held as held_join
 from keyedwm.windows.store.listed_keys import key_columns, shown_names
+from keyedwm.windows.store.opened_windows import OPENED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,8 +35,8 @@ def held_windows(
 ) -> DataFrame:
     """Return the windows that an aggregate with a store keeps: one row for each window, topic and partition.
 
-    Of windows that count a key's messages: one for each key, topic and partition, which is complete next. Of sessions:
-    one for each session, topic and partition, beside the key's columns.
+    Of windows that count a key's messages: one for each key, topic and partition, which is complete next. Of sessions
+    and windows on demand: one for each of them, topic and partition, beside the key's columns.
     by_key: one row also for each key, with the key's columns first, which reads the messages. A key that is called as a
     column of the listing is `key_NAME` there.
     `window` is start and end, or of rows the first and the last offset, as in the aggregate's results. checkpoint: of
@@ -48,6 +49,8 @@ def held_windows(
     operator, blobs = held_store(spark, checkpoint, name).of(side)
     if by_key:
         return _by_key(operator, blobs)
+    if held.is_on_demand(operator.told or {}):
+        return _on_demand(operator, blobs)
     found: dict[int, dict[str, bytes]] = {number: {} for number in range(len(operator.facts))}
     for row in blobs.where(_begins(held.INDEX)).collect():
         found[row.bucket][row.name] = bytes(row.blob)
@@ -99,6 +102,26 @@ def _by_key(operator: OperatorState, blobs: DataFrame) -> DataFrame:
         )
     )  # fmt: skip
     return _shown(told, found)
+
+
+def _on_demand(operator: OperatorState, blobs: DataFrame) -> DataFrame:
+    """Return windows on demand, each key its own; which messages are in them is found bucket by bucket."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    mine = blobs.where(_begins(held_on_demand.BLOBS)).select("bucket", "name", "blob")
+    first = mine.where(_begins([OPENED])).first()
+    if first is None:
+        return blobs.sparkSession.createDataFrame([], _WINDOWS)
+    told = operator.told or {}
+    schema = held_on_demand.schema_of(told, first.name, bytes(first.blob))
+    facts = operator.facts
+
+    def opened(rows: pa.Table) -> pa.Table:  # Spark counts the arguments of a plain function only
+        bucket, blobs = rows["bucket"][0].as_py(), zip(rows["name"].to_pylist(), rows["blob"].to_pylist(), strict=True)
+        found = held_on_demand.windows(told, facts[bucket], dict(blobs))
+        return schema.empty_table() if found is None else found.cast(schema)
+
+    return _shown(told, mine.groupBy("bucket").applyInArrow(opened, from_arrow_schema(schema)))
 
 
 @dataclass(frozen=True)

@@ -246,8 +246,16 @@ def test_a_message_opens_a_window_also_late_and_after_a_restart_and_one_that_non
     made += query.give(topic, [steer(13_000)])
     query.restart()
     made += query.give(topic, [event(1_000, "a", 200)])  # late; the first of its key
-    with pytest.raises(KeyedwmError, match="windows on demand are not listed from a checkpoint"):
-        held_windows(spark, query._checkpoint)
+    listed = held_windows(spark, query._checkpoint).orderBy("window.start").collect()
+    assert [
+        (row["k"], round(row["window"]["start"].timestamp() * 1_000) - BASE_MS, row["first_offset"], row["last_offset"],
+         row["messages"], row["is_complete"])
+        for row in listed
+    ] == [("a", 1_000, 2, 5, 3, True), ("a", 3_000, 3, 4, 2, True)]  # fmt: skip
+    with pytest.raises(
+        KeyedwmError, match="windows on demand, and sessions are listed key by key anyway: leave by_key"
+    ):
+        held_windows(spark, query._checkpoint, by_key=True)
     assert held_messages(spark, query._checkpoint).count() == 5
     made += query.give(topic, [steer(60_000)])
     rows = [row for row in made if row["control"] is None]
@@ -258,7 +266,7 @@ def test_a_message_opens_a_window_also_late_and_after_a_restart_and_one_that_non
     assert told == [(3_000, "a", [100, 7], "on_time"), (1_000, "a", [200, 5, 100], "late")]
     back = [row["rejected"] for row in rows if row["rejected"] is not None]
     assert [(row["k"], row["v"], row["reason"]) for row in back] == [("b", 3, "between windows")]
-    assert held_messages(spark, query._checkpoint).count() == 0
+    assert held_messages(spark, query._checkpoint).count() == held_windows(spark, query._checkpoint).count() == 0
 
 
 CALLS = {

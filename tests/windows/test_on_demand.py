@@ -17,7 +17,7 @@ from keyedwm.windows.state import key_dictionary
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store import held, on_demand_operator
+from keyedwm.windows.store import held, held_on_demand, on_demand_operator
 from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.on_demand import OnDemandWindow, on_demand
 from keyedwm.windows.store.operators import store_operator
@@ -241,8 +241,11 @@ def test_messages_and_counts_are_told_from_the_blobs_without_the_plan(window, se
     summary = held.summary(told_of_plan, store.sizes, facts)
     assert (summary.frames, summary.rows) == (len(windows), len(kept))
     assert summary.oldest_ms == min(start for _, start in windows)
-    with pytest.raises(OptionError, match="windows on demand are not listed from a checkpoint"):
-        held.windows(told_of_plan, [])
+    found = held_on_demand.windows(told_of_plan, facts, store.blobs)
+    assert found.schema == held_on_demand.schema_of(told_of_plan, "opened", store.get("opened"))
+    wanted = operator.get_windows(-(10**6), 10**6, by_key=True)
+    assert found.rename_columns(wanted.column_names).to_pylist() == wanted.to_pylist()
+    assert held_on_demand.windows(told_of_plan, facts, {}) is None
 
 
 def test_windows_are_listed_by_their_keys_and_channels_and_say_whether_they_are_complete():

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.errors import OptionError
 from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.store import PART
 from keyedwm.windows.state.summary import Summary
@@ -24,11 +23,6 @@ from keyedwm.windows.store.plan import ARRIVAL
 INDEX, MESSAGES = ("slices-", held_keys.INDEX, held_sessions.INDEX), "messages-"
 # Of a plan: how many axes a channel of windows of rows has. A join has one for each side.
 AXES = "axes"
-
-NOT_LISTED = (
-    "windows on demand are not listed from a checkpoint, since which messages are in them is not noted there: "
-    "read its messages (held_messages), or ask the operator that runs (get_windows)"
-)
 
 
 def is_rows(told: Mapping[str, Any]) -> bool:
@@ -44,12 +38,10 @@ def is_on_demand(told: Mapping[str, Any]) -> bool:
 def windows(
     told: Mapping[str, Any], buckets: Iterable[tuple[Mapping[str, Any], Mapping[str, bytes]]]
 ) -> list[HeldWindow]:
-    """Return the windows that are held, in order of end, topic and partition.
+    """Return the windows that are held, in order of end, topic and partition; see `held_on_demand` for those.
 
     told: of the plan. buckets: the store's note of each, and its blobs that tell of slices.
     """
-    if is_on_demand(told):
-        raise OptionError(NOT_LISTED)
     found: dict[tuple[int, str, int], HeldWindow] = {}
     of_bucket = held_keys.windows if held_keys.counts_keys(told) else _of_bucket
     for facts, blobs in buckets:

@@ -30,10 +30,11 @@ _HIDDEN = ("__start", "__end", "__topic", "__partition", "__complete", "__offset
 
 def check_lists_keys(told: Mapping[str, Any]) -> None:
     """Refuse windows that cannot be listed key by key from their messages alone, or are listed so anyway."""
-    if held.is_on_demand(told):
-        raise OptionError(held.NOT_LISTED)
-    if counts_keys(told) or of_sessions(told):
-        raise OptionError("windows of a key's messages, and sessions, are listed key by key anyway: leave by_key out")
+    if counts_keys(told) or of_sessions(told) or held.is_on_demand(told):
+        raise OptionError(
+            "windows of a key's messages, windows on demand, and sessions are listed key by key anyway: leave by_key "
+            "out"
+        )
 
 
 def parts(told: Mapping[str, Any], facts: Mapping[str, Any], name: str, blob: bytes) -> pa.Table:

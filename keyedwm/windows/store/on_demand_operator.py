@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous
-from keyedwm.windows.grouping import pair_groups
-from keyedwm.windows.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
 from keyedwm.windows.plan import Timing
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE
@@ -28,14 +26,14 @@ from keyedwm.windows.store.axis import HIGHEST, LOWEST
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.functions import WindowRows
 from keyedwm.windows.store.incoming import check_times, checked
-from keyedwm.windows.store.messages import MessageStore, in_order, message_bytes, places
+from keyedwm.windows.store.messages import MessageStore, in_order, places
 from keyedwm.windows.store.note import note, read_note
-from keyedwm.windows.store.opened_windows import Opened, OpenedWindows, merged, spans
+from keyedwm.windows.store.opened_members import OrderedMessages, in_key_order, listed, ranges
+from keyedwm.windows.store.opened_windows import OPENED, Opened, OpenedWindows, merged, spans
 from keyedwm.windows.store.plan import Reason, StorePlan
 from keyedwm.windows.store.results import KeyedMessages, pane_rows
 from keyedwm.windows.store.retention import StoreCounts
 
-OPENED = "opened"
 _MOST_ROWS = 1 << 20
 _FEW = 1 << 10
 
@@ -150,21 +148,11 @@ class OnDemandOperator:
         """Return the windows that overlap `[start, end]`, each key its own: one row for each topic and partition."""
         known = self._opened.windows
         chosen = self._is_kept() & (known.starts + self._size > start) & (known.starts <= end)
-        windows = known.take(chosen)
-        windows = windows.take(np.lexsort((self._opened.keys.ranks(windows.keys), windows.starts)))
-        rows, at, keys = self._in_order(self._read(start - self._size, end + self._size))
-        first, behind = spans(windows.keys, windows.starts, windows.starts + self._size, keys, at)
-        member, owners = _ranges(first, behind - first), np.repeat(np.arange(len(windows)), behind - first)
-        numbers, offsets, sizes = self.channels.numbers(rows), self.channels.offsets(rows), message_bytes(rows)
-        ranks = self.channels.ranks()
-        ids, of, rank = pair_groups(owners, ranks[numbers[member]], max(1, len(ranks)))
-        count, starts = len(of), windows.starts[of]
+        messages = self._in_order(self._read(start - self._size, end + self._size))
+        keys, starts, (channel, *facts) = listed(self._opened, known.take(chosen), messages, self.channels, self._size)
         made = [
-            *(self._opened.keys.columns(windows.keys[of]) if by_key else ()), starts, starts + self._size,
-            *self.channels.columns(self._plan.schema, np.argsort(ranks)[rank]),
-            lowest_by_group(offsets[member], ids, count), highest_by_group(offsets[member], ids, count),
-            count_by_group(ids, count), add_by_group(sizes[member], ids, count),
-            starts + self._size <= self._watermark_ms,
+            *(self._opened.keys.columns(keys) if by_key else ()), starts, starts + self._size,
+            *self.channels.columns(self._plan.schema, channel), *facts, starts + self._size <= self._watermark_ms,
         ]  # fmt: skip
         schema = looking.windows_schema(self._plan, by_key=by_key)
         return pa.Table.from_arrays(
@@ -211,9 +199,9 @@ class OnDemandOperator:
         """Let the slices go that no window needs, and give back their messages that are in none."""
         first, windows, returned = self._first_kept, self._opened.windows, 0
         for start in self._messages.slices[self._messages.slices < first].tolist():
-            rows, at, keys = self._in_order(self._messages.read_slices(np.array([start])))
-            begin, behind = spans(keys, at - self._size + 1, at + 1, windows.keys, windows.starts)
-            alone = rows.filter(pa.array(begin == behind))
+            mine = self._in_order(self._messages.read_slices(np.array([start])))
+            begin, behind = spans(mine.keys, mine.at - self._size + 1, mine.at + 1, windows.keys, windows.starts)
+            alone = mine.rows.filter(pa.array(begin == behind))
             self._account.reject(in_order(self._plan, self.channels, alone), Reason.GAP)
             returned += alone.num_rows
         held, _ = self._messages.forget(first)
@@ -224,15 +212,13 @@ class OnDemandOperator:
         """Return the messages of the slices that overlap `[low, high)`."""
         return self._messages.read(low - self._size + 1, high)
 
-    def _in_order(self, rows: pa.Table, of: Ints | None = None) -> tuple[pa.Table, Ints, Ints]:
-        """Return messages, of these keys alone, by key, event time, topic, partition and offset; their times, keys."""
+    def _in_order(self, rows: pa.Table, of: Ints | None = None) -> OrderedMessages:
+        """Return messages in order; of: of these keys alone."""
         keys = self._opened.numbers(rows)
         if of is not None:
             mine = np.isin(keys, of)
             rows, keys = rows.filter(pa.array(mine)), keys[mine]
-        at, offsets = places(self._plan, rows), self.channels.offsets(rows)
-        order = np.lexsort((offsets, self.channels.ranks()[self.channels.numbers(rows)], at, keys))
-        return rows.take(pa.array(order)), at[order], keys[order]
+        return in_key_order(rows, places(self._plan, rows), keys, self.channels)
 
     def _show(self, chosen: Ints, timing: Timing) -> Iterator[Output]:
         """Yield a pane of each of these windows, in order of end and key, those of a slice together."""
@@ -244,20 +230,20 @@ class OnDemandOperator:
         for start in np.unique(slices).tolist():
             mine = windows.take(slices == start)
             mine = mine.take(np.lexsort((self._opened.keys.ranks(mine.keys), mine.starts)))
-            rows, at, keys = self._in_order(self._messages.read(start, start + 2 * self._size), mine.keys)
-            first, behind = spans(mine.keys, mine.starts, mine.starts + self._size, keys, at)
+            held = self._in_order(self._messages.read(start, start + 2 * self._size), mine.keys)
+            first, behind = spans(mine.keys, mine.starts, mine.starts + self._size, held.keys, held.at)
             total = np.cumsum(behind - first)
             for piece in np.split(
                 np.arange(len(mine)), np.searchsorted(total, np.arange(_MOST_ROWS, total[-1], _MOST_ROWS))
             ):
                 if len(piece):
-                    yield self._panes(mine.take(piece), rows, at, (first[piece], behind[piece]), timing)
+                    yield self._panes(mine.take(piece), held, (first[piece], behind[piece]), timing)
 
-    def _panes(self, windows: Opened, rows: pa.Table, at: Ints, of: tuple[Ints, Ints], timing: Timing) -> Output:
+    def _panes(self, windows: Opened, held: OrderedMessages, of: tuple[Ints, Ints], timing: Timing) -> Output:
         """Return the panes of windows; of: where the messages of each begin and end."""
         sizes, ends = of[1] - of[0], windows.starts + self._size
-        member = _ranges(of[0], sizes)
-        window = WindowRows(rows.take(pa.array(member)), at[member], np.append(0, np.cumsum(sizes)))
+        member = ranges(of[0], sizes)
+        window = WindowRows(held.rows.take(pa.array(member)), held.at[member], np.append(0, np.cumsum(sizes)))
         made = pane_rows(
             self._plan, self._opened.keys, KeyedMessages(window, windows.keys), edges=(windows.starts, ends),
             of_channel=(), timing=timing, index=windows.panes, last=False,
@@ -266,9 +252,3 @@ class OnDemandOperator:
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return merged(self._plan.key_fields, tables) if log == OPENED else self._messages.merge(log, tables)
-
-
-def _ranges(first: Ints, sizes: Ints) -> Ints:
-    """Return the whole numbers from each first on, so many."""
-    behind = np.cumsum(sizes)
-    return np.arange(int(sizes.sum())) + np.repeat(first - (behind - sizes), sizes)

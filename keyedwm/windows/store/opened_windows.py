@@ -17,7 +17,8 @@ from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
-_FACTS = tuple(f"{HIDDEN}{name}" for name in ("start", "panes"))
+OPENED = "opened"  # the log
+FACTS = tuple(f"{HIDDEN}{name}" for name in ("start", "panes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class OpenedWindows:
         self.windows = Opened(*(np.empty(0, np.int64),) * 3)
         if tables:
             table = pa.concat_tables(tables[::-1])
-            starts, panes = (ints(contiguous(table[name])) for name in _FACTS)
+            starts, panes = (ints(contiguous(table[name])) for name in FACTS)
             self._put(Opened(self.numbers(table), starts, panes))
 
     def numbers(self, rows: pa.Table) -> Ints:
@@ -75,7 +76,7 @@ class OpenedWindows:
 
     def table(self, windows: Opened) -> pa.Table:
         """Return windows as a table of the log."""
-        schema = pa.schema([*self._fields, *((name, pa.int64()) for name in _FACTS)])
+        schema = pa.schema([*self._fields, *((name, pa.int64()) for name in FACTS)])
         facts = [pa.array(windows.starts), pa.array(windows.panes)]
         return pa.Table.from_arrays([*self.keys.columns(windows.keys), *facts], schema=schema)
 
