@@ -42,7 +42,10 @@ class Source:
         return told
 
     def load(self) -> DataFrame:
-        """Return the source's rows, as `spark.readStream` does."""
+        """Return the source's rows, as `spark.readStream` does. Raises OptionError, in one sentence."""
+        from pyspark_wm_source.options.source_options import SourceOptions
+
+        SourceOptions.parse(self.given).for_stream()  # Spark would say it in many lines
         return self.spark.readStream.format(FORMAT).options(**self.given).load()
 
 
@@ -88,9 +91,7 @@ def ship_source(
         axis=axis,
         buckets=buckets,
     )
-    staged = read.options(**spec.as_options())
-    SourceOptions.parse(staged.given).for_stream()  # here, where a refusal is one sentence
-    return staged.load(), plan, options.axes[axis].config.key
+    return read.options(**spec.as_options()).load(), plan, options.axes[axis].config.key
 
 
 def named_fields(by: Mapping[str, str] | Sequence[str], columns: Sequence[str]) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -201,9 +201,9 @@ def ship_messages(
     check_one_source(frame, asked["window"], "aggregate")
     schema = message_columns(frame, "aggregate")
     if isinstance(df, Source):
-        fields, schema, keys = message_fields(df, asked["by"], asked["aggregates"], schema.names)
-        staged = _staged(schema, keys, asked, axis, len(ids))
-        shipped = read_messages(df, fields, by=staged.messages.by, axis=axis, buckets=len(ids))
+        told = message_fields(df, asked["by"], asked["aggregates"], schema.names)
+        staged = replace(_staged(told.schema, told.keys, asked, axis, len(ids)), read_from=told.read_from)
+        shipped = read_messages(df, told.fields, by=staged.messages.by, axis=axis, buckets=len(ids))
         return shipped, staged, axis_key(frame, axis)
     keys = tuple(asked["by"])
     check_keys(frame, keys)

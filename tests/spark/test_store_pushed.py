@@ -8,6 +8,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.spark import (
@@ -163,6 +164,37 @@ CALLS = {
     "option barriers: false contradicts messageStore": lambda r: aggregate(
         r.option("barriers", "false"), "key", TEN, N, store=WITHIN
     ),
+    "option watermarkLagg is unknown to the keyedwm source: did you mean watermarkLag?": lambda r: aggregate(
+        r.option("watermarkLagg", "1 second"), KEY, TEN, N, store=WITHIN
+    ),
+    "option columns: 'keyy' is not a column of the source": lambda r: aggregate(
+        r.option("columns", "keyy,offset"), KEY, TEN, N, store=WITHIN
+    ),
+    "option colums is unknown to the keyedwm source: did you mean columns?": lambda r: window_join(
+        r.option("colums", "key"), r, "key", TEN, store=WITHIN
+    ),
+    "cannot be called 'value', which is a field of the source that the aggregates read": lambda r: aggregate(
+        r.option("columns", "topic,partition,offset,event_time,watermark,control"),
+        {"value": "key::string"},
+        TEN,
+        {"all": collect("value")},
+        store=WITHIN,
+    ),
+    f"cannot be called {V!r}, which is a field of the source": lambda r: aggregate(
+        r, {V: "key::string"}, TEN, {"n": max(V)}, store=WITHIN
+    ),
+    "messages would have the columns 'KEY' and 'key', which Spark does not tell apart": lambda r: aggregate(
+        r, {"KEY": "key::string"}, TEN, N, store=WITHIN
+    ),
+    "cannot be called 'reason': messages that are given back have it": lambda r: aggregate(
+        r, {"Reason": "key::string"}, TEN, N, store=WITHIN
+    ),
+    "the columns 'json:$.v::bigint' and 'json:$.V::bigint', which Spark does not": lambda r: aggregate(
+        r, KEY, TEN, {"n": max(V), "m": max("json:$.V::bigint")}, store=WITHIN
+    ),
+    "option aggregates: the source has no column 'watermark'": lambda r: aggregate(
+        r, KEY, TEN, {"n": max("watermark")}, store=WITHIN
+    ),
     "a stream has no end": lambda r: aggregate(r.option("endingOffsets", "latest"), "key", TEN, N, store=WITHIN),
     "the frame has no column 'kee'; did you mean 'key'": lambda r: window_join(r, r, "kee", TEN, store=WITHIN),
 }
@@ -178,9 +210,50 @@ def test_a_wrong_call_is_refused(words, described):
 def test_a_stage_in_the_source_and_a_plan_agree_on_what_a_message_is(described):
     read = described("orders", includeHeaders=True, watermarks='{"made": {"key": 3, "eventTime": "json:$.made"}}')
     loaded_schema = message_columns(read.load(), "aggregate")
-    fields, schema, keys = message_fields(read, KEY, [("n", median(V))], loaded_schema.names)
-    assert (schema.names, keys) == (["k", *loaded_schema.names, V], ("k",))
-    assert [schema.field(name) for name in loaded_schema.names] == list(loaded_schema)
-    spec = MessageSpec(fields=fields, by=keys, axis="made", number=0, buckets=2)
+    told = message_fields(read, KEY, [("n", median(V))], loaded_schema.names)
+    assert (told.schema.names, told.keys) == (["k", *loaded_schema.names, V], ("k",))
+    assert [told.schema.field(name) for name in loaded_schema.names] == list(loaded_schema)
+    spec = MessageSpec(fields=told.fields, by=told.keys, axis="made", number=0, buckets=2)
     options = SourceOptions.parse({**read.given, **spec.as_options()})
-    assert options.stage.messages.schema == schema
+    assert options.stage.messages.schema == told.schema
+
+
+CONDITION = f"`{V}` > 3"
+
+
+@pytest.mark.parametrize(
+    "aggregates",
+    [
+        {"x": max(V), "m": count(where=CONDITION)},
+        {"m": count(where=CONDITION), "x": max(V)},
+        {"x": max(V, where=CONDITION)},
+    ],
+)
+def test_a_condition_names_a_field_that_an_aggregate_reads_in_any_order(aggregates, described):
+    made = aggregate(described("orders"), KEY, TEN, aggregates, store=WITHIN)
+    assert made.columns == ["k", "window", *aggregates, "pane", "event_time", "watermark", "control"]
+
+
+def test_a_key_may_give_a_field_a_short_name(described):
+    made = aggregate(described("orders"), {"paid": V, **KEY}, TEN, {"most": max("paid")}, store=WITHIN)
+    assert made.columns[:2] == ["paid", "k"]
+
+
+def test_names_in_another_case_are_two_columns_where_spark_tells_them_apart(spark, described):
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert aggregate(described("orders"), {"KEY": "key::string"}, TEN, N, store=WITHIN).columns[0] == "KEY"
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_a_restart_with_another_field_behind_a_key_is_refused(topic_of, described, started):
+    topic, fields = topic_of(2), {"k": "key::string"}
+    query = started(lambda: aggregate(described(topic), dict(fields), TEN, N, store=WITHIN, buckets=1, name="w"))
+    query.give(topic, [AHEAD, event(1_000, "a"), steer(2_000)])
+    fields["k"] = "json:$.s"
+    query.restart()
+    with pytest.raises(
+        StreamingQueryException, match=r"it has .read from k Field\(column='key'.* where this plan has "
+    ):
+        query.give(topic, [steer(3_000)])

@@ -23,7 +23,7 @@ def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
             raise OptionError(
                 f"the column {name!r} is of type {found}: a partition is a whole number and an offset an int64"
             )
-    if REASON in schema.names:
+    if REASON in {name.lower() for name in schema.names}:
         raise OptionError(f"a message's column cannot be called {REASON!r}: messages that are given back have it")
 
 

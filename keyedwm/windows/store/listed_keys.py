@@ -15,9 +15,8 @@ def key_column(number: int) -> str:
 
 def key_columns(told: Mapping[str, Any]) -> dict[str, str]:
     """Return what by columns are called in listings → their names, but for the channel's, which every row has."""
-    channel = told.get("columns", told["record"])[
-        :2
-    ]  # of a join of sessions its own columns tell of messages otherwise
+    # Of a join of sessions, its own columns tell of messages otherwise.
+    channel = told.get("columns", told["record"])[:2]
     return {key_column(number): name for number, name in enumerate(told["by"]) if name not in channel}
 
 

@@ -5,6 +5,7 @@ Rule: rows of the result are panes; with `late="emit"` also the messages that no
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,10 +25,15 @@ from keyedwm.windows.store.staged_operator import StagedOperator
 
 @dataclass(frozen=True, kw_only=True)
 class StagedStore:
-    """A plan as stage one and the buckets need it. late: what becomes of messages that no window takes."""
+    """A plan as stage one and the buckets need it.
+
+    late: what becomes of messages that no window takes. read_from: where keys are read, where their columns' names do
+    not say it.
+    """
 
     plan: StorePlan
     late: LatePolicy = LatePolicy.DROP
+    read_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _ = self.given_back
@@ -68,11 +74,13 @@ class StagedStore:
             "by": list(plan.by),
             "record": list(plan.record),
         }
-        return {"store": plan.told(), "time": plan.time, **layout}
+        return {"store": [*plan.told(), *self.read_from], "time": plan.time, **layout}
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return self.plan.digest
+        if not self.read_from:
+            return self.plan.digest
+        return hashlib.sha256("\n".join([self.plan.digest, *self.read_from]).encode()).hexdigest()[:16]
 
 
 class StagedStoreOperator(StagedOperator):
