@@ -225,3 +225,9 @@ def _pieces(table: pa.Table) -> Iterable[pa.Table]:
     count = max(1, -(-table.nbytes // _BLOB_BYTES))
     rows = max(1, -(-table.num_rows // count))
     return [table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows)]
+
+
+def tables_of(blobs: Mapping[str, bytes], log: str) -> list[pa.Table]:
+    """Return the tables of a log among blobs, oldest first, for somebody who only looks."""
+    parts = {int(number or 0): name for name in blobs for head, _, number in [name.partition(PART)] if head == log}
+    return [read_stored(parts[number], blobs[parts[number]]) for number in sorted(parts)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.windows.state.blobs import read_stored
-from keyedwm.windows.state.store import PART
+from keyedwm.windows.state.store import tables_of
 from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.key_grid import KeyGrid
@@ -88,12 +87,7 @@ def _grid(told: Mapping[str, Any]) -> KeyGrid:
 
 def _keys(blobs: Mapping[str, bytes]) -> OpenKeys | None:
     """What is known of each key, None if nothing ever was."""
-    parts = [name for name in blobs if name.partition(PART)[0] == INDEX]
-    tables: Sequence[pa.Table] = [read_stored(name, blobs[name]) for name in sorted(parts, key=_number)]
+    tables = tables_of(blobs, INDEX)
     if not tables:
         return None
     return OpenKeys([one for one in tables[0].schema if one.name not in FACTS], tables)
-
-
-def _number(name: str) -> int:
-    return int(name.partition(PART)[2] or 0)

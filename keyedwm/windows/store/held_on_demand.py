@@ -10,7 +10,7 @@ import pyarrow as pa
 from keyedwm.windows.columns import contiguous
 from keyedwm.windows.partials import millis
 from keyedwm.windows.state.blobs import read_stored
-from keyedwm.windows.state.store import PART
+from keyedwm.windows.state.store import tables_of
 from keyedwm.windows.store import held
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.channels import Channels
@@ -29,8 +29,7 @@ def windows(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[st
     Columns: `key_columns`, start and end in ms, topic, partition, first_offset, last_offset, messages, bytes,
     is_complete. facts: the store's note of the bucket. blobs: its log of windows, and its messages.
     """
-    parts = sorted((name for name in blobs if name.partition(PART)[0] == OPENED), key=_number)
-    tables = [read_stored(name, blobs[name]) for name in parts]
+    tables = tables_of(blobs, OPENED)
     kept = [held.messages(name, blob) for name, blob in blobs.items() if name.startswith(held.MESSAGES)]
     if not tables or not kept:
         return None
@@ -62,7 +61,3 @@ def schema_of(told: Mapping[str, Any], name: str, blob: bytes) -> pa.Schema:
     channel = [pa.field(CHANNEL[0], pa.string()), pa.field(CHANNEL[1], pa.int32())]
     known = [one for one in keys if one.name in key_columns(told)]
     return pa.schema([*known, *numbers[:2], *channel, *numbers[2:], pa.field(COMPLETE, pa.bool_())])
-
-
-def _number(name: str) -> int:
-    return int(name.partition(PART)[2] or 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from keyedwm.windows.columns import contiguous
 from keyedwm.windows.partials import millis
-from keyedwm.windows.state.blobs import read_stored
-from keyedwm.windows.state.store import PART
+from keyedwm.windows.state.store import tables_of
 from keyedwm.windows.state.summary import Summary
 from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.listed_keys import key_column, key_columns
@@ -78,12 +77,7 @@ def _listed(told: Mapping[str, Any], facts: Mapping[str, Any], held: OpenSession
 
 def _sessions(blobs: Mapping[str, bytes]) -> OpenSessions | None:
     """What is known of each session, None if nothing ever was."""
-    parts = [name for name in blobs if name.partition(PART)[0] == INDEX]
-    tables: Sequence[pa.Table] = [read_stored(name, blobs[name]) for name in sorted(parts, key=_number)]
+    tables = tables_of(blobs, INDEX)
     if not tables:
         return None
     return OpenSessions([one for one in tables[0].schema if one.name not in FACTS], tables)
-
-
-def _number(name: str) -> int:
-    return int(name.partition(PART)[2] or 0)
