@@ -92,6 +92,20 @@ class Started:
         self.query.stop()
 
 
+def in_one_batch(queries: Sequence[Started], given: Sequence[tuple[str, Sequence[Record]]]) -> list[list[Row]]:
+    """Produce while all queries are stopped, so that each takes all of it in one batch; return what came out of each.
+
+    Which panes and pairs are early or late depends on the cut, and a query that runs may begin a batch in between.
+    """
+    for query in queries:
+        query.stop()
+    for topic, records in given:
+        produce(queries[0].bootstrap, topic, records)
+    for query in queries:
+        query._start()
+    return [query.give("", []) for query in queries]
+
+
 def panes(rows: Sequence[Row]) -> list[tuple[int, int, Any, Any]]:
     """Result rows as (start, end, key, n), times above the base; control rows left out."""
     return [

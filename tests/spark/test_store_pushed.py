@@ -32,8 +32,8 @@ from keyedwm.spark.staged_rows import message_columns
 from pyspark_wm_source.options.message_store import MessageSpec
 from pyspark_wm_source.options.source_options import SourceOptions
 from tests.spark.random_records import bits, random_record
-from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, steer
-from tests.tools import produce
+from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, in_one_batch, steer
+from tests.tools import Record, produce
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 KEY, V, S = {"k": "key::string"}, "json:$.v::bigint", "json:$['s']"
@@ -60,6 +60,17 @@ def told(rows) -> Counter:
     return made
 
 
+def far() -> Record:
+    """A record so far ahead that its partition holds nobody."""
+    return AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())
+
+
+def records(chance: random.Random, now_ms: int, count: int) -> list[Record]:
+    """Events around this time, many of them late, and the record that moves the watermark there."""
+    events = [random_record(chance, now_ms + chance.randrange(-30_000, 9_000)) for _ in range(count)]
+    return [*events, steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())]
+
+
 WINDOWS = {
     "tumbling": (TEN, WITHIN, {"early": early(rows=5)}),
     "the rows of a partition": (tumbling_rows(7), Store(max_windows=3), {}),
@@ -81,16 +92,10 @@ def test_panes_and_what_is_given_back_are_what_they_are_over_loaded_rows(case, t
 
     pushed = started(aggregate(read, KEY, window, aggregates(V, S), **how))
     plain = started(aggregate(loaded(read), "k", window, aggregates("v", "s"), **how))
-    produce(plain.bootstrap, topic, [AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())])
+    produce(plain.bootstrap, topic, [far()])
     made = 0
     for step in range(4):
-        now_ms = step * 6_000
-        steering = steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())
-        events = [random_record(chance, now_ms + chance.randrange(-30_000, 9_000)) for _ in range(40)]
-        produce(plain.bootstrap, topic, [*events, steering])
-        if step == 2:
-            pushed.restart()
-        both = [told(query.give(topic, [])) for query in (pushed, plain)]
+        both = [told(rows) for rows in in_one_batch([pushed, plain], [(topic, records(chance, step * 6_000, 40))])]
         assert both[0] == both[1]
         made += both[0].total()
     assert made > 20
@@ -118,28 +123,21 @@ def test_a_join_of_windows_over_sources_is_that_of_loaded_rows(topic_of, describ
     given = {"eventTime": "json:$.at", "watermarkLag": "0 seconds", "watermarkThrottle": "none"}
     reads = [described(topic, includeHeaders=True, **given) for topic in topics]
     how = {"on": "key", "window": TEN, "store": WITHIN, "how": "full", "late": "emit", "buckets": 2}
-    frames = {
-        "both": window_join(*reads, name="both", **how),
-        "one": window_join(reads[0], reads[1].load(), name="one", **how),
-        "none": window_join(*(read.load() for read in reads), name="none", **how),
-    }
-    queries = {name: started(frame) for name, frame in frames.items()}
-    bootstrap = queries["none"].bootstrap
-    made = 0
+    joined = (
+        window_join(*reads, name="both", **how),
+        window_join(reads[0], reads[1].load(), name="one", **how),
+        window_join(*(read.load() for read in reads), name="none", **how),
+    )
+    queries = [started(frame) for frame in joined]
     for topic in topics:
-        produce(bootstrap, topic, [AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())])
-    for step in range(4):
-        now_ms = step * 6_000
-        for topic in topics:
-            steering = steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())
-            events = [random_record(chance, now_ms + chance.randrange(-30_000, 9_000)) for _ in range(25)]
-            produce(bootstrap, topic, [*events, steering])
-        if step == 2:
-            queries["both"].restart()
-        results = {name: told(query.give(topics[0], [])) for name, query in queries.items()}
-        assert results["both"] == results["none"]
-        assert results["one"] == results["none"]
-        made += results["none"].total()
+        produce(queries[0].bootstrap, topic, [far()])
+    made = 0
+    for step in range(3):
+        steps = [(topic, records(chance, step * 9_000, 30)) for topic in topics]
+        both, one, none = (told(rows) for rows in in_one_batch(queries, steps))
+        assert both == none
+        assert one == none
+        made += none.total()
     assert made > 20
 
 
