@@ -258,7 +258,8 @@ def _stage(
     for name in ("emitControl", *(() if asked == ["joinSide"] else ("barriers",))):
         if not boolean(name, given.get(name.lower(), "true")):
             raise OptionError(
-                f"option {name}: false contradicts {asked[0]}, since operators follow control rows: leave it out"
+                f"option {name}: false contradicts the operator over this read ({asked[0]}), which follows control "
+                "rows: leave it out"
             )
     # A source without them need not load windows and joins.
     everything = row_schema(tuple(axes), headers=headers, control=False)

@@ -106,7 +106,7 @@ WRONG_SIDES = {
     "a column of the source is expected|'event_time'": side(columns="key,offset"),
     "has no column 'value' to join on": side({**SIDE, "on": ["value"]}),
     "joinSide contradicts frame": {**staged(), **side()},
-    "emitControl: false contradicts joinSide": side(emitControl="false"),
+    "emitControl: false contradicts the operator over this read (joinSide)": side(emitControl="false"),
 }
 
 
@@ -152,8 +152,8 @@ WRONG_STORES = {
     ),
     "joinSide contradicts messageStore": {**kept(), **side()},
     "messageStore contradicts frame": {**kept(), **staged()},
-    "emitControl: false contradicts messageStore": kept(emitControl="false"),
-    "barriers: false contradicts messageStore": kept(barriers="false"),
+    "emitControl: false contradicts the operator over this read (messageStore)": kept(emitControl="false"),
+    "barriers: false contradicts the operator over this read (messageStore)": kept(barriers="false"),
 }
 
 

@@ -159,7 +159,7 @@ CALLS = {
     "the frame has no control rows": lambda r: aggregate(
         r.option("columns", "key,topic,partition,offset,event_time,watermark"), "key", TEN, N, store=WITHIN
     ),
-    "option barriers: false contradicts messageStore": lambda r: aggregate(
+    "option barriers: false contradicts the operator over this read": lambda r: aggregate(
         r.option("barriers", "false"), "key", TEN, N, store=WITHIN
     ),
     "option watermarkLagg is unknown to the keyedwm source: did you mean watermarkLag?": lambda r: aggregate(

@@ -158,6 +158,17 @@ def test_a_side_may_name_its_columns_otherwise_and_messages_come_back_as_they_ca
         WindowJoin(join_plan(TEN), store)
 
 
+@pytest.mark.parametrize("limit", [Retention(max_messages=3), Retention(max_bytes=3 * 38)], ids=str)
+def test_a_limit_in_bytes_counts_messages_as_they_came_and_not_what_is_held_beside_them(limit):
+    join = join_of(retention=limit)
+    join.add_message("left", given((0, "a", 0), (1, "b", 100), (2, "c", 200)))
+    join.add_message("right", given((0, "c", 201)))
+    join.flush()
+    counts = join.counts("left")
+    assert (counts.dropped_windows, counts.dropped_messages, counts.dropped_bytes) == (1, 1, 38)
+    assert join.counts("right").dropped_messages == 0
+
+
 def test_nothing_is_left_when_all_sessions_are_gone():
     store = MemoryStore()
     join = join_of(store, retention=Retention(time_ms=20))

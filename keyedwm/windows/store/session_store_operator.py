@@ -214,9 +214,7 @@ class SessionStoreOperator:
         at, keys, offsets = places(self._plan, rows), self._open.numbers(rows), self.channels.offsets(rows)
         self._messages.add(rows, at)
         one, none = np.ones(len(at), np.int64), np.zeros(len(at), np.int64)
-        fresh = Parts(
-            keys, numbers, at, at + self._window.gap_ms, offsets, offsets, one, message_bytes(rows), none, none
-        )
+        fresh = Parts(keys, numbers, at, at + self._window.gap_ms, offsets, offsets, one, self._bytes(rows), none, none)
         is_near = np.isin(self._open.parts.keys, np.unique(keys))
         near = self._open.parts.take(is_near)
         both = fresh.with_others(near)
@@ -325,6 +323,10 @@ class SessionStoreOperator:
             of_channel=(), timing=timing, index=sessions.panes, last=last,
         )  # fmt: skip
         yield Output(made, sessions.ends - 1)
+
+    def _bytes(self, rows: pa.Table) -> Ints:
+        """Return what each message takes in Arrow."""
+        return message_bytes(rows)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return merged(self._plan.key_fields, tables) if log in self._tables() else self._messages.merge(tables)

@@ -28,7 +28,7 @@ from keyedwm.windows.store.join.pairs import NONE, laid_out_rows
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.join.session_pairs import Members, alone, chosen_pairs, new_pairs
 from keyedwm.windows.store.join.shown import Shown
-from keyedwm.windows.store.messages import places
+from keyedwm.windows.store.messages import message_bytes, places
 from keyedwm.windows.store.plan import StorePlan
 from keyedwm.windows.store.retention import StoreCounts
 from keyedwm.windows.store.session_store_operator import SessionStoreOperator
@@ -277,6 +277,16 @@ class JoinedSessions(SessionStoreOperator):
 
     def _tables(self) -> dict[str, OpenSessions]:
         return {**super()._tables(), SPANS: self._spans}
+
+    def _bytes(self, rows: pa.Table) -> Ints:
+        """Return what each message takes in Arrow as it came, without what is held beside it."""
+        sizes, sides = np.zeros(rows.num_rows, np.int64), ints(contiguous(rows["side"]).cast(pa.int64()))
+        for number, side in enumerate(self._join.sides):
+            mine = np.flatnonzero(sides == number)
+            if len(mine):
+                whole = contiguous(rows[PAYLOAD[number]]).take(pa.array(mine)).flatten()
+                sizes[mine] = message_bytes(pa.Table.from_arrays(whole, schema=side.schema))
+        return sizes
 
     def _by_input(self, parts: Parts) -> list[Parts]:
         of_right = np.array([topic.startswith(topic_prefix(RIGHT)) for topic, _ in self.channels.known], np.bool_)[
