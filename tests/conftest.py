@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
 from tests.schedule import Recorder, long_ones_first, recorded
-from tests.shared_classes import java_options
+from tests.shared_classes import SHORT, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +43,7 @@ MOST_WORKERS = 8
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+os.environ.setdefault(local.JAVA_OPTIONS, SHORT)
 
 
 def base_seed() -> int:

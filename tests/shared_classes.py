@@ -13,20 +13,20 @@ from pathlib import Path
 
 ARCHIVE = Path(__file__).parents[1] / "build" / "spark-classes.jsa"
 # Short programs: the optimising compiler and collector threads cost more than they bring.
-_SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 _BATCHES = 2
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def java_options(archive: Path = ARCHIVE) -> str:
     """What spark-submit gives the driver's JVM of a test (SPARK_SUBMIT_OPTS)."""
-    return f"{_SHORT} {_SILENT} -XX:SharedArchiveFile={archive}" if archive.exists() else _SHORT
+    return f"{SHORT} {_SILENT} -XX:SharedArchiveFile={archive}" if archive.exists() else SHORT
 
 
 def main(archive: Path) -> None:
     """Run what tests usually run, and write the classes that it loaded."""
     archive.parent.mkdir(parents=True, exist_ok=True)
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT} {_SILENT} -XX:ArchiveClassesAtExit={archive}"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{SHORT} {_SILENT} -XX:ArchiveClassesAtExit={archive}"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F

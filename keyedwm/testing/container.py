@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from keyedwm.core.errors import UnavailableError
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.java import complaint
-from keyedwm.testing.local import free_ports
+from keyedwm.testing.local import JAVA_OPTIONS, free_ports, java_options
 from keyedwm.testing.settings import IMAGE, SERVER, START_LIMIT_S, STARTED, as_variables, listeners
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
     container.ports[str(port)] = (published_on(host), port)
     for variable, value in container_variables(host, port, extra or {}).items():
         container.with_env(variable, value)
+    container.with_env(JAVA_OPTIONS, java_options())
     container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(int(START_LIMIT_S)))
     with Guard("container", name):
         try:

@@ -50,7 +50,7 @@ def java_version(java: Path) -> int | None:
 def complaint(output: str) -> str:
     """The line of a Java program's output that says what went wrong: its first exception, else its last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"Exception: |module not found", line)]
+    telling = [line for line in lines if re.search(r"Exception: |module not found|^Unrecognized ", line)]
     return (telling or lines[-1:] or ["it said nothing"])[0]
 
 

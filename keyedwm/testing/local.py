@@ -6,6 +6,7 @@ the context ends, process and directory are gone.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import signal
@@ -29,6 +30,7 @@ from keyedwm.testing.settings import KAFKA_VERSION, SERVER, START_LIMIT_S, START
 ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")
 STOP_LIMIT_S = 120.0
 HEAP_MB = 512
+JAVA_OPTIONS = "KAFKA_JVM_PERFORMANCE_OPTS"
 # One of our own for each process: brokers of one cluster share it, and nobody else has it.
 CLUSTER_ID = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 PORTS = range(20_000, 32_000)
@@ -136,7 +138,12 @@ class LocalBroker:
     def _command(self, *arguments: str | Path) -> list[str | Path]:
         flag, *rest = arguments
         log4j = f"-Dlog4j2.configurationFile={self._home / 'log4j2.yaml'}"
-        return [self._java, flag, log4j, "-cp", f"{self._jars}/*", *rest]
+        return [self._java, *java_options().split(), flag, log4j, "-cp", f"{self._jars}/*", *rest]
+
+
+def java_options() -> str:
+    """What Kafka's own scripts read: options of the broker's JVM, for brokers that live for minutes, say."""
+    return os.environ.get(JAVA_OPTIONS, "")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from keyedwm.kafka.produce import Sender
 from keyedwm.kafka.values import TopicPartition
 from keyedwm.testing.broker import VARIABLE, answers, broker, choose_way
 from keyedwm.testing.container import why_no_container
-from keyedwm.testing.local import PORTS, free_ports, local_broker
+from keyedwm.testing.local import JAVA_OPTIONS, PORTS, free_ports, local_broker
 from tests.tools import cluster_at, make_topic
 
 pytestmark = pytest.mark.starts
@@ -105,6 +105,12 @@ def test_without_docker_it_is_the_local_java(monkeypatch, tmp_path):
     assert choose_way() == "local"
     with pytest.raises(OptionError, match=r"way=container: Docker does not answer.*way=local"):
         broker("container").__enter__()
+
+
+def test_options_of_the_local_java_are_those_of_kafkas_own_scripts(monkeypatch):
+    monkeypatch.setenv(JAVA_OPTIONS, "-XX:+UseSerialGC -XX:NoSuchOption=1")
+    with pytest.raises(UnavailableError, match="could not format its directory: .*NoSuchOption"), local_broker():
+        pass
 
 
 def test_a_given_cluster_that_does_not_answer_is_named(monkeypatch):
