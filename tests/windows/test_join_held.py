@@ -68,7 +68,7 @@ def holding(plan, side, first: dict, one: Message) -> list[tuple[int, int]]:
     return [
         (start, start + grid.size)
         for start in range(at - grid.size + 1, at + 1)
-        if (start - grid.origin) % grid.step == 0
+        if (start - grid.origin) % grid.step == 0 and (not plan.is_rows or start >= grid.origin)
     ]
 
 

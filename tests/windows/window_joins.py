@@ -45,8 +45,9 @@ class Model:
         self.pairs: list[tuple] = []
 
     def starts(self, at: int, step: int) -> list[int]:
-        last = at - (at - self.origin) % step
-        return sorted(start for start in range(last, last - self.size, -step) if start <= at < start + self.size)
+        last, lowest = at - (at - self.origin) % step, 0 if self.is_rows else _NEVER
+        begun = range(last, last - self.size, -step)
+        return sorted(start for start in begun if lowest <= start <= at < start + self.size)
 
     def add_message(self, name: str, messages: list[Message]) -> None:
         for one in messages:

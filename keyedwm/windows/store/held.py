@@ -59,7 +59,10 @@ def axis_of(name: str) -> str:
 def grid_of(told: Mapping[str, Any], facts: Mapping[str, Any], axis: int) -> Grid:
     """Return the windows on an axis, of rows from the first offset of its channel on."""
     size, step, origin = told["grid"]
-    return Grid(size, step, facts["channels"][axis // told.get(AXES, 1)][2] if is_rows(told) else origin)
+    if is_rows(told):
+        first = facts["channels"][axis // told.get(AXES, 1)][2]
+        return Grid(size, step, first, first)
+    return Grid(size, step, origin)
 
 
 def _of_bucket(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Iterator[HeldWindow]:

@@ -50,7 +50,7 @@ def parts(told: Mapping[str, Any], facts: Mapping[str, Any], name: str, blob: by
     places, ends = [], []
     for back in range(-(-grid.size // grid.step)):
         mine = grid.last_ends(at) - back * grid.step
-        inside = np.flatnonzero((mine > at) & (mine - grid.size <= at) & (mine > floor))
+        inside = np.flatnonzero((mine >= grid.first_ends(at)) & (mine - grid.size <= at) & (mine > floor))
         places.append(inside)
         ends.append(mine[inside])
     all_ends = np.concatenate(ends)

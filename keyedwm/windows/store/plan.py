@@ -385,7 +385,7 @@ class StorePlan:
 def grid_of(window: GridWindow, first: int = 0) -> Grid:
     """Return windows on their axis; first: the first offset of a channel, where windows count offsets."""
     if isinstance(window, RowWindow):
-        return Grid(window.size, window.step, first)
+        return Grid(window.size, window.step, first, first)
     if isinstance(window, OnDemandWindow):  # of their slices: a window may begin anywhere
         return Grid(window.size_ms, window.size_ms)
     if isinstance(window, HoppingWindow):
