@@ -11,7 +11,7 @@ ROW_TIME = "a result's event time is its window's end"
 DIVIDES = "a slide must divide the size"
 _LATE, _LAST_LATE = {"start": 0, "end": 10, "timing": "LATE"}, {"start": 2500, "end": 2510, "value": 1}
 _REPEATS = "an early trigger repeats: it comes again after as many rows more, or the time more"
-_ALWAYS = "the pane on time always comes, also if nothing is new since the last early one"
+ALWAYS = "the pane on time always comes, also if nothing is new since the last early one"
 _BY_MESSAGE = "a full window speaks with the first message past its end, and late ones wait from the first of them"
 _SAMZA = {"start": 0, "end": 1_000, "key": 1}
 # vector -> why, and our answers at the steps that differ
@@ -59,7 +59,7 @@ DECIDED: Mapping[str, tuple[str, Mapping[int, list[dict]]]] = {
     ),
     "samza-once-trigger": (_REPEATS, {3: [{**_SAMZA, "value": 4, "timing": "EARLY"}]}),
     "samza-tumbling-keyed-discarding": (
-        _ALWAYS,
+        ALWAYS,
         {10: [{**_SAMZA, "key": key, "value": value, "timing": "ON_TIME"} for key, value in ((1, 0), (2, 0), (3, 1))]},
     ),
     "seed-aggregate-time-max": (

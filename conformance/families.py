@@ -124,7 +124,7 @@ FAMILIES = (
         name="panes, several windows and inputs, counts",
         files=(
             "windows/beam-*", "windows/stream-*", "windows/count-*", "windows/jet-cogroup", "windows/arroyo-hop-*",
-            "windows/samza-[!j]*", "windows/seed-session-*",
+            "windows/samza-[!j]*",
         ),
         drives=("keyedwm.windows.operator:operator_of", _COMBINE),
     ),
@@ -135,11 +135,7 @@ FAMILIES = (
     ),
     Family(
         name="messages that are kept",
-        files=(
-            "windows/seed-aggregate-*", "windows/seed-backpressure", "windows/seed-full-*", "windows/seed-late-*",
-            "windows/seed-message-*", "windows/seed-out-*", "windows/seed-replay", "windows/seed-time-*",
-            "windows/seed-tuple-*",
-        ),
+        files=("windows/seed-[!j]*",),
         drives=(f"{_STORE}.on_rows", "keyedwm.windows.store.messages:MessageStore.read"),
     ),
     Family(

@@ -1,8 +1,7 @@
-"""Vectors of Samza's windows, and of the sessions of the design, retold as streams of events and watermarks.
+"""Vectors of Samza's windows, retold as streams of events and watermarks.
 
 Rule: the words are exchanged, nothing is computed. Where a window follows the clock, the clock is the event time and
-timers that run are a watermark. Where the next message closes a window, each message is followed by the watermark of
-the highest event time.
+timers that run are a watermark.
 """
 
 from __future__ import annotations
@@ -57,23 +56,3 @@ def _pane(pane: Mapping, config: Mapping) -> dict:
     if "firing" in pane:
         told["timing"] = _TIMING[pane["firing"]]
     return told
-
-
-def sessions(vector: dict) -> Verdict:
-    """The session aggregator of the design: each message is followed by the watermark of the highest event time."""
-    steps = []
-    for step in vector["steps"]:
-        own: dict[str, Any] = {"out": [_session(one) for one in step["out"]], "do": step["do"]}
-        if step["do"] == "add_message":
-            own |= {"do": "message", "ts": step["time"], "ms": step.get("wall"), "value": step.get("value", 0)}
-            own |= {"key": step["session_key"]}
-        steps.append(own)
-    config = vector["config"]
-    told = {"window": {"gap": config["max_gap"]}, "agg": config["agg"], "late_policy": "emit"}
-    return streams(vector | {"config": told, "steps": steps})
-
-
-def _session(one: Mapping) -> dict:
-    """Of a session its key and start."""
-    key, start = one["window"]
-    return {"key": key, "start": start, "value": one["result"]}

@@ -1,157 +1,177 @@
-"""Vectors of the design's aggregators and message store through the standalone operator that keeps messages.
+"""Vectors of the design's aggregators through the standalone operator that keeps messages.
 
 Rule: the operator is put away and built anew after each step. A vector's operator fetches its input itself, so results
-that the next operator refuses wait where they are, and messages are taken meanwhile.
+that the next operator refuses wait where they are, and the caller keeps the message that it may not give. The family of
+the standalone operator leaves its results where they are until a step asks for them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
-from conformance.decided import DECIDED
+from conformance.decided import ALWAYS, DECIDED
+from conformance.store_plans import SCHEMA, store_plan
 from conformance.verdict import MATCH, Verdict, fail, otherwise
+from keyedwm.core.errors import OptionError
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import Early
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.functions import median
-from keyedwm.windows.store.plan import Full, StorePlan, hopping, hopping_rows
-from keyedwm.windows.store.retention import Retention
+from keyedwm.windows.store.plan import Reason, StorePlan
 
-_SCHEMA = pa.schema(
-    [("value", pa.int64()), ("time", pa.int64()), ("topic", pa.string()), ("partition", pa.int32()),
-     ("offset", pa.int64())]
-)  # fmt: skip
-_KEEP = Retention(max_messages=1 << 40)
-_AGGREGATES: Mapping[str, Any] = {
-    "max": agg.max("value"), "min": agg.min("value"), "sum": agg.sum("value"), "count": agg.count(),
-    "median": median("value"),
-}  # fmt: skip
-_WAITS = "results wait until they are fetched, and messages are taken meanwhile: nobody pushes input at an operator"
-_ONE_LAYOUT = "messages lie in one layout, by event time or offset; those of a join value are picked out of a range"
+_WAITS = "results wait until they are fetched, and nobody pushes input at an operator"
+_TOGETHER = "late panes that are collected come together, whichever window they are of"
+_ALL_OPEN = "early panes come of every open window that has news, at one beat"
+_ONE_STORE = "messages and what is known of windows lie in one store, so what was told is told again after a loss"
+_WITHOUT_CLOCK = frozenset({"downstream", "restart_from_checkpoint", "flush", "get_result"})
 
 
 def aggregator(vector: dict) -> Verdict:
-    """The windowed aggregators, replays and refused output."""
-    config = vector["config"]
-    plan, store, accepts = _plan(config), MemoryStore(), True
+    """The windowed aggregators, replays, refused output, and the standalone operator."""
+    try:
+        plan, left_out = store_plan(vector["config"], vector["steps"])
+    except OptionError as error:
+        return otherwise(f"refused when the plan is built: {error.message}", 0)
     reason, ours = DECIDED.get(vector["id"], ("", {}))
-    operator, first = WindowOperator(plan, store), None
+    played = _Played(plan, keeps_results=vector["family"] == "seed.standalone")
     for index, step in enumerate(vector["steps"]):
-        replayed = operator.counts.replayed
-        accepts = step.get("accept", accepts)
-        _do(operator, step)
-        made = [
-            *({"error_topic": offset} for offset in operator.get_rejected()["offset"].to_pylist()),
-            *_told(operator),
-        ]
-        if accepts and step["do"] != "downstream":  # what waits is sent on with the next step
-            operator.flush()
-            operator = WindowOperator(plan, store)
-        else:
-            made = []
-        if operator.counts.replayed - replayed != step.get("noop", 0) and "noop" in step:
-            return fail("a replay was not known as one", index, 1, operator.counts.replayed - replayed)
-        if _alike(step["out"], made) and index not in ours and "error" not in step:
+        made = played.step(index, step)
+        if played.tells_again(step):
             continue
-        first = index if first is None else first
-        if not _alike(ours.get(index, step["out"]), made):
-            return fail("the answers differ", index, ours.get(index, step["out"]), made)
-    if first is None:
-        return MATCH
-    return otherwise(reason or _WAITS, first)
+        if "noop" in step and played.replayed != int(step["noop"]):
+            return fail("a replay was not known as one", index, int(step["noop"]), played.replayed)
+        expected = ours.get(index, step["out"])
+        if index in ours and not _alike(step["out"], made):
+            played.differs(reason, index)
+        left = made if _alike(expected, made) else played.without_what_a_rule_adds(expected, made, index)
+        if not _alike(expected, left):
+            return otherwise(left_out, index) if left_out else fail("the answers differ", index, expected, made)
+    return fail("the answers differ", None, [], played.ahead) if played.ahead else played.verdict
+
+
+class _Played:
+    """What a vector's steps do to the product's operator. keeps_results: until a step asks for them."""
+
+    def __init__(self, plan: StorePlan, *, keeps_results: bool) -> None:
+        self._plan, self._keeps_results = plan, keeps_results
+        self._store = MemoryStore()
+        self._operator = WindowOperator(plan, self._store)
+        self._accepts: int = 1 << 40
+        self._queue: list[dict] = []
+        self._shown: dict[tuple, set[int]] = {}  # window and key -> the messages that it showed
+        self._top, self._lost_at = -1, -1
+        self.verdict, self.replayed = MATCH, 0
+        self.ahead: list[dict] = []  # late panes that the vector has not told yet
+        self._overlaps = plan.grid().step < plan.grid().size
+
+    def differs(self, reason: str, index: int) -> None:
+        """A rule of the design decides otherwise at a step."""
+        if self.verdict is MATCH:
+            self.verdict = otherwise(reason, index)
+
+    def step(self, index: int, step: Mapping) -> list[dict]:
+        """Take a step; return what leaves."""
+        before = self._operator.counts.replayed
+        if "error" in step:
+            self.differs(_WAITS, index)
+        elif step["do"] == "lose_message_store":
+            self._store.blobs.clear()
+            self._operator = WindowOperator(self._plan, self._store)
+            self._lost_at = self._top
+            self.differs(_ONE_STORE, index)
+        else:
+            _do(self._operator, step)
+            self._top = max(self._top, step.get("offset", -1))
+        self.replayed = max(0, self._operator.counts.replayed - before)
+        if step["do"] == "downstream":
+            self._accepts = int(step["accept"]) if step["accept"] is not True else 1 << 40
+        elif self._keeps_results:
+            return self._fetched(step["do"])
+        return self._sent(step)
+
+    def _fetched(self, kind: str) -> list[dict]:
+        """What a program sees that fetches results by hand."""
+        rows = self._operator.get_result().to_pylist()
+        if kind == "flush":
+            self._operator.flush()
+            self._operator = WindowOperator(self._plan, self._store)
+        return [self._told(row, news=False) for row in rows] if kind == "get_result" else []
+
+    def _sent(self, step: Mapping) -> list[dict]:
+        """What the next operator takes."""
+        if not self._accepts:
+            return []
+        given_back = self._operator.get_rejected().to_pylist()
+        errors = [{"error_topic": row["offset"]} for row in given_back if row["reason"] != Reason.GAP.value]
+        self._queue += [*errors, *(self._told(row) for row in self._operator.get_result().to_pylist())]
+        self._operator.flush()
+        self._operator = WindowOperator(self._plan, self._store)
+        if step["do"] == "downstream":  # what waits is sent on with the next step
+            return []
+        made, self._queue = self._queue[: self._accepts], self._queue[self._accepts :]
+        self._accepts -= len(made)
+        return made
+
+    def _told(self, row: Mapping, *, news: bool = True) -> dict:
+        window = list(row["window"].values())
+        if not isinstance(window[0], int):
+            window = [round(edge.timestamp() * 1000) for edge in window]
+        told = {"window": window, "result": row["result"], "timing": row["pane"]["timing"]}
+        told |= {name: row[name] for name in self._plan.by}
+        if news:
+            place = (*window, *(row[name] for name in self._plan.by))
+            told["new_messages"] = sorted(set(row["offsets"]) - self._shown.get(place, set()))
+            self._shown[place] = set(row["offsets"])
+        return told
+
+    def without_what_a_rule_adds(self, expected: Sequence[Mapping], made: list[dict], index: int) -> list[dict]:
+        """Return what is made without the panes that a rule of the design adds, and with late ones that came before."""
+        left, surplus = _told_apart(expected, [*self.ahead, *made])
+        for pane in surplus:
+            timing = pane.get("timing")
+            if timing == "on_time" and not pane["new_messages"]:
+                self.differs(ALWAYS, index)
+            elif timing == "early" and self._overlaps:
+                self.differs(_ALL_OPEN, index)
+            elif timing != "late" or self._plan.late_every_ms is None:
+                return made
+        self.ahead = [pane for pane in surplus if pane["timing"] == "late"]
+        if self.ahead:
+            self.differs(_TOGETHER, index)
+        return left
+
+    def tells_again(self, step: Mapping) -> bool:
+        """Whether a message is among those that the lost store had."""
+        return step.get("offset", self._lost_at + 1) <= self._lost_at
 
 
 def _do(operator: WindowOperator, step: Mapping) -> None:
     kind = step["do"]
     if kind == "add_message":
-        row = [[step["value"]], [step["time"]], ["t"], [0], [step["offset"]]]
-        operator.add_message(pa.table(row, schema=_SCHEMA), now_ms=step.get("wall"))
+        row = {"value": 0, "partition": 0, "topic": "t", "key": None, **step}
+        table = pa.table([[row[name]] for name in SCHEMA.names], schema=SCHEMA)
+        operator.add_message(table, now_ms=step.get("wall", 0))
     elif kind == "timeout":
         operator.timeout(step["wall"])
-    elif kind == "end":
+    elif kind in {"end", "finish"}:
         operator.finish()
-    elif kind not in {"downstream", "restart_from_checkpoint"}:
+    elif kind not in _WITHOUT_CLOCK:
         raise LookupError(f"a step {kind!r} is not known")
 
 
-def _plan(config: Mapping) -> StorePlan:
-    early, late = (_interval(config.get(name, "")) for name in ("early", "late"))
-    size, advance = config["size"], config["advance"]
-    by_rows = config["unit"] == "tuple"
-    limits = {"time_ms": config.get("retention_time"), "max_windows": config.get("retention_size")}
-    return StorePlan(
-        schema=_SCHEMA,
-        by=(),
-        window=hopping_rows(size, advance) if by_rows else hopping(size, advance, config.get("align", 0) % advance),
-        aggregates=(("result", _AGGREGATES[config["agg"]]),),
-        retention=Retention(**limits) if any(limits.values()) else _KEEP,
-        time="time",
-        full=Full.MESSAGE,
-        early=None if early is None else Early(every_ms=early),
-        late_every_ms=late,
-    )
-
-
-def _interval(words: str) -> int | None:
-    """The interval that a policy names in words."""
-    found = re.search(r"(\d+) ms", words)
-    return int(found[1]) if found else None
-
-
-def _told(operator: WindowOperator) -> list[dict]:
-    made = []
-    for row in operator.get_result().to_pylist():
-        window = list(row["window"].values())
-        if not isinstance(window[0], int):
-            window = [round(edge.timestamp() * 1000) for edge in window]
-        made.append({"window": window, "result": row["result"], "timing": row["pane"]["timing"]})
-    return made
+def _told_apart(expected: Sequence[Mapping], made: Sequence[dict]) -> tuple[list[dict], list[dict]]:
+    """Return what is expected out of what is made, in the order of the first, and what is left of it."""
+    surplus, found = list(made), []
+    for one in expected:
+        pane = next((other for other in surplus if one.items() <= other.items()), None)
+        if pane is not None:
+            surplus.remove(pane)
+            found.append(pane)
+    return found, surplus
 
 
 def _alike(expected: Sequence[Mapping], made: Sequence[Mapping]) -> bool:
-    """Fields that are not made are not compared: which messages are new."""
-    wanted = [{name: value for name, value in one.items() if name != "new_messages"} for one in expected]
-    return len(wanted) == len(made) and all(
-        one.items() <= other.items() for one, other in zip(wanted, made, strict=True)
+    """Whether the fields that the expected answers tell are the same, in their order."""
+    return len(expected) == len(made) and all(
+        one.items() <= other.items() for one, other in zip(expected, made, strict=True)
     )
-
-
-def message_store(vector: dict) -> Verdict:
-    """Order, range scans and expiry; the choice of a layout is decided otherwise."""
-    for index, case in enumerate(vector["cases"]):
-        if "layout" in case:
-            if case["layout"] != ("offset" if case["unit"] == "tuple" else "timestamp,offset"):
-                return otherwise(_ONE_LAYOUT, index)
-            continue
-        made = _scanned(case, by_rows=vector["config"]["layout"][1:] == "offset>")
-        if made != case["keys"]:
-            return fail("the keys differ", index, case["keys"], made)
-    return MATCH
-
-
-def _scanned(case: Mapping, *, by_rows: bool) -> list:
-    step = 1 if by_rows else 10
-    put, retention = case["put"], _KEEP
-    if "expire_before_time" in case:
-        retention = Retention(time_ms=step)
-    elif "expire_through_offset" in case:
-        retention = Retention(max_windows=sum(one["offset"] > case["expire_through_offset"] for one in put))
-    plan = StorePlan(
-        schema=_SCHEMA, by=(), window=hopping_rows(1, 1) if by_rows else hopping(step, step), time="time",
-        aggregates=(("rows", agg.count()),), retention=retention,
-    )  # fmt: skip
-    operator = WindowOperator(plan)
-    columns = ([0] * len(put), [one["time"] for one in put], ["t"] * len(put), [0] * len(put))
-    operator.add_message(pa.table([*columns, [one["offset"] for one in put]], schema=_SCHEMA))
-    if "expire_before_time" in case:
-        operator.watermark(case["expire_before_time"] + step)
-    operator.flush()
-    scan = case.get("scan", {"start": 0, "end": 1 << 40})
-    edges = [tuple(edge) if isinstance(edge, list) else edge for edge in (scan["start"], scan["end"])]
-    rows = operator.get_messages(*edges).to_pylist()
-    return [row["offset"] if by_rows else [row["time"], row["offset"]] for row in rows]

@@ -16,13 +16,15 @@ from conformance.disagreement import DisagreementError
 from conformance.engine import BothSessions, BothSliding, windows_of
 from conformance.golden_windows import flights
 from conformance.keyed_flights import keyed_flights
+from conformance.message_stores import message_store
 from conformance.models.results import Late, WindowResult
 from conformance.models.sessions import SessionConfig, Sessions
 from conformance.models.sliding import Sliding, SlidingConfig
 from conformance.nexmark import nexmark
-from conformance.retold import beam_runner, samza, sessions
+from conformance.retold import beam_runner, samza
 from conformance.session_runs import merged
-from conformance.stored import aggregator, message_store
+from conformance.stored import aggregator
+from conformance.stored_sessions import sessions
 from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
 from conformance.window_joins import session_join, window_join
 from conformance.window_streams import streams
@@ -178,6 +180,7 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "seed.aggregate": aggregator,
     "seed.replay": aggregator,
     "seed.backpressure": aggregator,
+    "seed.standalone": aggregator,
     "seed.store": message_store,
     "seed.join": window_join,
     "join.window.rows": session_join,

@@ -109,7 +109,7 @@ def test_without_docker_it_is_the_local_java(monkeypatch, tmp_path):
 
 def test_options_of_the_local_java_are_those_of_kafkas_own_scripts(monkeypatch):
     monkeypatch.setenv(JAVA_OPTIONS, "-XX:+UseSerialGC -XX:NoSuchOption=1")
-    with pytest.raises(UnavailableError, match="could not format its directory: .*NoSuchOption"), local_broker():
+    with pytest.raises(UnavailableError, match=r"could not format its directory: .*NoSuchOption"), local_broker():
         pass
 
 

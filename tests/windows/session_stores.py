@@ -194,6 +194,7 @@ def differential(seed: int, window: SessionWindow, count: int) -> int:
         begin = len(model.made)
         if name == "add_message":
             model.take(given, now)
+            model.timeout(now)
             found = played.step(name, table(given), now)
         else:
             getattr(model, name)(given)

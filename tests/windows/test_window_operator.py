@@ -273,6 +273,16 @@ def test_late_messages_are_shown_together_an_interval_after_the_first_of_them():
     assert operator.next_timeout_ms is None
 
 
+def test_a_message_that_comes_when_panes_are_due_brings_them():
+    """Step 6 of the design's addMessage (W102): a loop that only adds messages is not held up by them."""
+    operator = operator_of(tumbling(10), ("rows", agg.count()), full=Full.MESSAGE, late_every_ms=10)
+    for now_ms, *given in ((100, (0, 1, 1), (1, 12, 1)), (102, (2, 2, 1)), (111, (3, 13, 1))):
+        operator.add_message(messages(*given), now_ms=now_ms)
+    assert results(operator, "rows") == [(0, "on_time", 1)]
+    operator.add_message(messages((4, 14, 1)), now_ms=112)
+    assert results(operator, "rows") == [(0, "late", 2)]
+
+
 def test_late_messages_are_shown_together_when_event_time_has_come_an_interval_further():
     plan = plan_of(tumbling(10), aggregates=(("rows", agg.count()),), late_every_ms=15, late_by=EveryBy.EVENT)
     store = MemoryStore()

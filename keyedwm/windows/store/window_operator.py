@@ -38,12 +38,15 @@ class WindowOperator:
     def add_message(self, messages: pa.Table, now_ms: int | None = None) -> None:
         """Take a table of messages, of any number of channels, each in order of offset.
 
-        now_ms: wall-clock time, needed for panes by the clock. Raises InputError for a missing column.
+        now_ms: wall-clock time, needed for panes by the clock; those that are due by then come, as `timeout` gives
+        them. Raises InputError for a missing column.
         """
         if now_ms is None and self.plan.by_clock:
             raise OptionError("the plan has panes by the clock: give add_message the wall-clock time as now_ms")
         clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
         self._keep(self._operator.on_rows(0, messages, clock_ms), may_refuse=True)
+        if clock_ms is not None and self.plan.by_clock:
+            self._keep(self._operator.on_timer(clock_ms))
 
     def watermark(self, time_ms: int) -> None:
         """Promise that no message below this event time is expected; a lower one than before has no effect."""
