@@ -210,6 +210,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.python.daemon.module", "keyedwm.daemon")
         # Many tiny batches: a chmod process per checkpoint file costs more than it brings.
         .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
         .config("spark.log.level", "ERROR")

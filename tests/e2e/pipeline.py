@@ -79,6 +79,7 @@ def session(master: str = LOCAL) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.python.daemon.module", "keyedwm.daemon")
         .config("spark.sql.streaming.checkpointFileManagerClass", _FILES)
         # Killed while it writes its very first offset, Spark leaves a part of it and then refuses the checkpoint.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")

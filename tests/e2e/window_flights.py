@@ -20,17 +20,16 @@ LAG = "24 hours"  # a flight is up to 1,301 minutes late: with less, rows would 
 def session() -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from keyedwm.spark import recommended_conf
+    from keyedwm.spark import session_conf
 
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "1g")
-    for name, value in recommended_conf(cores=2).items():
+    for name, value in session_conf(cores=2).items():
         builder = builder.config(name, value)
     return (
         builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.unix.domain.socket.enabled", "true")
         # Killed while it writes its very first offset, Spark leaves a part of it and then refuses the checkpoint.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
         .getOrCreate()
