@@ -20,7 +20,7 @@ from conformance.models.results import Late, WindowResult
 from conformance.models.sessions import SessionConfig, Sessions
 from conformance.models.sliding import Sliding, SlidingConfig
 from conformance.nexmark import nexmark
-from conformance.retold import beam_runner, samza, sessions
+from conformance.retold import samza, sessions
 from conformance.session_runs import merged
 from conformance.stored import aggregator, message_store
 from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
@@ -173,7 +173,7 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "count.window": streams,
     "jet.cogroup": streams,
     "beam.trigger": streams,
-    "beam.runner": beam_runner,
+    "beam.runner": streams,
     "samza.window": samza,
     "seed.aggregate": aggregator,
     "seed.replay": aggregator,

@@ -1,0 +1,204 @@
+"""A run of the product against a vector, step by step, pane by pane.
+
+Rule: of the panes of a step the ones that agree in every field that the vector tells are paired; what is left over must
+be what a rule of the design makes (`pane_rules.py`), or the step fails. `nonspec_index` counts the panes that are not
+early. A pane set aside does not count in the index of the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from conformance import decided
+from conformance.pane_rules import Rules
+
+_ORDER = ("end", "start")
+
+
+@dataclass
+class Window:
+    """What is known of one window."""
+
+    seen: list[dict] = field(default_factory=list)
+    aside: list[dict] = field(default_factory=list)  # set aside since the last pane that the vector told
+    away: int = 0
+    away_nonspec: int = 0
+    nonspec: int = 0
+
+
+class Matcher:
+    """Compares one vector. skipped: fields that are not compared."""
+
+    def __init__(self, rules: Rules, skipped: frozenset[str], *, is_ordered: bool) -> None:
+        self._rules, self._skipped, self._is_ordered = rules, skipped, is_ordered
+        self._windows: dict[tuple, Window] = {}
+        self._value = rules.told.field
+        self.reasons: list[str] = []
+
+    def step(self, expected: list[dict], made: list[dict]) -> bool:
+        """Whether what a step gives is what the vector tells, or what a rule makes of it."""
+        left = [self._numbered(pane) for pane in made]
+        missing, paired = [], []
+        for wanted in expected:
+            got = next((pane for pane in left if not self._differences(wanted, pane)), None)
+            if got is None:
+                missing.append(wanted)
+                continue
+            left.remove(got)
+            paired.append(got)
+            self._told(got)
+        if self._is_ordered and not missing and not left:
+            self._check_order(paired)
+        left = self._set_aside(left, timings=("EARLY",))
+        missing, left = self._nearly(missing, left)
+        left = self._set_aside(left, timings=("ON_TIME", "LATE"))
+        missing = [wanted for wanted in missing if not self._was_aside(wanted)]
+        missing, left = self._split(missing, left)
+        missing = [wanted for wanted in missing if not self._is_nothing(wanted)]
+        return not missing and not left
+
+    def is_answered(self) -> bool:
+        """Whether no late pane that came at once is still to be told; asked after a watermark."""
+        if not self._rules.answers_late_at_watermark:
+            return True
+        return not any(pane["timing"] == "LATE" for window in self._windows.values() for pane in window.aside)
+
+    def _window(self, pane: Mapping) -> Window:
+        return self._windows.setdefault((pane["start"], pane["end"], pane["key"], pane["name"]), Window())
+
+    def _numbered(self, pane: dict) -> dict:
+        """A pane with the numbers that it has among those which are not set aside."""
+        window = self._window(pane)
+        index = pane["index"] - window.away
+        is_early = pane["timing"] == "EARLY"
+        nonspec = -1 if is_early else window.nonspec - window.away_nonspec
+        window.nonspec += not is_early
+        return pane | {"index": index, "first": not index, "nonspec_index": nonspec}
+
+    def _differences(self, wanted: Mapping, pane: Mapping) -> list[str]:
+        return [
+            name for name, value in wanted.items() if name not in self._skipped and _plain(pane.get(name)) != _plain(value)
+        ]
+
+    def _told(self, pane: dict) -> None:
+        window = self._window(pane)
+        window.seen.append(pane)
+        window.aside.clear()
+
+    def _check_order(self, paired: list[dict]) -> None:
+        places = [tuple(pane[name] for name in _ORDER) for pane in paired]
+        if places != sorted(places):
+            self.reasons.append(decided.ORDER)
+
+    def _set_aside(self, left: list[dict], timings: tuple[str, ...]) -> list[dict]:
+        rest = []
+        for pane in left:
+            window = self._window(pane)
+            before = self._before(pane)
+            why = self._rules.too_many(pane, before) if pane["timing"] in timings else None
+            if why is None:
+                rest.append(pane)
+                continue
+            self.reasons.append(why)
+            window.seen.append(pane)
+            window.aside.append(pane)
+            window.away += 1
+            window.away_nonspec += pane["timing"] != "EARLY"
+        return rest
+
+    def _before(self, pane: Mapping) -> list[dict]:
+        """The panes of a window so far; of a session those of the ones that it has grown out of."""
+        if self._rules.told.session is None:
+            start, end, key, name = (pane.get(part) for part in ("start", "end", "key", "name"))
+            return [
+                one
+                for (its_start, its_end, its_key, its_name), window in self._windows.items()
+                for one in window.seen
+                if start in {None, its_start} and end in {None, its_end} and (its_key, its_name) == (key, name)
+            ]
+        return [one for window in self._within(pane) for one in window.seen]
+
+    def _within(self, pane: Mapping) -> list[Window]:
+        low, high = pane.get("start", -(1 << 62)), pane.get("end", 1 << 62)
+        is_session = self._rules.told.session is not None
+        return [
+            window
+            for (start, end, key, name), window in self._windows.items()
+            if (key, name) == (pane.get("key"), pane.get("name"))
+            and ((low <= start and end <= high) if is_session or "end" not in pane else (low, high) == (start, end))
+            and start >= low
+        ]
+
+    def _nearly(self, missing: list[dict], left: list[dict]) -> tuple[list[dict], list[dict]]:
+        """Pair panes that differ in a field that a rule excuses, or by what was set aside before."""
+        rest, left = [], list(left)
+        for wanted in missing:
+            for pane in left:
+                why = self._why_alike(wanted, pane)
+                if why is not None:
+                    self.reasons += why
+                    left.remove(pane)
+                    for window in self._within(pane):
+                        window.aside.clear()
+                    self._told(pane)
+                    break
+            else:
+                rest.append(wanted)
+        return rest, left
+
+    def _why_alike(self, wanted: Mapping, pane: dict) -> list[str] | None:
+        whole = pane
+        aside = [one for window in self._within(pane) for one in window.aside]
+        if aside and not self._rules.told.accumulating:
+            values = [one[self._value] for one in [*aside, pane]]
+            whole = pane | {self._value: self._rules.together(values)}
+        why = []
+        for name in self._differences(wanted, whole):
+            reason = self._rules.differs(wanted, pane, name)
+            if reason is None:
+                return None
+            why.append(reason)
+        return why
+
+    def _was_aside(self, wanted: Mapping) -> bool:
+        """Whether panes that were set aside say what the vector tells now."""
+        windows = [window for window in self._within(wanted) if window.aside]
+        aside = [one for window in windows for one in window.aside]
+        if not aside:
+            return False
+        value = aside[-1][self._value]
+        if not self._rules.told.accumulating:
+            value = self._rules.together([one[self._value] for one in aside])
+        skipped = {"index", "first", "last", "nonspec_index", "output_ts"}
+        whole = aside[-1] | {self._value: value}
+        if set(self._differences(wanted, whole)) - skipped:
+            return False
+        for window in windows:
+            window.aside.clear()
+        return True
+
+    def _split(self, missing: list[dict], left: list[dict]) -> tuple[list[dict], list[dict]]:
+        """Sessions that timers found later than their gap: the vector has one for several of the product."""
+        if not self._rules.is_samza_session:
+            return missing, left
+        rest = []
+        for wanted in missing:
+            parts = [pane for pane in left if pane["key"] == wanted.get("key")]
+            whole = parts and parts[0] | {self._value: self._rules.together([pane[self._value] for pane in parts])}
+            if not whole or self._differences(wanted, whole):
+                rest.append(wanted)
+                continue
+            left = [pane for pane in left if pane not in parts]
+            self.reasons.append(decided.SPLIT)
+        return rest, left
+
+    def _is_nothing(self, wanted: Mapping) -> bool:
+        why = self._rules.too_few(wanted, self._before(wanted))
+        if why is not None:
+            self.reasons.append(why)
+        return why is not None
+
+
+def _plain(value: object) -> object:
+    return value

@@ -1,0 +1,94 @@
+"""What a trigger of a vector is in the product: early panes, late ones, allowed lateness, and what it has not.
+
+Rule: the product's early panes repeat, a window always speaks when it is over, and late panes come at once or together.
+A trigger that is otherwise is played with the panes nearest to it: `decided.py` says which differences that makes. One
+for which there is no setting at all is played with a pane for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from conformance.trigger_words import OR_FINALLY, SINCE_FIRST, Trigger, read_trigger
+from keyedwm.windows.plan import Early
+
+_COUNT, _WATERMARK, _REPEAT, _ANY = "count", "watermark", "repeat", "any"
+_PARTS = (_COUNT, SINCE_FIRST, _WATERMARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Panes:
+    """How a window speaks.
+
+    late_rows, late_ms: late panes come together. is_done: nothing is said after the pane on time. is_once: early panes do
+    not repeat. has_end: the watermark is part of the trigger. only_news: a pane on time without news is left out.
+    is_known: there are settings for the trigger.
+    """
+
+    early: Early | None = None
+    late_rows: int | None = None
+    late_ms: int | None = None
+    is_done: bool = False
+    is_once: bool = False
+    has_end: bool = True
+    only_news: bool = False
+    is_known: bool = True
+
+    @property
+    def is_late_together(self) -> bool:
+        """Whether late panes come together."""
+        return self.late_rows is not None or self.late_ms is not None
+
+
+def panes_of(config: Mapping) -> Panes:
+    """The panes that a vector's config asks for."""
+    if "clock" in config:  # Samza: the window's end always fires, and cancels the early trigger
+        early = config.get("early")
+        found = Panes(is_done=True) if early is None else replace(_early(read_trigger(early)), has_end=True, is_done=True)
+        return replace(found, only_news=config.get("mode") == "discarding")
+    found = _panes(read_trigger(config.get("trigger", "default")))
+    return replace(found, only_news=config.get("on_time") == "if-non-empty")
+
+
+def _panes(trigger: Trigger) -> Panes:
+    if trigger.name == "default":
+        return Panes()
+    if trigger.name == _WATERMARK:
+        early, late = trigger.part("early"), trigger.part("late")
+        found = Panes() if early is None else replace(_early(early), is_once=False, has_end=True)
+        return replace(found, is_done=True) if late is None else _with_late(found, late)
+    if trigger.name == "each" and len(trigger.parts) == 2 and trigger.parts[1].name == _REPEAT:
+        first, late = trigger.parts
+        if first.name in {OR_FINALLY, _WATERMARK}:
+            return _with_late(replace(_panes(first), is_done=False), late)
+    if trigger.name == "each" and [one.name for one in trigger.parts][1:] == [_WATERMARK]:
+        return replace(_early(trigger.parts[0]), is_once=trigger.parts[0].name != _REPEAT, has_end=True, is_done=True)
+    if trigger.name == OR_FINALLY and trigger.parts[1].name == _WATERMARK:
+        return replace(_early(trigger.parts[0]), has_end=True, is_done=True)
+    return _early(trigger)
+
+
+def _early(trigger: Trigger) -> Panes:
+    """Panes of a count, a time since the first row, or any of these and the watermark; once, or again and again."""
+    is_once = trigger.name != _REPEAT
+    parts = trigger
+    while parts.name == _REPEAT and len(parts.parts) == 1:
+        parts = parts.parts[0]
+    leaves = parts.parts if parts.name == _ANY else (parts,)
+    if not leaves or any(one.name not in _PARTS or one.named or one.parts for one in leaves):
+        return Panes(early=Early(rows=1), has_end=False, is_known=False)
+    rows = min((one.number for one in leaves if one.name == _COUNT), default=None)
+    every_ms = min((one.number for one in leaves if one.name == SINCE_FIRST), default=None)
+    has_end = any(one.name == _WATERMARK for one in leaves)
+    early = None if rows is None and every_ms is None else Early(rows=rows, every_ms=every_ms)
+    return Panes(early=early, is_once=is_once, has_end=has_end, is_done=is_once and has_end)
+
+
+def _with_late(found: Panes, late: Trigger) -> Panes:
+    told = _early(late).early
+    if told is None or (told.rows is not None and told.every_ms is not None):
+        return found
+    if told.every_ms is not None:
+        return replace(found, late_ms=told.every_ms)
+    return found if told.rows == 1 else replace(found, late_rows=told.rows)
