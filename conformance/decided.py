@@ -16,7 +16,9 @@ NEAREST = "no setting for this trigger: panes come with each row, and when the w
 LAST = "no pane is the last one while rows are allowed late, and without lateness the pane on time is"
 KEPT = "a store keeps a window at least as long as the window is"
 SPLIT = "a session ends when its gap is over, whenever timers run"
-ORDER = "the results of a step are ordered by end, start and key"
+BEFORE_FIRST = "windows of rows that overlap stand before the first row as well"
+CLOCK_FIRST = "an early pane that the clock brings comes before the pane on time"
+NO_GLOBAL = "no window over everything: one that is long enough takes its place"
 CLOSES = "rule 11: sessions that touch merge and close above their end, or neither"
 _BY_MESSAGE = "a full window speaks with the first message past its end, and late ones wait from the first of them"
 # vector -> why, and our answers at the steps that differ: of the operators that keep messages

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from conformance import decided
 from conformance.pane_rules import Rules
 
-_ORDER = ("end", "start")
-
 
 @dataclass
 class Window:
@@ -34,10 +32,21 @@ class Matcher:
         self._rules, self._skipped, self._is_ordered = rules, skipped, is_ordered
         self._windows: dict[tuple, Window] = {}
         self._value = rules.told.field
+        self._passed_ms: int | None = None  # the watermark of the step
+        self._nothing: set[tuple] = set()  # windows of which the vector tells a pane that says nothing
         self.reasons: list[str] = []
 
-    def step(self, expected: list[dict], made: list[dict]) -> bool:
+    def ignore(self, made: list[dict]) -> None:
+        """Take panes of which the vector says nothing."""
+        for pane in made:
+            self._told(self._numbered(pane))
+
+    def step(self, step: Mapping, made: list[dict]) -> bool:
         """Whether what a step gives is what the vector tells, or what a rule makes of it."""
+        expected = step["out"]
+        if "output_ts" in self._skipped and not all(self._may_stand(wanted) for wanted in expected):
+            return False
+        self._passed_ms = step["ts"] if step["do"] == "watermark" and step["ts"] != "max" else None
         left = [self._numbered(pane) for pane in made]
         missing, paired = [], []
         for wanted in expected:
@@ -48,8 +57,8 @@ class Matcher:
             left.remove(got)
             paired.append(got)
             self._told(got)
-        if self._is_ordered and not missing and not left:
-            self._check_order(paired)
+        if self._is_ordered and _places(paired) != sorted(_places(paired)):
+            return False
         left = self._set_aside(left, timings=("EARLY",))
         missing, left = self._nearly(missing, left)
         left = self._set_aside(left, timings=("ON_TIME", "LATE"))
@@ -64,6 +73,10 @@ class Matcher:
             return True
         return not any(pane["timing"] == "LATE" for window in self._windows.values() for pane in window.aside)
 
+    def _may_stand(self, wanted: Mapping) -> bool:
+        is_told = "output_ts" in wanted and "end" in wanted and not self._rules.told.is_global
+        return not is_told or self._rules.may_stand(wanted)
+
     def _window(self, pane: Mapping) -> Window:
         return self._windows.setdefault((pane["start"], pane["end"], pane["key"], pane["name"]), Window())
 
@@ -77,26 +90,20 @@ class Matcher:
         return pane | {"index": index, "first": not index, "nonspec_index": nonspec}
 
     def _differences(self, wanted: Mapping, pane: Mapping) -> list[str]:
-        return [
-            name for name, value in wanted.items() if name not in self._skipped and _plain(pane.get(name)) != _plain(value)
-        ]
+        return [name for name, value in wanted.items() if name not in self._skipped and pane.get(name) != value]
 
     def _told(self, pane: dict) -> None:
         window = self._window(pane)
         window.seen.append(pane)
         window.aside.clear()
 
-    def _check_order(self, paired: list[dict]) -> None:
-        places = [tuple(pane[name] for name in _ORDER) for pane in paired]
-        if places != sorted(places):
-            self.reasons.append(decided.ORDER)
-
     def _set_aside(self, left: list[dict], timings: tuple[str, ...]) -> list[dict]:
         rest = []
         for pane in left:
             window = self._window(pane)
             before = self._before(pane)
-            why = self._rules.too_many(pane, before) if pane["timing"] in timings else None
+            ends_now = any(other["timing"] == "ON_TIME" and self._window(other) is window for other in left)
+            why = self._rules.too_many(pane, before, ends_now=ends_now) if pane["timing"] in timings else None
             if why is None:
                 rest.append(pane)
                 continue
@@ -153,9 +160,13 @@ class Matcher:
         if aside and not self._rules.told.accumulating:
             values = [one[self._value] for one in [*aside, pane]]
             whole = pane | {self._value: self._rules.together(values)}
+        return self._reasons(wanted, whole)
+
+    def _reasons(self, wanted: Mapping, pane: dict) -> list[str] | None:
+        """Why two panes differ, None if they are not one."""
         why = []
-        for name in self._differences(wanted, whole):
-            reason = self._rules.differs(wanted, pane, name)
+        for name in self._differences(wanted, pane):
+            reason = self._rules.differs(wanted, pane, name, self._passed_ms)
             if reason is None:
                 return None
             why.append(reason)
@@ -167,14 +178,16 @@ class Matcher:
         aside = [one for window in windows for one in window.aside]
         if not aside:
             return False
-        value = aside[-1][self._value]
+        whole = aside[-1]
         if not self._rules.told.accumulating:
-            value = self._rules.together([one[self._value] for one in aside])
-        skipped = {"index", "first", "last", "nonspec_index", "output_ts"}
-        whole = aside[-1] | {self._value: value}
-        if set(self._differences(wanted, whole)) - skipped:
+            whole = whole | {self._value: self._rules.together([one[self._value] for one in aside])}
+        why = self._reasons(wanted, whole)
+        if why is None:
             return False
+        self.reasons += why
         for window in windows:
+            window.away -= 1  # the last of them is the one that the vector tells
+            window.away_nonspec -= window.aside[-1]["timing"] != "EARLY"
             window.aside.clear()
         return True
 
@@ -194,11 +207,15 @@ class Matcher:
         return rest, left
 
     def _is_nothing(self, wanted: Mapping) -> bool:
-        why = self._rules.too_few(wanted, self._before(wanted))
-        if why is not None:
-            self.reasons.append(why)
-        return why is not None
+        place = tuple(wanted.get(name) for name in ("start", "end", "key", "name"))
+        why = self._rules.too_few(wanted, self._before(wanted), self._passed_ms)
+        if why is None or place in self._nothing:
+            return False
+        self._nothing.add(place)
+        self.reasons.append(why)
+        return True
 
 
-def _plain(value: object) -> object:
-    return value
+def _places(panes: list[dict]) -> list[tuple]:
+    """Where results stand in the order of their windows."""
+    return [(pane["end"], pane["start"]) for pane in panes]

@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance import decided
+from conformance.store_player import is_counted
 from conformance.stream_words import PER_INPUT, Told
 from conformance.trigger_plans import Panes
 
-_EARLY, _ON_TIME, _LATE = "EARLY", "ON_TIME", "LATE"
+_EARLY, _LATE = "EARLY", "LATE"
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules for one vector. in_store: whether the operator that keeps messages plays it."""
+    """The rules for one vector. in_store: whether the operator that keeps messages plays it. times: of all rows."""
 
     told: Told
     panes: Panes
     in_store: bool
-    first_ms: int | None
+    times: frozenset[int]
 
     @property
     def answers_late_at_watermark(self) -> bool:
@@ -37,48 +38,65 @@ class Rules:
         """Whether sessions are held until timers run."""
         return "clock" in self.told.config and self.told.session is not None
 
-    def too_many(self, pane: Mapping, before: list[dict]) -> str | None:
-        """Why the product has this pane and the vector not; before: the panes of its window so far, also set aside."""
-        config, panes, timing = self.told.config, self.panes, pane["timing"]
-        if config.get("windows_before_first_event") is False and self._is_before_first(pane):
+    def too_many(self, pane: Mapping, before: list[dict], *, ends_now: bool) -> str | None:
+        """Why the product has this pane and the vector not.
+
+        before: the panes of its window so far, also set aside. ends_now: its pane on time comes with the same step.
+        """
+        if pane["start"] < 0 and self.told.config.get("windows_before_first_event") is False:
             return decided.BEFORE_ZERO
-        if not panes.is_known:
+        if pane["start"] < 0 and is_counted(self.told.words):
+            return decided.BEFORE_FIRST
+        if not self.panes.is_known:
             return decided.NEAREST
-        if timing == _EARLY and panes.is_once and before:
+        if pane["timing"] == _EARLY:
+            return self._early(before, ends_now=ends_now)
+        return self._late() if pane["timing"] == _LATE else self._on_time(pane, before)
+
+    def _early(self, before: list[dict], *, ends_now: bool) -> str | None:
+        early = self.panes.early
+        if self.panes.is_once and before:
             return decided.REPEATS
-        if timing == _ON_TIME:
-            if panes.only_news and before and self._has_no_news(pane, before):
-                return decided.ALWAYS
-            if not panes.has_end or (panes.is_once and before):
-                return decided.AT_END
-        if timing == _LATE:
-            if self.in_store and self.told.lateness_ms < _span(self.told):
-                return decided.KEPT
-            if self.answers_late_at_watermark or not panes.has_end or panes.is_late_together:
-                return decided.AT_ONCE
+        is_by_clock = "clock" in self.told.config and early is not None and early.by_clock
+        return decided.CLOCK_FIRST if ends_now and is_by_clock else None
+
+    def _on_time(self, pane: Mapping, before: list[dict]) -> str | None:
+        if self.panes.only_news and before and self._has_no_news(pane, before):
+            return decided.ALWAYS
+        return decided.AT_END if not self.panes.has_end or (self.panes.stops and before) else None
+
+    def _late(self) -> str | None:
+        if self.in_store and self.told.lateness_ms < _span(self.told):
+            return decided.KEPT
+        comes_together = self.panes.is_late_together and not self.in_store
+        if self.answers_late_at_watermark or not self.panes.has_end or comes_together:
+            return decided.AT_ONCE
         return None
 
-    def too_few(self, wanted: Mapping, before: list[dict]) -> str | None:
-        """Why the vector has this pane, which is empty or tells nothing new, and the product not."""
+    def too_few(self, wanted: Mapping, before: list[dict], passed_ms: int | None) -> str | None:
+        """Why the vector has this pane, which is empty or tells nothing new, and the product not.
+
+        passed_ms: the watermark of the step, if it has one.
+        """
         config, value = self.told.config, wanted.get(self.told.field)
         if config.get("closing") == "always" and wanted.get("timing") == _LATE and before:
+            if not self._is_over(before[-1], passed_ms):
+                return None
             says_nothing = not value if not self.told.accumulating else value == before[-1][self.told.field]
             return decided.NO_CLOSING if says_nothing else None
         if config.get("emit_empty") and value in (0, [], None) and not before and self._stands(wanted):
             return decided.NOT_EMPTY
         return None
 
-    def differs(self, wanted: Mapping, made: Mapping, field: str) -> str | None:
+    def differs(self, wanted: Mapping, made: Mapping, field: str, passed_ms: int | None) -> str | None:
         """Why a field of two panes that are one differs."""
-        config = self.told.config
-        if field == "output_ts" and self._may_stand(wanted):
+        if field == "output_ts" and self.may_stand(wanted):
             return decided.ROW_TIME
         if field == "last":
             if made["last"]:
                 return decided.LAST if not self.panes.is_done and not self.told.lateness_ms else None
-            ends_early = self.panes.is_once or not self.panes.is_known
-            is_over = made["timing"] == _LATE and config.get("closing") is None
-            return decided.LAST if ends_early or is_over else None
+            ends_early = self.panes.stops or not self.panes.is_known
+            return decided.LAST if ends_early or (made["timing"] == _LATE and self._is_over(made, passed_ms)) else None
         return None
 
     def together(self, values: list) -> Any:
@@ -94,29 +112,32 @@ class Rules:
             return (min if name == "min" else max)(value for value in values if value is not None)
         return None if name == PER_INPUT else values
 
+    def _is_over(self, pane: Mapping, passed_ms: int | None) -> bool:
+        """Whether the watermark of the step is past the allowed lateness of a window."""
+        return passed_ms is not None and passed_ms >= pane["end"] - 1 + self.told.lateness_ms
+
     def _has_no_news(self, pane: Mapping, before: list[dict]) -> bool:
         value = pane[self.told.field]
         return not value if not self.told.accumulating else value == before[-1][self.told.field]
 
-    def _is_before_first(self, pane: Mapping) -> bool:
-        return pane["start"] < 0 or (self.first_ms is not None and pane["start"] < self.first_ms)
-
     def _stands(self, window: Mapping) -> bool:
         """Whether it is one of the windows."""
+        if self.told.session is not None:
+            return False
         size_ms, slide_ms = self.told.size_ms, self.told.slide_ms
         on_grid = (window["start"] - self.told.offset_ms) % slide_ms == 0
         return on_grid and window["end"] - window["start"] == size_ms
 
-    def _may_stand(self, wanted: Mapping) -> bool:
+    def may_stand(self, wanted: Mapping) -> bool:
         """Whether another event time of a result can be meant: that of a row in it, or the end of its window."""
         if self.told.config.get("output_time", "eow") not in {"earliest", "latest"} or "end" not in wanted:
             return False
         ends = {wanted["end"] - 1, wanted["end"] - 1 + self.told.lateness_ms}
-        values = wanted.get("values")
-        if values is not None:  # of a bundle, where a row's value is its event time
-            rows = {max(values)} if self.told.config["output_time"] == "latest" and values else set(values)
-            return wanted["output_ts"] in rows | ends
-        return wanted["start"] <= wanted["output_ts"] <= max(ends)
+        rows = {time for time in self.times if wanted["start"] <= time < wanted["end"]}
+        if wanted.get("values"):  # of a bundle, where a row's value is its event time
+            is_latest = self.told.config["output_time"] == "latest"
+            rows = {max(wanted["values"])} if is_latest else set(wanted["values"])
+        return wanted["output_ts"] in rows | ends
 
 
 def _span(told: Told) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.plan import Early, SessionWindow
+from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.plan import AnyWindow, Reason, StorePlan, hopping, hopping_key_rows, hopping_rows
 from keyedwm.windows.store.retention import Retention
@@ -111,6 +111,14 @@ class StorePlayer:
         messages = [row | {"topic": "t", "partition": 0, "offset": self._offset + at} for at, row in enumerate(rows)]
         self._offset += len(rows)
         operator.add_message(table_of(messages, self._plan.schema), now_ms=self._now_ms)
+
+
+def windows_with(event_ms: int, told: Told) -> list[list[int]]:
+    """The windows that a row alone comes out in, in order."""
+    vector = {**told.vector, "steps": [{"do": "event", "ts": event_ms, "value": 0}, {"do": "end", "out": []}]}
+    player = StorePlayer(Told({**vector, "config": {**told.config, "agg": "count"}}, told.words), Panes())
+    made = [shown for step in vector["steps"] for shown in player.step(step)]
+    return sorted([shown["start"], shown["end"]] for shown in made)
 
 
 def _time(row: Mapping) -> int:

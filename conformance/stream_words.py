@@ -66,7 +66,9 @@ class Told:
             return None
         apart = self.vector.get("family", "").startswith("beam.")
         touch = self.words.get("touch", "n/a")
-        return SessionWindow(self.words["gap"], Touching(("separate" if apart else "merge") if touch == "n/a" else touch))
+        return SessionWindow(
+            self.words["gap"], Touching(("separate" if apart else "merge") if touch == "n/a" else touch)
+        )
 
     @property
     def lateness_ms(self) -> int:

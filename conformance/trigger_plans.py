@@ -21,9 +21,9 @@ _PARTS = (_COUNT, SINCE_FIRST, _WATERMARK)
 class Panes:
     """How a window speaks.
 
-    late_rows, late_ms: late panes come together. is_done: nothing is said after the pane on time. is_once: early panes do
-    not repeat. has_end: the watermark is part of the trigger. only_news: a pane on time without news is left out.
-    is_known: there are settings for the trigger.
+    late_rows, late_ms: late panes come together. is_done: nothing is said after the pane on time. is_once: early panes
+    do not repeat. stops: nothing at all is said after the first early pane. has_end: the watermark is part of the
+    trigger. only_news: a pane on time without news is left out. is_known: there are settings for the trigger.
     """
 
     early: Early | None = None
@@ -31,6 +31,7 @@ class Panes:
     late_ms: int | None = None
     is_done: bool = False
     is_once: bool = False
+    stops: bool = False
     has_end: bool = True
     only_news: bool = False
     is_known: bool = True
@@ -45,7 +46,7 @@ def panes_of(config: Mapping) -> Panes:
     """The panes that a vector's config asks for."""
     if "clock" in config:  # Samza: the window's end always fires, and cancels the early trigger
         early = config.get("early")
-        found = Panes(is_done=True) if early is None else replace(_early(read_trigger(early)), has_end=True, is_done=True)
+        found = Panes(is_done=True) if early is None else _before_end(_early(read_trigger(early)))
         return replace(found, only_news=config.get("mode") == "discarding")
     found = _panes(read_trigger(config.get("trigger", "default")))
     return replace(found, only_news=config.get("on_time") == "if-non-empty")
@@ -56,17 +57,22 @@ def _panes(trigger: Trigger) -> Panes:
         return Panes()
     if trigger.name == _WATERMARK:
         early, late = trigger.part("early"), trigger.part("late")
-        found = Panes() if early is None else replace(_early(early), is_once=False, has_end=True)
+        found = Panes() if early is None else replace(_before_end(_early(early)), is_once=False, is_done=False)
         return replace(found, is_done=True) if late is None else _with_late(found, late)
     if trigger.name == "each" and len(trigger.parts) == 2 and trigger.parts[1].name == _REPEAT:
         first, late = trigger.parts
         if first.name in {OR_FINALLY, _WATERMARK}:
             return _with_late(replace(_panes(first), is_done=False), late)
     if trigger.name == "each" and [one.name for one in trigger.parts][1:] == [_WATERMARK]:
-        return replace(_early(trigger.parts[0]), is_once=trigger.parts[0].name != _REPEAT, has_end=True, is_done=True)
+        return _before_end(_early(trigger.parts[0]))
     if trigger.name == OR_FINALLY and trigger.parts[1].name == _WATERMARK:
-        return replace(_early(trigger.parts[0]), has_end=True, is_done=True)
+        return _before_end(_early(trigger.parts[0]))
     return _early(trigger)
+
+
+def _before_end(early: Panes) -> Panes:
+    """Early panes of a window that speaks once more, when it is over."""
+    return replace(early, stops=False, has_end=True, is_done=True)
 
 
 def _early(trigger: Trigger) -> Panes:
@@ -82,7 +88,7 @@ def _early(trigger: Trigger) -> Panes:
     every_ms = min((one.number for one in leaves if one.name == SINCE_FIRST), default=None)
     has_end = any(one.name == _WATERMARK for one in leaves)
     early = None if rows is None and every_ms is None else Early(rows=rows, every_ms=every_ms)
-    return Panes(early=early, is_once=is_once, has_end=has_end, is_done=is_once and has_end)
+    return Panes(early=early, is_once=is_once, stops=is_once, has_end=has_end, is_done=is_once and has_end)
 
 
 def _with_late(found: Panes, late: Trigger) -> Panes:

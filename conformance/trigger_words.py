@@ -1,13 +1,12 @@
 """The words in which a vector tells its trigger, read into a tree.
 
-Rule: `NAME`, `NAME(part, ...)`, `NAME(early=..., late=...)`, `N ms after first element of pane`, `A or-finally B`. A word
-that is not known is a trigger of that name; text that is none of this is one trigger called by the whole text.
+Rule: `NAME`, `NAME(part, ...)`, `NAME(early=..., late=...)`, `N ms after first element of pane`, `A or-finally B`. A
+word that is not known is a trigger of that name; text that is none of this is one trigger called by the whole text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 SINCE_FIRST, OR_FINALLY, NUMBER = "since_first", "or-finally", "number"
@@ -27,16 +26,6 @@ class Trigger:
     def part(self, name: str) -> Trigger | None:
         """The part that was given by this name."""
         return dict(self.named).get(name)
-
-    def inside(self) -> Iterator[Trigger]:
-        """Itself and all that it is made of."""
-        yield self
-        for one in (*self.parts, *(trigger for _, trigger in self.named)):
-            yield from one.inside()
-
-    def holds(self, name: str) -> bool:
-        """Whether a trigger of this name is in it."""
-        return any(one.name == name for one in self.inside())
 
 
 def read_trigger(words: str) -> Trigger:
