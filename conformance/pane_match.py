@@ -115,7 +115,7 @@ class Matcher:
         return rest
 
     def _before(self, pane: Mapping) -> list[dict]:
-        """The panes of a window so far; of a session those of the ones that it has grown out of."""
+        """The panes of a window so far; of a session those of the ones that it meets."""
         if self._rules.told.session is None:
             start, end, key, name = (pane.get(part) for part in ("start", "end", "key", "name"))
             return [
@@ -124,7 +124,13 @@ class Matcher:
                 for one in window.seen
                 if start in {None, its_start} and end in {None, its_end} and (its_key, its_name) == (key, name)
             ]
-        return [one for window in self._within(pane) for one in window.seen]
+        low, high = pane.get("start", -(1 << 62)), pane.get("end", 1 << 62)
+        return [
+            one
+            for (start, end, key, name), window in self._windows.items()
+            if start < high and low < end and (key, name) == (pane.get("key"), pane.get("name"))
+            for one in window.seen
+        ]
 
     def _within(self, pane: Mapping) -> list[Window]:
         low, high = pane.get("start", -(1 << 62)), pane.get("end", 1 << 62)

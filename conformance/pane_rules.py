@@ -49,9 +49,11 @@ class Rules:
             return decided.BEFORE_FIRST
         if not self.panes.is_known:
             return decided.NEAREST
+        if self.panes.is_done and self.told.session is not None and any(one["timing"] != _EARLY for one in before):
+            return decided.GOES_ON
         if pane["timing"] == _EARLY:
             return self._early(before, ends_now=ends_now)
-        return self._late() if pane["timing"] == _LATE else self._on_time(pane, before)
+        return self._late(before) if pane["timing"] == _LATE else self._on_time(pane, before)
 
     def _early(self, before: list[dict], *, ends_now: bool) -> str | None:
         early = self.panes.early
@@ -65,10 +67,12 @@ class Rules:
             return decided.ALWAYS
         return decided.AT_END if not self.panes.has_end or (self.panes.stops and before) else None
 
-    def _late(self) -> str | None:
+    def _late(self, before: list[dict]) -> str | None:
+        if self.panes.is_done and before:
+            return decided.GOES_ON
         if self.in_store and self.told.lateness_ms < _span(self.told):
             return decided.KEPT
-        comes_together = self.panes.is_late_together and not self.in_store
+        comes_together = self.panes.late_goes_together and (self.panes.is_late_first or not self.in_store)
         if self.answers_late_at_watermark or not self.panes.has_end or comes_together:
             return decided.AT_ONCE
         return None
@@ -95,7 +99,7 @@ class Rules:
         if field == "last":
             if made["last"]:
                 return decided.LAST if not self.panes.is_done and not self.told.lateness_ms else None
-            ends_early = self.panes.stops or not self.panes.is_known
+            ends_early = self.panes.stops or self.panes.is_late_first or not self.panes.is_known
             return decided.LAST if ends_early or (made["timing"] == _LATE and self._is_over(made, passed_ms)) else None
         return None
 
@@ -129,14 +133,11 @@ class Rules:
         return on_grid and window["end"] - window["start"] == size_ms
 
     def may_stand(self, wanted: Mapping) -> bool:
-        """Whether another event time of a result can be meant: that of a row in it, or the end of its window."""
+        """Whether another event time of a result can be meant: that of a row of its window, or its end."""
         if self.told.config.get("output_time", "eow") not in {"earliest", "latest"} or "end" not in wanted:
             return False
         ends = {wanted["end"] - 1, wanted["end"] - 1 + self.told.lateness_ms}
         rows = {time for time in self.times if wanted["start"] <= time < wanted["end"]}
-        if wanted.get("values"):  # of a bundle, where a row's value is its event time
-            is_latest = self.told.config["output_time"] == "latest"
-            rows = {max(wanted["values"])} if is_latest else set(wanted["values"])
         return wanted["output_ts"] in rows | ends
 
 

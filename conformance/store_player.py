@@ -36,7 +36,6 @@ class StorePlayer:
 
     def __init__(self, told: Told, panes: Panes) -> None:
         self._told, self._counts_rows = told, is_counted(told.words)
-        late_ms = panes.late_ms
         self._plan = StorePlan(
             schema=pa.schema([*told.fields, *_RECORD]),
             by=("key",) if told.is_keyed else (),
@@ -44,8 +43,8 @@ class StorePlayer:
             aggregates=told.aggregates,
             retention=_KEEP if self._counts_rows else Retention(time_ms=max(told.lateness_ms, self._span(told))),
             early=panes.early,
-            late_rows=panes.late_rows,
-            late_every_ms=late_ms,
+            late_rows=panes.late_rows if panes.is_late_together else None,
+            late_every_ms=panes.late_ms if panes.is_late_together else None,
             accumulating=told.accumulating,
         )
         self._store = MemoryStore()

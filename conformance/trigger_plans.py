@@ -24,6 +24,7 @@ class Panes:
     late_rows, late_ms: late panes come together. is_done: nothing is said after the pane on time. is_once: early panes
     do not repeat. stops: nothing at all is said after the first early pane. has_end: the watermark is part of the
     trigger. only_news: a pane on time without news is left out. is_known: there are settings for the trigger.
+    is_late_first: see `with_late_first`.
     """
 
     early: Early | None = None
@@ -35,9 +36,27 @@ class Panes:
     has_end: bool = True
     only_news: bool = False
     is_known: bool = True
+    is_late_first: bool = False
+
+    def with_late_first(self) -> Panes:
+        """The same for a vector in which a window speaks for the first time when a late row comes to it.
+
+        The product has no setting for a late pane that does not wait while the next ones do, or is the only one.
+        """
+        return replace(self, is_late_first=True)
 
     @property
     def is_late_together(self) -> bool:
+        """Whether late panes come together, and can be played so."""
+        return not self.is_late_first and self.late_goes_together
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether no window takes a late row."""
+        return self.is_done and not self.is_late_first
+
+    @property
+    def late_goes_together(self) -> bool:
         """Whether late panes come together."""
         return self.late_rows is not None or self.late_ms is not None
 
@@ -59,14 +78,20 @@ def _panes(trigger: Trigger) -> Panes:
         early, late = trigger.part("early"), trigger.part("late")
         found = Panes() if early is None else replace(_before_end(_early(early)), is_once=False, is_done=False)
         return replace(found, is_done=True) if late is None else _with_late(found, late)
-    if trigger.name == "each" and len(trigger.parts) == 2 and trigger.parts[1].name == _REPEAT:
-        first, late = trigger.parts
-        if first.name in {OR_FINALLY, _WATERMARK}:
-            return _with_late(replace(_panes(first), is_done=False), late)
-    if trigger.name == "each" and [one.name for one in trigger.parts][1:] == [_WATERMARK]:
-        return _before_end(_early(trigger.parts[0]))
+    if trigger.name == "each" and trigger.parts:
+        return _in_turn(trigger)
     if trigger.name == OR_FINALLY and trigger.parts[1].name == _WATERMARK:
         return _before_end(_early(trigger.parts[0]))
+    return _early(trigger)
+
+
+def _in_turn(trigger: Trigger) -> Panes:
+    """One trigger after the other, where the first ends with the window."""
+    first, *rest = trigger.parts
+    if first.name == _REPEAT:  # nobody's turn comes after it
+        return _panes(first)
+    if first.name in {OR_FINALLY, _WATERMARK} and [one.name for one in rest] == [_REPEAT]:
+        return _with_late(replace(_panes(first), is_done=False), rest[0])
     return _early(trigger)
 
 

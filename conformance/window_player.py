@@ -35,7 +35,7 @@ class WindowPlayer:
             by=("key",) if told.is_keyed else (),
             window=told.session or SlidingWindow(told.size_ms, told.slide_ms, told.offset_ms),
             aggregates=told.aggregates,
-            lateness_ms=0 if panes.is_done else told.lateness_ms,
+            lateness_ms=0 if panes.is_shut else told.lateness_ms,
             early=panes.early,
             accumulating=told.accumulating,
             late=LatePolicy(told.config.get("late_policy", "drop")),

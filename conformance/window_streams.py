@@ -22,6 +22,7 @@ from conformance.window_player import Player, WindowPlayer
 def streams(vector: dict) -> Verdict:
     """Replay a vector of steps."""
     config, panes = vector["config"], panes_of(vector["config"])
+    panes = panes.with_late_first() if _speaks_late_first(vector) else panes
     told = [Told(vector, words) for words in config.get("windows", [config.get("window", config)])]
     in_store = [_needs_store(one, panes) for one in told]
     players = [_player(one, panes, in_store=stored) for one, stored in zip(told, in_store, strict=True)]
@@ -48,6 +49,26 @@ def streams(vector: dict) -> Verdict:
             return fail("the answers differ", index, step["out"], made)
         first = index if first is None and matcher.reasons else first
     return MATCH if first is None else otherwise(_main(matcher.reasons), first)
+
+
+def _speaks_late_first(vector: dict) -> bool:
+    """Whether the first that the vector tells of a window is a late pane."""
+    seen: list[dict] = []
+    words = vector["config"].get("window", vector["config"])
+    for one in (one for step in vector["steps"] for one in step["out"]):
+        if one.get("timing") == "LATE" and not any(_meet(one, other, is_session="gap" in words) for other in seen):
+            return True
+        seen.append(one)
+    return False
+
+
+def _meet(one: dict, other: dict, *, is_session: bool) -> bool:
+    """Whether two panes may be of one window."""
+    if one.get("key") != other.get("key") or not {"start", "end"} <= one.keys() & other.keys():
+        return one.get("key") == other.get("key")
+    if not is_session:
+        return (one["start"], one["end"]) == (other["start"], other["end"])
+    return one["start"] < other["end"] and other["start"] < one["end"]
 
 
 def _main(reasons: list[str]) -> str:
