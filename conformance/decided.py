@@ -19,6 +19,7 @@ KEPT = "a store keeps a window at least as long as the window is"
 SPLIT = "a session ends when its gap is over, whenever timers run"
 BEFORE_FIRST = "windows of rows that overlap stand before the first row as well"
 CLOCK_FIRST = "an early pane that the clock brings comes before the pane on time"
+EVERY_ROW = "a join meets every row of a key within its time, not the newest alone"
 NO_GLOBAL = "no window over everything: one that is long enough takes its place"
 CLOSES = "rule 11: sessions that touch merge and close above their end, or neither"
 _BY_MESSAGE = "a full window speaks with the first message past its end, and late ones wait from the first of them"
@@ -32,9 +33,4 @@ DECIDED: Mapping[str, tuple[str, Mapping[int, list[dict]]]] = {
             5: [],
         },
     ),
-}
-
-# family -> what the product has instead
-NO_COUNTERPART: Mapping[str, str] = {
-    "samza.join": "a join is bounded by event times, not by how long ago a message came",
 }

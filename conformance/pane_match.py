@@ -39,7 +39,7 @@ class Matcher:
     def ignore(self, made: list[dict]) -> None:
         """Take panes of which the vector says nothing."""
         for pane in made:
-            self._told(self._numbered(pane))
+            self._tell(self._numbered(pane))
 
     def step(self, step: Mapping, made: list[dict]) -> bool:
         """Whether what a step gives is what the vector tells, or what a rule makes of it."""
@@ -50,13 +50,13 @@ class Matcher:
         left = [self._numbered(pane) for pane in made]
         missing, paired = [], []
         for wanted in expected:
-            got = next((pane for pane in left if not self._differences(wanted, pane)), None)
+            got = next((pane for pane in left if not self._differences(wanted, self._whole(pane))), None)
             if got is None:
                 missing.append(wanted)
                 continue
             left.remove(got)
             paired.append(got)
-            self._told(got)
+            self._tell(got)
         if self._is_ordered and _places(paired) != sorted(_places(paired)):
             return False
         left = self._set_aside(left, timings=("EARLY",))
@@ -92,10 +92,11 @@ class Matcher:
     def _differences(self, wanted: Mapping, pane: Mapping) -> list[str]:
         return [name for name, value in wanted.items() if name not in self._skipped and pane.get(name) != value]
 
-    def _told(self, pane: dict) -> None:
-        window = self._window(pane)
-        window.seen.append(pane)
-        window.aside.clear()
+    def _tell(self, pane: dict) -> None:
+        """Note that the vector tells a pane: what was set aside before is part of it."""
+        self._window(pane).seen.append(pane)
+        for window in self._within(pane):
+            window.aside.clear()
 
     def _set_aside(self, left: list[dict], timings: tuple[str, ...]) -> list[dict]:
         rest = []
@@ -148,25 +149,22 @@ class Matcher:
         rest, left = [], list(left)
         for wanted in missing:
             for pane in left:
-                why = self._why_alike(wanted, pane)
+                why = self._reasons(wanted, self._whole(pane))
                 if why is not None:
                     self.reasons += why
                     left.remove(pane)
-                    for window in self._within(pane):
-                        window.aside.clear()
-                    self._told(pane)
+                    self._tell(pane)
                     break
             else:
                 rest.append(wanted)
         return rest, left
 
-    def _why_alike(self, wanted: Mapping, pane: dict) -> list[str] | None:
-        whole = pane
+    def _whole(self, pane: dict) -> dict:
+        """A pane with what was set aside before, where panes hold what is new."""
         aside = [one for window in self._within(pane) for one in window.aside]
-        if aside and not self._rules.told.accumulating:
-            values = [one[self._value] for one in [*aside, pane]]
-            whole = pane | {self._value: self._rules.together(values)}
-        return self._reasons(wanted, whole)
+        if not aside or self._rules.told.accumulating:
+            return pane
+        return pane | {self._value: self._rules.together([one[self._value] for one in [*aside, pane]])}
 
     def _reasons(self, wanted: Mapping, pane: dict) -> list[str] | None:
         """Why two panes differ, None if they are not one."""

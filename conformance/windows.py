@@ -7,11 +7,11 @@ step are a multiset.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from conformance.aggregates import AGGREGATES
 from conformance.axis_runs import AxisPolicy, is_late
-from conformance.decided import CLOSES, NO_COUNTERPART, NO_GLOBAL
+from conformance.clock_joins import clock_join
+from conformance.decided import CLOSES, NO_GLOBAL
 from conformance.disagreement import DisagreementError
 from conformance.engine import BothSessions, BothSliding, windows_of
 from conformance.golden_windows import flights
@@ -175,10 +175,6 @@ def _has_panes(vector: dict) -> bool:
     return "input_rule" in vector or bool({"trigger", "allowed_lateness", "mode"} & vector["config"].keys())
 
 
-def _no_counterpart(why: str, _vector: dict) -> Verdict:
-    return otherwise(f"no counterpart: {why}")
-
-
 FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "assign": _assign,
     "session.merge": _merge,
@@ -194,6 +190,7 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "beam.trigger": streams,
     "beam.runner": streams,
     "samza.window": samza,
+    "samza.join": clock_join,
     "seed.aggregate": aggregator,
     "seed.replay": aggregator,
     "seed.backpressure": aggregator,
@@ -205,5 +202,4 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "nexmark": nexmark,
     "keyed.watermark": _keyed_watermark,
     "keyed.watermark.data": keyed_flights,
-    **{family: partial(_no_counterpart, why) for family, why in NO_COUNTERPART.items()},
 }
