@@ -33,6 +33,7 @@ class Matcher:
         self._windows: dict[tuple, Window] = {}
         self._value = rules.told.field
         self._passed_ms: int | None = None  # the watermark of the step
+        self._ending: list[Window] = []  # windows whose pane on time comes with the step
         self._nothing: set[tuple] = set()  # windows of which the vector tells a pane that says nothing
         self.reasons: list[str] = []
 
@@ -48,6 +49,7 @@ class Matcher:
             return False
         self._passed_ms = step["ts"] if step["do"] == "watermark" and step["ts"] != "max" else None
         left = [self._numbered(pane) for pane in made]
+        self._ending = [self._window(pane) for pane in left if pane["timing"] == "ON_TIME"]
         missing, paired = [], []
         for wanted in expected:
             got = next((pane for pane in left if not self._differences(wanted, self._whole(pane))), None)
@@ -103,14 +105,15 @@ class Matcher:
         for pane in left:
             window = self._window(pane)
             before = self._before(pane)
-            ends_now = any(other["timing"] == "ON_TIME" and self._window(other) is window for other in left)
+            ends_now = any(window is ending for ending in self._ending)
             why = self._rules.too_many(pane, before, ends_now=ends_now) if pane["timing"] in timings else None
             if why is None:
                 rest.append(pane)
                 continue
             self.reasons.append(why)
             window.seen.append(pane)
-            window.aside.append(pane)
+            if why != decided.BY_WINDOW:  # the vector never tells those rows
+                window.aside.append(pane)
             window.away += 1
             window.away_nonspec += pane["timing"] != "EARLY"
         return rest

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance import decided
+from conformance.late_rows import LateRows
 from conformance.store_player import is_counted
-from conformance.stream_words import PER_INPUT, Told
+from conformance.stream_words import Told
 from conformance.trigger_plans import Panes
 
 _EARLY, _LATE = "EARLY", "LATE"
@@ -27,6 +28,7 @@ class Rules:
     panes: Panes
     in_store: bool
     times: frozenset[int]
+    late: LateRows
 
     @property
     def answers_late_at_watermark(self) -> bool:
@@ -43,17 +45,22 @@ class Rules:
 
         before: the panes of its window so far, also set aside. ends_now: its pane on time comes with the same step.
         """
-        if pane["start"] < 0 and self.told.config.get("windows_before_first_event") is False:
-            return decided.BEFORE_ZERO
-        if pane["start"] < 0 and is_counted(self.told.words):
-            return decided.BEFORE_FIRST
-        if not self.panes.is_known:
-            return decided.NEAREST
+        why = self._of_window(pane)
+        if why is not None or not self.panes.is_known:
+            return why or decided.NEAREST
         if self.panes.is_done and self.told.session is not None and any(one["timing"] != _EARLY for one in before):
             return decided.GOES_ON
         if pane["timing"] == _EARLY:
             return self._early(before, ends_now=ends_now)
         return self._late(before) if pane["timing"] == _LATE else self._on_time(pane, before)
+
+    def _of_window(self, pane: Mapping) -> str | None:
+        """Why the vector has nothing of a window."""
+        if self.late.holds_nothing_else(pane):
+            return decided.BY_WINDOW
+        if pane["start"] < 0 and self.told.config.get("windows_before_first_event") is False:
+            return decided.BEFORE_ZERO
+        return decided.BEFORE_FIRST if pane["start"] < 0 and is_counted(self.told.words) else None
 
     def _early(self, before: list[dict], *, ends_now: bool) -> str | None:
         early = self.panes.early
@@ -114,7 +121,7 @@ class Rules:
             return sum(value for value in values if value is not None)
         if name in {"min", "max"}:
             return (min if name == "min" else max)(value for value in values if value is not None)
-        return None if name == PER_INPUT else values
+        return values
 
     def _is_over(self, pane: Mapping, passed_ms: int | None) -> bool:
         """Whether the watermark of the step is past the allowed lateness of a window."""

@@ -18,11 +18,11 @@ from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.plan import PANE, WINDOW, SessionWindow
 
-PER_INPUT = "list-per-input"
+PER_INPUT = "-per-input"
 _FOREVER_MS = 1 << 42
 _AGGREGATES: Mapping[str, Callable[[str], agg.AggregateSpec]] = {
     "sum": agg.sum, "min": agg.min, "max": agg.max, "list": agg.collect, "avg": agg.avg, "mean": agg.avg,
-    "count": lambda _: agg.count(),
+    "count": agg.count,
 }  # fmt: skip
 
 
@@ -86,6 +86,11 @@ class Told:
         return self.config.get("agg", "list")
 
     @property
+    def is_per_input(self) -> bool:
+        """Whether the aggregate is one of each input."""
+        return isinstance(self.aggregate, str) and self.aggregate.endswith(PER_INPUT)
+
+    @property
     def field(self) -> str:
         """Where the vector tells the value of a pane."""
         return "value" if "agg" in self.config else "values"
@@ -105,7 +110,8 @@ class Told:
     def fields(self) -> list[pa.Field]:
         """Key, event time and a value of each input."""
         keys = [row["key"] for row in self._all_rows if "key" in row]
-        value = pa.string() if self.aggregate == PER_INPUT else pa.int64()
+        texts = any(isinstance(value, str) for row in self._all_rows for name, value in row.items() if name != "key")
+        value = pa.string() if texts else pa.int64()
         return [
             pa.field("key", pa.int64() if all(isinstance(key, int) for key in keys) else pa.string()),
             pa.field("event_time", pa.int64()),
@@ -115,10 +121,11 @@ class Told:
     @property
     def aggregates(self) -> tuple[tuple[str, agg.AggregateSpec], ...]:
         """The aggregates of a plan."""
-        if self.aggregate == PER_INPUT:
-            return tuple((f"a{number}", agg.collect(str(number))) for number in range(self.inputs))
+        if self.is_per_input:
+            name = str(self.aggregate).removesuffix(PER_INPUT)
+            return tuple((f"a{number}", _of_name(name, str(number))) for number in range(self.inputs))
         names = [self.aggregate] if isinstance(self.aggregate, str) else self.aggregate
-        return tuple((f"a{number}", _of_name(one)) for number, one in enumerate(names))
+        return tuple((f"a{number}", _of_name(one, "0")) for number, one in enumerate(names))
 
     @cached_property
     def _all_rows(self) -> list[dict]:
@@ -144,7 +151,7 @@ class Told:
         start, end = (_ms(edge) for edge in row[WINDOW].values())
         end += "last_offset" in row[WINDOW]  # of rows the last one is in the window
         values = [row[name] for name, _ in self.aggregates]
-        single = isinstance(self.aggregate, str) and self.aggregate != PER_INPUT
+        single = isinstance(self.aggregate, str) and not self.is_per_input
         pane = row[PANE]
         number = pane["index"]
         shown = {"start": start, "end": end, "output_ts": end - 1, self.field: values[0] if single else values}
@@ -162,10 +169,10 @@ def _ms(edge: Any) -> int:
     return edge if isinstance(edge, int) else round(edge.timestamp() * 1000)
 
 
-def _of_name(name: str) -> agg.AggregateSpec:
+def _of_name(name: str, column: str) -> agg.AggregateSpec:
     if name not in _AGGREGATES:
         raise OptionError(f"an aggregate {name!r} is not known; known are {', '.join(sorted(_AGGREGATES))}")
-    return _AGGREGATES[name]("0")
+    return _AGGREGATES[name](column)
 
 
 def _of_rule(vector: Mapping) -> Iterator[dict]:

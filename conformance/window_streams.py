@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from conformance.decided import LAST
 from conformance.dropped import Dropped
+from conformance.late_rows import LateRows
 from conformance.pane_match import Matcher
 from conformance.pane_rules import Rules
 from conformance.store_player import StorePlayer, is_counted
@@ -27,11 +28,11 @@ def streams(vector: dict) -> Verdict:
     in_store = [_needs_store(one, panes) for one in told]
     players = [_player(one, panes, in_store=stored) for one, stored in zip(told, in_store, strict=True)]
     times = [row["event_time"] for step in vector["steps"] for row in told[0].rows(step)]
-    rules = Rules(told[0], panes, in_store=any(in_store), times=frozenset(times))
+    late = LateRows(told[0])
+    rules = Rules(told[0], panes, in_store=any(in_store), times=frozenset(times), late=late)
     is_ordered = vector.get("compare", {}).get("order") == "exact" and len(told) == 1
     matcher = Matcher(rules, _skipped(vector, told[0]), is_ordered=is_ordered)
     dropped = Dropped(told[0], panes) if any("dropped_total" in step for step in vector["steps"]) else None
-    tells_dropped = any("dropped" in step for step in vector["steps"])
     only_counts = "metric" in config and not any(step["out"] for step in vector["steps"])
     first = None
     for index, step in enumerate(vector["steps"]):
@@ -40,7 +41,7 @@ def streams(vector: dict) -> Verdict:
             dropped.step(step)
             if step.get("dropped_total", dropped.total) != dropped.total:
                 return fail("the count of dropped rows differs", index, step["dropped_total"], dropped.total)
-        if tells_dropped and bool(players[0].late_rows) != step.get("dropped", False):
+        if not late.agrees(step, players[0].late_rows):
             return fail("late differs", index, step.get("dropped", False), players[0].late_rows)
         if only_counts:
             matcher.ignore(made)

@@ -52,6 +52,15 @@ def test_count_windows_that_overlap_stand_before_the_first_row_as_well():
     assert replayed("count.window", config, told, "exact") == otherwise(decided.BEFORE_FIRST, 7)
 
 
+def test_two_count_windows_of_one_stream_count_for_themselves():
+    windows = [{"name": str(size), "type": "count-tumbling", "size": size} for size in (3, 5)]
+    steps = [event(ts, value) for ts, value in ((1, 1), (19, 1), (29, 1), (39, 2), (41, 1), (10, 2))]
+    told = [{"value": 4, "name": "3"}, {"value": 4, "name": "3"}, {"value": 7, "name": "5"}]
+    config = {"windows": windows, "agg": "sum", "order_by": "event-time"}
+    assert replayed("count.window", config, [*steps, watermark(55, *told)]) == MATCH
+    assert replayed("count.window", config, [*steps, watermark(55, *told[1:])]).outcome is Outcome.FAIL
+
+
 def test_the_end_of_the_input_shows_a_count_window_that_is_not_full():
     told = [*rows(1, 1, 1, 5), {"do": "end", "out": values(3, 5)}]
     assert replayed("count.window", COUNT, told, "exact") == MATCH
@@ -82,6 +91,15 @@ def test_a_session_that_ends_at_the_watermark_may_close_one_watermark_elsewhere(
     for one in (*told[0], *told[1]):
         one["value"] = 2
     assert replayed("jet.session", config, steps, "exact").outcome is Outcome.FAIL
+
+
+def test_an_early_pane_that_the_clock_brings_comes_before_the_pane_on_time():
+    config = {"clock": "processing", "clock_start": 1, "type": "tumbling", "size": 1000, "mode": "accumulating"}
+    message = {"do": "message", "key": 1, "value": 1, "out": []}
+    end = {"do": "run_timers", "out": [{"pane_start": 0, "size": 1, "firing": "DEFAULT", "key": 1}]}
+    steps = [message, {"do": "advance_clock", "by": 1000, "out": []}, end]
+    config["early"] = "repeat(since_first(500))"
+    assert replayed("samza.window", config, steps) == otherwise(decided.CLOCK_FIRST, 2)
 
 
 def test_a_session_of_samza_is_over_when_its_gap_is():

@@ -187,6 +187,17 @@ def test_a_row_that_is_said_to_be_dropped_must_be_late():
     assert replayed("session.lateness", config, taken).outcome is Outcome.FAIL
 
 
+def test_a_row_is_late_when_no_window_takes_it_and_not_by_its_own_time():
+    config = {"gap": 10, "touch": "merge", "agg": "sum", "allowed_lateness": 1000}
+    closed = {"start": 2600, "end": 2610, "value": 1}
+    steps = [event(2600), watermark(3000, closed), event(1999, dropped=True), watermark(4000)]
+    assert replayed("session.lateness", config, steps) == otherwise(decided.BY_WINDOW, 2)
+    early = [event(2600), event(1500, dropped=True), watermark(3000, closed)]
+    assert replayed("session.lateness", config, early) == otherwise(decided.BY_WINDOW, 2)
+    steps[2] = event(2500, dropped=True)
+    assert replayed("session.lateness", config, steps).outcome is Outcome.FAIL
+
+
 def test_results_told_in_another_order_are_a_failure_where_the_order_counts():
     told = [{"start": 10, "end": 20, "value": 1}, {"start": 0, "end": 10, "value": 1}]
     steps = [event(1), event(11), watermark(30, *told)]
