@@ -63,6 +63,10 @@ def _mean(accumulator: object) -> object:
     return truediv(*accumulator)  # type: ignore[misc]
 
 
+def _with_last(accumulator: object, value: object) -> object:
+    return (*accumulator, value)  # type: ignore[misc]
+
+
 _AVG = Aggregate(_nothing, _with_one, _both, _less, finish=_mean)
 AGGREGATES = {
     "sum": Aggregate(_zero, add, add, sub),
@@ -72,5 +76,6 @@ AGGREGATES = {
     "max": Aggregate(_none, _higher, _higher),
     "avg": _AVG,
     "mean": _AVG,
+    "list": Aggregate(tuple, _with_last, add, finish=_sorted),
     "set": Aggregate(frozenset, _with, _union, finish=_sorted),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from conformance import decided
 from conformance.pane_rules import Rules
@@ -92,7 +93,13 @@ class Matcher:
         return pane | {"index": index, "first": not index, "nonspec_index": nonspec}
 
     def _differences(self, wanted: Mapping, pane: Mapping) -> list[str]:
-        return [name for name, value in wanted.items() if name not in self._skipped and pane.get(name) != value]
+        told = {name: value for name, value in wanted.items() if name not in self._skipped}
+        return [name for name, value in told.items() if self._plain(name, pane.get(name)) != self._plain(name, value)]
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """A value as it is compared: what Beam lists has no order."""
+        is_list = name == self._value and self._rules.told.aggregate == "list" and isinstance(value, list)
+        return sorted(value) if is_list and self._rules.told.is_beam else value
 
     def _tell(self, pane: dict) -> None:
         """Note that the vector tells a pane: what was set aside before is part of it."""

@@ -107,7 +107,7 @@ class Rules:
             if made["last"]:
                 return decided.LAST if not self.panes.is_done and not self.told.lateness_ms else None
             ends_early = self.panes.stops or self.panes.is_late_first or not self.panes.is_known
-            return decided.LAST if ends_early or (made["timing"] == _LATE and self._is_over(made, passed_ms)) else None
+            return decided.LAST if ends_early or self._is_over(made, passed_ms) else None
         return None
 
     def together(self, values: list) -> Any:

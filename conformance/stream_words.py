@@ -39,6 +39,11 @@ class Told:
         return self.vector["config"]
 
     @property
+    def is_beam(self) -> bool:
+        """Whether the vector is one of Beam's."""
+        return self.vector.get("family", "").startswith("beam.")
+
+    @property
     def is_global(self) -> bool:
         """Whether the window is one over everything."""
         return self.words.get("type") == "global"

@@ -66,8 +66,8 @@ def test_the_end_of_the_input_shows_a_count_window_that_is_not_full():
     assert replayed("count.window", COUNT, told, "exact") == MATCH
 
 
-@pytest.mark.parametrize(("aggregate", "value"), [("max", 5), ("avg", 3), ("mean", 3)])
-def test_the_highest_and_the_mean_are_aggregates_of_all_families(aggregate, value):
+@pytest.mark.parametrize(("aggregate", "value"), [("max", 5), ("avg", 3), ("mean", 3), ("list", [1, 3, 5])])
+def test_the_highest_the_mean_and_the_list_are_aggregates_of_all_families(aggregate, value):
     steps = [event(1, 1), event(2, 3), event(3, 5)]
     told = [*steps, watermark(55, {"value": value})]
     assert replayed("count.window", COUNT | {"agg": aggregate}, told, "exact") == MATCH

@@ -106,6 +106,22 @@ def test_a_result_has_the_event_time_of_its_window_and_not_of_a_row(kind, time):
     assert beam("default", steps, output_time=kind).outcome is Outcome.FAIL
 
 
+def test_a_pane_on_time_is_the_last_one_where_the_watermark_is_past_all_lateness():
+    steps = [event(1), watermark(150, {"start": 0, "end": 10, "value": 1, "timing": "ON_TIME", "last": True})]
+    config = {"window": TUMBLING, "trigger": "default", "agg": "sum", "allowed_lateness": 100}
+    assert replayed("beam.runner", config, steps, "exact") == otherwise(decided.LAST, 1)
+    steps[1]["ts"] = 50
+    assert replayed("beam.runner", config, steps, "exact").outcome is Outcome.FAIL
+
+
+def test_what_beam_lists_has_no_order():
+    steps = [event(2, 2), event(1, 1), watermark(10, {"value": [2, 1]})]
+    config = {"window": TUMBLING, "trigger": "default", "agg": "list"}
+    assert replayed("beam.runner", config, steps, "exact") == MATCH
+    steps[2] = watermark(10, {"value": [2, 2]})
+    assert replayed("beam.runner", config, steps, "exact").outcome is Outcome.FAIL
+
+
 def test_sessions_of_beam_that_touch_stay_apart():
     steps = [
         event(1, 1),
