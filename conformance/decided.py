@@ -18,6 +18,7 @@ LAST = "no pane is the last one while rows are allowed late, and without latenes
 KEPT = "a store keeps a window at least as long as the window is"
 SPLIT = "a session ends when its gap is over, whenever timers run"
 BEFORE_FIRST = "windows of rows that overlap stand before the first row as well"
+REACHED = "what is due by the clock comes when its time is reached, not a millisecond later"
 CLOCK_FIRST = "an early pane that the clock brings comes before the pane on time"
 EVERY_ROW = "a join meets every row of a key within its time, not the newest alone"
 BY_WINDOW = "a row is late when no window takes it any more"

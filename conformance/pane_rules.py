@@ -90,7 +90,8 @@ class Rules:
         passed_ms: the watermark of the step, if it has one.
         """
         config, value = self.told.config, wanted.get(self.told.field)
-        if config.get("closing") == "always" and wanted.get("timing") == _LATE and before:
+        closing = str(config.get("closing", config.get("closing_behavior", "")))
+        if closing.endswith("always") and wanted.get("timing") == _LATE and before:
             if not self._is_over(before[-1], passed_ms):
                 return None
             says_nothing = not value if not self.told.accumulating else value == before[-1][self.told.field]

@@ -45,6 +45,15 @@ class Panes:
         """
         return replace(self, is_late_first=True)
 
+    def a_millisecond_later(self) -> Panes | None:
+        """The same for timers that run only when their time is over; None if there are none."""
+        early = self.early
+        if early is not None and early.every_ms is not None:
+            early = Early(rows=early.rows, every_ms=early.every_ms + 1)
+        late_ms = None if self.late_ms is None else self.late_ms + 1
+        found = replace(self, early=early, late_ms=late_ms)
+        return None if found == self else found
+
     @property
     def is_late_together(self) -> bool:
         """Whether late panes come together, and can be played so."""
@@ -68,7 +77,8 @@ def panes_of(config: Mapping) -> Panes:
         found = Panes(is_done=True) if early is None else _before_end(_early(read_trigger(early)))
         return replace(found, only_news=config.get("mode") == "discarding")
     found = _panes(read_trigger(config.get("trigger", "default")))
-    return replace(found, only_news=config.get("on_time") == "if-non-empty")
+    on_time = config.get("on_time", config.get("on_time_behavior", ""))
+    return replace(found, only_news=str(on_time).endswith("if-non-empty"))
 
 
 def _panes(trigger: Trigger) -> Panes:

@@ -8,7 +8,7 @@ runner's vectors another time of a result than its window's end.
 
 from __future__ import annotations
 
-from conformance.decided import LAST
+from conformance.decided import LAST, REACHED
 from conformance.dropped import Dropped
 from conformance.late_rows import LateRows
 from conformance.pane_match import Matcher
@@ -16,14 +16,23 @@ from conformance.pane_rules import Rules
 from conformance.store_player import StorePlayer, is_counted
 from conformance.stream_words import Told
 from conformance.trigger_plans import Panes, panes_of
-from conformance.verdict import MATCH, Verdict, fail, otherwise
+from conformance.verdict import MATCH, Outcome, Verdict, fail, otherwise
 from conformance.window_player import Player, WindowPlayer
 
 
 def streams(vector: dict) -> Verdict:
-    """Replay a vector of steps."""
-    config, panes = vector["config"], panes_of(vector["config"])
+    """Replay a vector of steps; Beam runs timers only when their time is over, so its panes may be that much later."""
+    panes = panes_of(vector["config"])
     panes = panes.with_late_first() if _speaks_late_first(vector) else panes
+    verdict, later = _played(vector, panes), panes.a_millisecond_later()
+    if verdict.outcome is not Outcome.FAIL or later is None or not vector["family"].startswith("beam."):
+        return verdict
+    again = _played(vector, later)
+    return verdict if again.outcome is Outcome.FAIL else otherwise(REACHED, verdict.step)
+
+
+def _played(vector: dict, panes: Panes) -> Verdict:
+    config = vector["config"]
     told = [Told(vector, words) for words in config.get("windows", [config.get("window", config)])]
     in_store = [_needs_store(one, panes) for one in told]
     players = [_player(one, panes, in_store=stored) for one, stored in zip(told, in_store, strict=True)]

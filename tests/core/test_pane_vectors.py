@@ -114,6 +114,37 @@ def test_a_pane_on_time_is_the_last_one_where_the_watermark_is_past_all_lateness
     assert replayed("beam.runner", config, steps, "exact").outcome is Outcome.FAIL
 
 
+def test_what_is_due_by_the_clock_comes_when_its_time_is_reached():
+    config = {"window": TUMBLING, "trigger": "repeat(5 ms after first element of pane)", "agg": "sum"}
+    shown = {"start": 0, "end": 10, "value": 1, "timing": "EARLY"}
+    clock = [{"do": "clock", "ms": ms, "out": []} for ms in (5, 6)]
+    steps = [event(1), clock[0] | {"out": [shown]}, clock[1]]
+    assert replayed("beam.runner", config, steps, "exact") == MATCH
+    later = [event(1), clock[0], clock[1] | {"out": [shown]}]
+    assert replayed("beam.runner", config, later, "exact") == otherwise(decided.REACHED, 1)
+    wrong = [event(1), clock[0], clock[1] | {"out": [shown | {"value": 2}]}]
+    assert replayed("beam.runner", config, wrong, "exact").outcome is Outcome.FAIL
+
+
+def test_late_panes_come_together_so_long_after_the_first_late_row():
+    first = "repeat(5 ms after first element of pane) or-finally watermark"
+    trigger = f"each({first}, repeat(25 ms after first element of pane))"
+    late_at = {"do": "clock", "ms": 31, "out": [{"start": 0, "end": 10, "value": 3, "timing": "LATE", "index": 1}]}
+    steps = [
+        event(1),
+        watermark(10, {"start": 0, "end": 10, "value": 1, "timing": "ON_TIME", "index": 0}),
+        {"do": "clock", "ms": 6, "out": []},
+        event(2),
+        {"do": "clock", "ms": 20, "out": []},
+        event(3),
+        late_at,
+    ]
+    config = {"window": TUMBLING, "trigger": trigger, "agg": "sum", "allowed_lateness": 100}
+    assert replayed("beam.runner", config, steps, "exact") == MATCH
+    late_at["out"][0]["value"] = 2
+    assert replayed("beam.runner", config, steps, "exact").outcome is Outcome.FAIL
+
+
 def test_what_beam_lists_has_no_order():
     steps = [event(2, 2), event(1, 1), watermark(10, {"value": [2, 1]})]
     config = {"window": TUMBLING, "trigger": "default", "agg": "list"}
