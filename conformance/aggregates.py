@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import add, sub
+from operator import add, sub, truediv
 
 from keyedwm.core.aggregate import Aggregate
 
@@ -37,10 +37,45 @@ def _lower(one: object, other: object) -> object:
     return min(one, other)  # type: ignore[call-overload]
 
 
+def _higher(one: object, other: object) -> object:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)  # type: ignore[call-overload]
+
+
+def _nothing() -> object:
+    return (0, 0)
+
+
+def _with_one(accumulator: object, value: object) -> object:
+    return (add(accumulator[0], value), add(accumulator[1], 1))  # type: ignore[index]
+
+
+def _both(one: object, other: object) -> object:
+    return tuple(map(add, one, other))  # type: ignore[call-overload]
+
+
+def _less(one: object, other: object) -> object:
+    return tuple(map(sub, one, other))  # type: ignore[call-overload]
+
+
+def _mean(accumulator: object) -> object:
+    return truediv(*accumulator)  # type: ignore[misc]
+
+
+def _with_last(accumulator: object, value: object) -> object:
+    return (*accumulator, value)  # type: ignore[misc]
+
+
+_AVG = Aggregate(_nothing, _with_one, _both, _less, finish=_mean)
 AGGREGATES = {
     "sum": Aggregate(_zero, add, add, sub),
     "sum_nodeduct": Aggregate(_zero, add, add),
     "count": Aggregate(_zero, _count, add, sub),
     "min": Aggregate(_none, _lower, _lower),
+    "max": Aggregate(_none, _higher, _higher),
+    "avg": _AVG,
+    "mean": _AVG,
+    "list": Aggregate(tuple, _with_last, add, finish=_sorted),
     "set": Aggregate(frozenset, _with, _union, finish=_sorted),
 }

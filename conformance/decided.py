@@ -1,67 +1,31 @@
-"""Window vectors of which a rule of the design decides otherwise: why, and our answers at the steps that differ."""
+"""What the design decides otherwise than the window vectors: the reasons, which `pane_rules.py` holds against a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_AT_ONCE = "rule 11: a late pane comes at once"
-_NO_CLOSING = "a window whose allowed lateness is over says nothing more"
-_BEFORE_ZERO = "rule 8: there are windows before time 0 as well"
+AT_ONCE = "rule 11: a late pane comes at once"
+NO_CLOSING = "a window whose allowed lateness is over says nothing more"
+NOT_EMPTY = "a window without rows says nothing"
+BEFORE_ZERO = "rule 8: there are windows before time 0 as well"
 ROW_TIME = "a result's event time is its window's end"
-DIVIDES = "a slide must divide the size"
-_LATE, _LAST_LATE = {"start": 0, "end": 10, "timing": "LATE"}, {"start": 2500, "end": 2510, "value": 1}
-_REPEATS = "an early trigger repeats: it comes again after as many rows more, or the time more"
+REPEATS = "an early trigger repeats: it comes again after as many rows more, or the time more"
 ALWAYS = "the pane on time always comes, also if nothing is new since the last early one"
+AT_END = "the pane on time always comes, whatever brought the early ones"
+GOES_ON = "rows speak as long as their window takes them, and open a session that is gone anew"
+NEAREST = "no setting for this trigger: panes come with each row, and when the window is over"
+LAST = "no pane is the last one while rows are allowed late, and without lateness the pane on time is"
+KEPT = "a store keeps a window at least as long as the window is"
+SPLIT = "a session ends when its gap is over, whenever timers run"
+REACHED = "what is due by the clock comes when its time is reached, not a millisecond later"
+CLOCK_FIRST = "an early pane that the clock brings comes before the pane on time"
+EVERY_ROW = "a join meets every row of a key within its time, not the newest alone"
+BY_WINDOW = "a row is late when no window takes it any more"
+NO_GLOBAL = "no window over everything: one that is long enough takes its place"
+CLOSES = "rule 11: sessions that touch merge and close above their end, or neither"
 _BY_MESSAGE = "a full window speaks with the first message past its end, and late ones wait from the first of them"
-_SAMZA = {"start": 0, "end": 1_000, "key": 1}
-# vector -> why, and our answers at the steps that differ
+# vector -> why, and our answers at the steps that differ: of the operators that keep messages
 DECIDED: Mapping[str, tuple[str, Mapping[int, list[dict]]]] = {
-    "session-lateness-inside": (_AT_ONCE, {3: [_LAST_LATE], 4: [{"start": 3700, "end": 3710, "value": 1}]}),
-    "beam-closing-fire-always": (_NO_CLOSING, {3: []}),
-    "beam-late-hold-until-expiry": (_AT_ONCE, {2: [{**_LATE, "value": [2]}], 3: []}),
-    "beam-session-early-late": (
-        _AT_ONCE,
-        {5: [{"start": 1, "end": 16, "timing": "LATE", "values": [1, 1, 2, 3, 4, 5, 6]}]},
-    ),
-    "beam-pane-early-ontime-late-final": (
-        _AT_ONCE,
-        {
-            **{
-                at: [{**_LATE, "value": value}] for at, value in ((8, 7), (9, 8), (10, 9), (12, 10), (14, 11), (16, 12))
-            },
-            15: [],
-            17: [],
-        },
-    ),
-    "beam-hold-ignores-late-elements": (ROW_TIME, {}),
-    "beam-output-time-earliest": (ROW_TIME, {}),
-    "stream-hopping-10-5-out-of-order": (
-        _BEFORE_ZERO,
-        {6: [{"start": -5, "end": 5, "value": 1}, {"start": 0, "end": 10, "value": 1}]},
-    ),
-    "stream-two-windows-share-slices": (
-        _BEFORE_ZERO,
-        {
-            5: [
-                {"start": -5, "end": 5, "value": 1, "name": "h"},
-                {"start": 0, "end": 10, "value": 1, "name": "h"},
-                {"start": 10, "end": 20, "value": 2, "name": "h"},
-                {"start": 0, "end": 20, "value": 3, "name": "t"},
-            ]
-        },
-    ),
-    "samza-any-trigger": (
-        _REPEATS,
-        {
-            4: [{**_SAMZA, "value": 4, "timing": "EARLY"}],
-            7: [{**_SAMZA, "value": 5, "timing": timing} for timing in ("EARLY", "ON_TIME")],
-        },
-    ),
-    "samza-once-trigger": (_REPEATS, {3: [{**_SAMZA, "value": 4, "timing": "EARLY"}]}),
-    "samza-tumbling-keyed-discarding": (
-        ALWAYS,
-        {10: [{**_SAMZA, "key": key, "value": value, "timing": "ON_TIME"} for key, value in ((1, 0), (2, 0), (3, 1))]},
-    ),
     "seed-aggregate-time-max": (
         _BY_MESSAGE,
         {
@@ -70,9 +34,4 @@ DECIDED: Mapping[str, tuple[str, Mapping[int, list[dict]]]] = {
             5: [],
         },
     ),
-}
-
-# family -> what the product has instead
-NO_COUNTERPART: Mapping[str, str] = {
-    "samza.join": "a join is bounded by event times, not by how long ago a message came",
 }

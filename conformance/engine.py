@@ -42,6 +42,9 @@ _BUILT_IN = {
     "sum": aggregates.sum("value"),
     "sum_nodeduct": aggregates.sum("value"),
     "min": aggregates.min("value"),
+    "max": aggregates.max("value"),
+    "avg": aggregates.avg("value"),
+    "mean": aggregates.avg("value"),
     "count": aggregates.count(),
 }
 # Two key columns: whole numbers come before text, as in the scalar reference.

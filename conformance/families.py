@@ -104,33 +104,33 @@ FAMILIES = (
     ),
     Family(
         name="two stages",
-        files=("jet/two_stage_window", "windows/jet-stage1-*", "windows/jet-frame-combining-set"),
+        files=("jet/two_stage_window", "windows/jet-stage*", "windows/jet-frame*"),
         drives=(_COMBINE, f"{_SLIDING}.on_watermark"),
     ),
     Family(
         name="session windows",
         files=(
             "jet/session_window", "oracle/jet-session", "oracle/flink-sessions", "windows/jet-session-*",
-            "windows/arroyo-session-*", "windows/session-lateness-*", "windows/session-stream-*",
+            "windows/arroyo-session-*", "windows/session-[!m]*",
         ),
         drives=(f"{_SESSION}.on_rows", f"{_SESSION}.on_watermark"),
     ),
     Family(
         name="merging of sessions",
-        files=("oracle/flink-merge-windows", "oracle/flink-merging-window-set", "windows/session-merge-*"),
+        files=("oracle/flink-merge-windows", "oracle/flink-merging-window-set", "windows/session-m*"),
         drives=("keyedwm.windows.session_merge:joined_runs",),
     ),
     Family(
         name="panes, several windows and inputs, counts",
         files=(
-            "windows/beam-*", "windows/stream-*", "windows/count-*", "windows/jet-cogroup", "windows/arroyo-hop-*",
-            "windows/samza-[!j]*",
+            "windows/beam-*", "windows/stream-*", "windows/sliding-*", "windows/multi-*", "windows/count-*",
+            "windows/jet-co*", "windows/arroyo-[!s]*", "windows/samza-[!j]*",
         ),
-        drives=("keyedwm.windows.operator:operator_of", _COMBINE),
+        drives=("keyedwm.windows.operator:operator_of", _COMBINE, f"{_STORE}.on_rows"),
     ),
     Family(
         name="whole data sets",
-        files=("windows/flights-golden-*", "windows/nexmark-golden-*"),
+        files=("windows/flights-*", "windows/nexmark-golden-*"),
         drives=(_COMBINE, f"{_SLIDING}.on_end"),
     ),
     Family(
@@ -140,7 +140,7 @@ FAMILIES = (
     ),
     Family(
         name="joins of windows",
-        files=("windows/seed-join-*", "windows/join-session-*"),
+        files=("windows/seed-join-*", "windows/join-*"),
         drives=(
             "keyedwm.windows.store.join.window_join:WindowJoin.flush",
             "keyedwm.windows.store.join.session_operator:SessionJoinOperator.on_end",
@@ -148,12 +148,12 @@ FAMILIES = (
     ),
     Family(
         name="joins by the time of arrival",
-        files=("windows/samza-join-*",),
-        drives=(),
+        files=("windows/samza-j*",),
+        drives=(f"{_JOIN}.on_rows",),
     ),
     Family(
         name="Nexmark's events, and its queries of single rows",
-        files=("nexmark/nexmark-*",),
+        files=("nexmark/nexmark-*", "windows/nexmark-[!g]*"),
         drives=("benchmarks.nexmark_events:records", "benchmarks.nexmark_events:Stream.times"),
     ),
     Family(

@@ -12,17 +12,7 @@ from typing import Any
 from conformance.verdict import Verdict
 from conformance.window_streams import streams
 
-_FOREVER_MS = 1 << 42
 _TIMING = {"EARLY": "EARLY", "DEFAULT": "ON_TIME"}
-
-
-def beam_runner(vector: dict) -> Verdict:
-    """A window over everything is a tumbling one that is long enough."""
-    if vector["config"]["window"].get("type") != "global":
-        return streams(vector)
-    config = vector["config"] | {"window": {"size": _FOREVER_MS}}
-    steps = [step | ({"do": "end"} if step.get("ts") == "max" else {}) for step in vector["steps"]]
-    return streams(vector | {"config": config, "steps": steps})
 
 
 def samza(vector: dict) -> Verdict:
@@ -43,7 +33,7 @@ def samza(vector: dict) -> Verdict:
         steps.append(own)
     if not config.get("keyed", True):
         steps = [{name: value for name, value in step.items() if name != "key"} for step in steps]
-    told = config | {"trigger": config.get("early", "default"), "agg": "count"}
+    told = config | {"clock": "processing", "agg": config.get("fold", "count"), "touch": "separate"}
     return streams(vector | {"config": told, "steps": steps})
 
 

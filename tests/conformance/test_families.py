@@ -147,7 +147,6 @@ def test_a_verdict_of_the_family_changes_when_the_function_answers_wrongly(
 
 def test_a_family_whose_vectors_have_no_product_names_what_answers_instead() -> None:
     assert {family.name for family in FAMILIES if not family.is_product} == {
-        "joins by the time of arrival",
         "Nexmark's events, and its queries of single rows",
         "time bounds out of a condition",
         "drift between sources",
