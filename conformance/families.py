@@ -140,7 +140,7 @@ FAMILIES = (
     ),
     Family(
         name="joins of windows",
-        files=("windows/seed-join-*", "windows/join-session-*"),
+        files=("windows/seed-join-*", "windows/join-session-*", "windows/join-window-*", "windows/join-tumbling-*"),
         drives=(
             "keyedwm.windows.store.join.window_join:WindowJoin.flush",
             "keyedwm.windows.store.join.session_operator:SessionJoinOperator.on_end",
