@@ -1,13 +1,14 @@
 """Vectors of the rows of a windowed join, named by what is kept of each side and when rows come.
 
 Rule: as in the tests that they come from, messages wait for the watermark, so they are given in order of event time, of
-equal ones each side's next in turn, and at the end of the input all of them. Rows are compared in the order in which
-they come.
+equal ones each side's next in turn, and at the end of the input all of them. Input and end are one run then, and rows
+are compared in the order in which they come; those that wait for the end are not there before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ _SCHEMA = pa.schema(
      ("offset", pa.int64())]
 )  # fmt: skip
 _SIDES = ("left", "right")
+_Message: TypeAlias = tuple[int, int, int, int]  # event time, place in its side, side, value
 _KEEP = {"first": Keep.FIRST, "last": Keep.LAST, "product": Keep.ALL}
 _EMIT = {"final": Emit.FINAL, "complete": Emit.PAIRED, "running": Emit.RUNNING}
 # Rows of both sides alone, or with an empty place where a side has nothing.
@@ -41,31 +43,38 @@ def session_join(vector: dict) -> Verdict:
     emit, window = config.get("emit_mode", "final"), _window(config["window"])
     if not isinstance(window, SessionWindow) and emit != "final":
         return otherwise(_SESSIONS)
-    plan = _plan(window, config.get("insert_mode", "last"), emit)
+    return _played(_plan(window, config.get("insert_mode", "last"), emit), vector, is_final=emit == "final")
+
+
+def _played(plan: WindowJoinPlan, vector: Mapping, *, is_final: bool) -> Verdict:
     comes_at_once = plan.keep is Keep.ALL and not plan.is_sessions
-    join, waiting, made, wanted = WindowJoin(plan), [], [], []
+    join = WindowJoin(plan)
+    waiting: list[_Message] = []
+    made: list[dict] = []
+    wanted: list[dict] = []
     for index, step in enumerate(vector["steps"]):
         if step["do"] == "inputs":
             waiting += _in_turn(step)
+        elif step["do"] in _SIDES:
+            waiting.append((step["time"], len(waiting), _SIDES.index(step["do"]), step["value"]))
         elif step["do"] == "end":
             made += _given(join, waiting)
-            if emit == "final" and not comes_at_once and made:
+            if is_final and not comes_at_once and made:
                 return fail("rows come before the end", index, [], made)
             join.finish()
             made += _rows(join)
         else:
             raise LookupError(f"a step {step['do']!r} is not known")
         wanted += step["out"]
-        if step["do"] == "end" or emit == "final":
-            if comes_at_once and not _alike(wanted, made, vector.get("compare", {})):
-                return otherwise(_AT_ONCE, index) if _once(wanted) == _once(made) else _differ(index, wanted, made)
-            if not _alike(wanted, made, vector.get("compare", {})):
-                return _differ(index, wanted, made)
-    return MATCH
-
-
-def _differ(index: int, wanted: Sequence[Mapping], made: Sequence[Mapping]) -> Verdict:
-    return fail("the rows differ", index, wanted, made)
+        if is_final and step["do"] != "end" and step["out"]:
+            return fail("the rows differ", index, step["out"], made)
+    made += _given(join, waiting)
+    if _alike(wanted, made, vector.get("compare", {})):
+        return MATCH
+    last = len(vector["steps"]) - 1
+    if comes_at_once and sorted(repr(one["row"]) for one in wanted) == sorted(repr(one["row"]) for one in made):
+        return otherwise(_AT_ONCE, last)
+    return fail("the rows differ", last, wanted, made)
 
 
 def _window(told: Mapping) -> SessionWindow | HoppingWindow:
@@ -84,8 +93,8 @@ def _plan(window: SessionWindow | HoppingWindow, insert: str, emit: str) -> Wind
     )  # fmt: skip
 
 
-def _in_turn(step: Mapping) -> list[tuple[int, int, int, int]]:
-    """The messages of both sides: event time, place in its side, side, value."""
+def _in_turn(step: Mapping) -> list[_Message]:
+    """The messages of both sides."""
     return [
         (time, place, number, value)
         for number, side in enumerate(_SIDES)
@@ -93,7 +102,7 @@ def _in_turn(step: Mapping) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def _given(join: WindowJoin, waiting: list[tuple[int, int, int, int]]) -> list[dict]:
+def _given(join: WindowJoin, waiting: list[_Message]) -> list[dict]:
     """Give the messages that wait, one after another; return the rows that come of each."""
     made, offsets = [], [0, 0]
     for time, _, number, value in sorted(waiting):
@@ -120,8 +129,3 @@ def _alike(wanted: Sequence[Mapping], made: Sequence[Mapping], how: Mapping) -> 
     if how.get("order") == "any":
         wanted, told = sorted(wanted, key=repr), sorted(told, key=repr)
     return len(wanted) == len(made) and told == list(wanted)
-
-
-def _once(rows: Sequence[Mapping]) -> list[list]:
-    """Rows of which each comes once, in order."""
-    return sorted({repr(one["row"]): one["row"] for one in rows}.values(), key=repr)

@@ -246,6 +246,17 @@ def test_a_side_that_has_nothing_is_empty_in_rows_at_the_end_and_gives_none_when
     assert rows_of([1, 2], [None, 5], **mode).outcome is FAIL
 
 
+def test_messages_may_be_steps_and_rows_at_the_end_are_not_there_before():
+    steps = [{"do": "right", "time": 1_000, "value": 2, "out": []}, {"do": "left", "time": 0, "value": 1, "out": []}]
+    vector = {"id": "x", "family": "join.window.rows", "config": {"window": {"gap": 10_000}}}
+    end = {"do": "end", "out": [{"row": [1, 2]}]}
+    assert replay({**vector, "steps": [*steps, end]}).outcome is MATCH
+    moved = [steps[0], {**steps[1], "out": end["out"]}, {"do": "end", "out": []}]
+    assert replay({**vector, "steps": moved}).outcome is FAIL
+    running = {**vector["config"], "emit_mode": "running"}
+    assert replay({**vector, "config": running, "steps": steps}).outcome is FAIL  # they are given, also without an end
+
+
 def test_start_and_end_of_a_session_are_compared_where_they_are_told():
     assert rows_of({"row": [1, 3], "start": 0, "end": 12_000}).outcome is MATCH
     assert rows_of({"row": [1, 3], "start": 5}).outcome is FAIL
@@ -262,7 +273,8 @@ def test_windows_of_time_have_one_row_each_and_all_their_pairs_at_once():
     sides = {**TUMBLING, "left": [[0, 1], [9_000, 6]]}
     pairs = [[1, 2], [1, 3], [6, 2], [6, 3], [None, 4]]
     assert rows_of(*pairs, **sides, insert_mode="product").outcome is OTHERWISE
-    assert rows_of(*pairs[1:], **sides, insert_mode="product").outcome is FAIL
+    for wrong in (pairs[1:], [*pairs, pairs[0]]):
+        assert rows_of(*wrong, **sides, insert_mode="product").outcome is FAIL
 
 
 def test_three_sides_and_rows_with_each_message_of_other_windows_have_no_counterpart():
