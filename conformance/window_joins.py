@@ -1,120 +1,182 @@
 """Vectors of the design's joins of windows through the standalone operator.
 
-Rule: the operator is put away and built anew after each step.
+Rule: the operator is put away and built anew after each step, unless the vector asks for results itself. A step's rows
+are compared by window, and of one side alone its new messages by offset.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from conformance.verdict import MATCH, Verdict, fail
+from conformance.join_plans import EQUAL_WINDOWS, JoinConfig, Windows, row_of
+from conformance.joined_rows import session_join
+from conformance.verdict import MATCH, Verdict, fail, otherwise
+from keyedwm.core.errors import OptionError
 from keyedwm.windows import WindowJoin
-from keyedwm.windows.plan import SessionWindow
 from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.plan import Full, hopping, hopping_rows
-from keyedwm.windows.store.retention import Retention
+from keyedwm.windows.store.join.plan import WindowJoinPlan
+from keyedwm.windows.store.plan import Reason
 
-_SCHEMA = pa.schema(
-    [("id", pa.int64()), ("value", pa.int64()), ("cost", pa.int64()), ("time", pa.int64()), ("topic", pa.string()),
-     ("partition", pa.int32()), ("offset", pa.int64())]
-)  # fmt: skip
-_KEEP = Retention(max_messages=1 << 40)
-_LEFT, _RIGHT = "orders", "shipments"
-_SIDES = ("left", "right")
+__all__ = ["session_join", "window_join"]
+_FROM_MESSAGES = "windows follow from the messages: one before the first window opens its own"
+_ONE_STATE = "messages and what is known of them lie in one store, so what was told is told again after a loss"
+_ASKS = {"get_result", "flush"}
 
 
 def window_join(vector: dict) -> Verdict:
     """The worked joins, and what one side sends where all of its messages meet one message of the other."""
-    plan, store, wants_pairs = _plan(vector["config"]), MemoryStore(), "left" in vector["config"]
-    operator = WindowJoin(plan, store)
-    if not wants_pairs:
-        operator.add_message(_RIGHT, _table({"time": 0, "offset": 0}), now_ms=0)
+    config = JoinConfig(vector["config"], vector["steps"])
+    windows = config.windows
+    if windows is None:
+        return otherwise(EQUAL_WINDOWS)
+    try:
+        plan = config.plan(windows)
+    except OptionError as error:
+        return otherwise(f"refused when the plan is built: {error.message}", 0)
+    played, reason, first = _Played(config, plan), "", None
     for index, step in enumerate(vector["steps"]):
-        if step["do"] == "timeout":
-            operator.timeout(step["wall"])
-        else:
-            side = _RIGHT if step["do"] == _RIGHT else _LEFT
-            operator.add_message(side, _table(step), now_ms=step.get("wall"))
-        rows = operator.flush().to_pylist()
-        made = [{name: row[name] for name in _names(step)} for row in rows] if wants_pairs else _by_window(rows)
-        if made != step["out"]:
-            return fail("the answers differ", index, step["out"], made)
-        operator = WindowJoin(plan, store)
-    return MATCH
+        replayed = played.replayed(step)
+        made = played.step(step)
+        why = _ONE_STATE if step["do"] == "lose_message_store" else ""
+        if played.tells_again(step, made):
+            continue
+        if "noop" in step and played.replayed(step) - replayed != step["noop"]:
+            return fail("what is a replay differs", index, step["noop"], played.replayed(step) - replayed)
+        if not _alike(step["out"], made, vector.get("compare", {})):
+            why = _excuse(config, windows, played, step, made)
+            if not why:
+                return fail("the answers differ", index, step["out"], made)
+        if why and first is None:
+            reason, first = why, index
+    return MATCH if first is None else otherwise(reason, first)
 
 
-def session_join(vector: dict) -> Verdict:
-    """What a join of sessions keeps of each side, as one key's rows; all inputs come in one step."""
-    config = vector["config"]
-    keep = {"first": Keep.FIRST, "last": Keep.LAST, "product": Keep.ALL}[config["insert_mode"]]
-    sides = [WindowJoinSide(name=name, schema=_SCHEMA, on=("id",), time="time") for name in _SIDES]
-    window = SessionWindow(config["window"]["gap"])
-    plan = WindowJoinPlan(left=sides[0], right=sides[1], window=window, retention=_KEEP, keep=keep)
-    store = MemoryStore()
-    for index, step in enumerate(vector["steps"]):
-        operator = WindowJoin(plan, store)
-        if step["do"] == "end":
-            operator.finish()
-        else:
-            for side in _SIDES:
-                for offset, (time, value) in enumerate(step[side]):
-                    operator.add_message(side, _table({"time": time, "value": value, "offset": offset}))
-        made = sorted([row[f"value_{side}"] for side in _SIDES] for row in operator.flush().to_pylist())
-        wanted = [row["row"] for row in step["out"]]
-        if made != wanted:
-            return fail("the rows differ", index, wanted, made)
-    return MATCH
+@dataclass
+class _Played:
+    """The operator, and the state that it is built from."""
+
+    config: JoinConfig
+    plan: WindowJoinPlan
+    store: MemoryStore = field(default_factory=MemoryStore)
+    now_ms: int = 0
+    first: int | None = None  # where the first window that was told of begins
+
+    def __post_init__(self) -> None:
+        self.asks = any(step["do"] in _ASKS for step in self.config.steps)
+        self.tops, self.lost = [-1, -1], [-1, -1]  # the last offset of each side, and that before the store was lost
+        self.shown: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """Go on from nothing; one side alone meets a message of the other, which is there before."""
+        self.store.blobs.clear()
+        self.operator = WindowJoin(self.plan, self.store)
+        if not self.config.wants_pairs:
+            side, beat_ms = self.plan.right, self.config.beat_ms
+            self.operator.add_message(side.name, row_of(side.schema, {"time": 0, "offset": 0}), now_ms=beat_ms)
+            self.operator.timeout(beat_ms + (self.plan.early_every_ms or 0))
+            self.renew()
+
+    def renew(self) -> list[dict]:
+        """Write the state, and go on from it; return what was made since."""
+        made = self.told(self.operator.flush())
+        self.operator = WindowJoin(self.plan, self.store)
+        return made
+
+    def replayed(self, step: Mapping) -> int:
+        """Return how many messages of a step's side were known as replays."""
+        return self.operator.counts(self.plan.sides[self.config.side_of(step) or 0].name).replayed
+
+    def step(self, step: Mapping) -> list[dict]:
+        """Play a step, and return what came of it."""
+        number, self.now_ms = self.config.side_of(step), step.get("wall", self.now_ms)
+        if number is not None:
+            side = self.plan.sides[number]
+            message = {name: value for name, value in step.items() if name in side.schema.names}
+            self.operator.add_message(side.name, row_of(side.schema, message), now_ms=self.now_ms)
+            self.tops[number] = max(self.tops[number], step["offset"])
+        elif step["do"] == "lose_message_store":
+            self.lost = list(self.tops)
+            self.begin()
+        elif step["do"] == "timeout":
+            self.operator.timeout(self.now_ms)
+        elif step["do"] == "end":
+            self.operator.finish()
+        elif step["do"] == "get_result":
+            return self.told(self.operator.get_result())
+        elif step["do"] not in {"flush", "restart_from_checkpoint"}:
+            raise LookupError(f"a step {step['do']!r} is not known")
+        rejected = [row for side in self.plan.sides for row in self.operator.get_rejected(side.name).to_pylist()]
+        errors = [{"error_topic": row["offset"]} for row in rejected if row["reason"] != Reason.GAP.value]
+        if not self.asks:
+            return errors + self.renew()
+        if step["do"] == "flush":
+            self.renew()
+        return errors if number is not None else []
+
+    def tells_again(self, step: Mapping, made: Sequence[Mapping]) -> bool:
+        """Whether a step gives what a lost store had, and nothing comes of it that was not told before."""
+        number, before = self.config.side_of(step), self.shown
+        self.shown = before | {one for row in made for one in _parts(row)}
+        return number is not None and step["offset"] <= self.lost[number] and self.shown == before
+
+    def told(self, table: pa.Table) -> list[dict]:
+        """Return pairs by window, or the new messages of each window."""
+        rows = [row | {"window": _window(row)} for row in table.to_pylist()]
+        rows.sort(key=lambda row: row["window"])
+        if rows and self.first is None:
+            self.first = rows[0]["window"][0]
+        if self.config.wants_pairs:
+            return rows
+        made: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        for row in rows:
+            record = tuple(row[f"{name}_{self.plan.left.name}"] for name in ("partition", "offset"))
+            made.setdefault(tuple(row["window"]), []).append(record)
+        return [
+            {"window": list(window), "new_messages": [offset for _, offset in sorted(records)]}
+            for window, records in made.items()
+        ]
 
 
-def _names(step: Mapping) -> Sequence[str]:
-    return list(step["out"][0]) if step["out"] else ("id", "value", "cost")
+def _parts(row: Mapping) -> list[str]:
+    """What is told by a row: of one side alone each message with its window."""
+    if "new_messages" not in row:
+        return [repr(sorted(row.items(), key=repr))]
+    return [f"{row['window']} {offset}" for offset in row["new_messages"]]
 
 
-def _by_window(rows: Sequence[Mapping]) -> list[dict]:
-    """The messages of the left side that are new, by window."""
-    made: dict[tuple[int, ...], list[int]] = {}
-    for row in rows:
-        window = tuple(round(edge.timestamp() * 1000) for edge in row["window"].values())
-        made.setdefault(window, []).append(row[f"offset_{_LEFT}"])
-    return [{"window": list(window), "new_messages": offsets} for window, offsets in made.items()]
+def _window(row: Mapping) -> list[int]:
+    edges = row["window"].values()
+    return [edge if isinstance(edge, int) else round(edge.timestamp() * 1000) for edge in edges]
 
 
-def _table(step: Mapping) -> pa.Table:
-    row = {"id": 0, "value": None, "cost": None, "topic": "t", "partition": 0, **step}
-    return pa.table([[row[name]] for name in _SCHEMA.names], schema=_SCHEMA)
+def _alike(expected: Sequence[Mapping], made: Sequence[Mapping], how: Mapping) -> bool:
+    """Fields that are not expected are not compared."""
+    if len(expected) != len(made):
+        return False
+    if how.get("order") == "any":
+        rest = list(made)
+        for one in expected:
+            found = next((other for other in rest if _holds(other, one)), None)
+            if found is None:
+                return False
+            rest.remove(found)
+        return True
+    return all(_holds(other, one) for one, other in zip(expected, made, strict=True))
 
 
-def _plan(config: Mapping) -> WindowJoinPlan:
-    window = config.get("left", config)
-    size, advance = window["size"], window.get("advance", window["size"])
-    by_rows = window["unit"] == "tuple"
-    early, late = (_interval(config.get(name, config.get("emit", ""))) for name in ("early", "late"))
-    sides = [
-        WindowJoinSide(
-            name=name, schema=_without(other), on=("id",), time="time", unbounded=name == _RIGHT
-        )
-        for name, other in ((_LEFT, "cost"), (_RIGHT, "value"))
-    ]  # fmt: skip
-    return WindowJoinPlan(
-        left=sides[0],
-        right=sides[1],
-        window=hopping_rows(size, advance) if by_rows else hopping(size, advance, window.get("align", 0) % advance),
-        retention=_KEEP,
-        full=Full.MESSAGE,
-        early_every_ms=early,
-        late_every_ms=None if by_rows else late,
-    )
+def _holds(made: Mapping, wanted: Mapping) -> bool:
+    return all(name in made and made[name] == value for name, value in wanted.items())
 
 
-def _without(name: str) -> pa.Schema:
-    return pa.schema([one for one in _SCHEMA if one.name != name])
-
-
-def _interval(words: str) -> int | None:
-    """The interval that a policy names in words."""
-    found = re.search(r"(\d+) ms", words)
-    return int(found[1]) if found else None
+def _excuse(config: JoinConfig, windows: Windows, played: _Played, step: Mapping, made: Sequence[Mapping]) -> str:
+    """Return the rule by which a message is taken that the design gives back, "" if that is not the difference."""
+    refused = [{"error_topic": step.get("offset")}]
+    if step["out"] != refused or len(made) != 1 or made[0].get("new_messages") != [step["offset"]]:
+        return ""
+    if rule := config.retention(windows)[1]:
+        return rule
+    return _FROM_MESSAGES if played.first is not None and made[0]["window"][0] < played.first else ""

@@ -177,6 +177,10 @@ def _has_panes(vector: dict) -> bool:
     return "input_rule" in vector or bool({"trigger", "allowed_lateness", "mode"} & vector["config"].keys())
 
 
+def _is_join(vector: dict) -> bool:
+    return vector["config"].get("operator") == "join-window"
+
+
 FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "assign": _assign,
     "session.merge": _merge,
@@ -196,7 +200,7 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "seed.aggregate": aggregator,
     "seed.replay": aggregator,
     "seed.backpressure": aggregator,
-    "seed.standalone": aggregator,
+    "seed.standalone": lambda vector: (window_join if _is_join(vector) else aggregator)(vector),
     "seed.store": message_store,
     "seed.join": window_join,
     "join.window.rows": session_join,

@@ -70,7 +70,7 @@ def _join(lines: Sequence[str], names: Sequence[str]) -> Iterator[str]:
         place = next(at for at in range(place, len(others) - 1) if others[at] == name and others[at + 1] in _BOOLEANS)
         begins.append(place)
         place += 1
-    yield from (f"keep or how={one}" for one in others[: begins[0] if begins else None])
+    yield from (f"keep, how or emit={one}" for one in others[: begins[0] if begins else None])
     for number, (first, behind) in enumerate(zip(begins, [*begins[1:], len(others)], strict=True)):
         name, unbounded, on, time, record, *columns = others[first:behind]
         yield f"side {number + 1}={name}"

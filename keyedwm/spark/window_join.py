@@ -24,7 +24,7 @@ from keyedwm.spark.store import Store, check_one_source
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.plan import HOW_INSTEAD, How
 from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
-from keyedwm.windows.store.join.plan import LEFT, OUTER, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow
 
@@ -44,6 +44,7 @@ def window_join(
     store: Store,
     how: str = "inner",
     keep: str = "all",
+    emit: str = "final",
     early: Early | None = None,
     unbounded: str | None = None,
     late: str = "drop",
@@ -55,15 +56,16 @@ def window_join(
     """Join the messages of two streams that lie in one window and have equal keys; each pair comes once.
 
     left, right: rows of the keyedwm source, control rows included, with their topic, partition and offset, or a
-    `keyedwm.spark.source`, which is not loaded: then the tasks that read divide its messages. on: key columns, or left
+    `keyedwm.spark.source`, which is not loaded: then the reading tasks divide its messages. on: key columns, or left
     column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, `session` (of both sides
     together), or one of rows. store: how long each side's messages are kept. how: `inner`, or `left`, `right`, `full`:
     a message of that side that met none comes alone, once both sides have completed its windows. keep: `all` pairs as
     they come, or one row for each key and window, of the `first` or the `last` message of each side, once both sides
-    have completed it. early: `early(every=...)`, pairs on a beat of the clock and not at once.
-    unbounded: the name of a side whose messages meet every window of the other. late: what becomes of messages that no
-    window takes (`drop`, `emit`, `fail`). axis: the time axis, when several are configured, or one for each side.
-    names: of the sides, for columns of equal names. buckets: how many groups the keys are spread over, by default
+    have completed it. emit: when a session gives its rows: `final`, once both sides have completed it, `paired`, as
+    soon as both have a message, or `running`, with each one. early: `early(every=...)`, pairs on a beat of the clock
+    and not at once. unbounded: the name of a side whose messages meet every window of the other. late: what becomes of
+    messages that no window takes (`drop`, `emit`, `fail`). axis: the time axis, when several are configured, or one for
+    each side. names: of the sides, for columns of equal names. buckets: how many groups of keys, by default
     spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
 
     Returns the columns of both sides (those joined on once), `window`, `timing`, with `late="emit"` also `rejected`,
@@ -73,8 +75,7 @@ def window_join(
     check_names(names, name, None, _ASKED_BY)
     _check_unbounded(unbounded, names)
     wanted, kept, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
-    _check_window(window)
-    _check_store(store)
+    _check_window_and_store(window, store)
     axes, keys = _axes(axis), _keys(on)
     given = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
     frames = [one.load() if isinstance(one, Source) else one for one in given]
@@ -86,8 +87,8 @@ def window_join(
     ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
     plan = WindowJoinPlan(
         left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=wanted, keep=kept,
-        full=choice("full", store.full, Full), early_every_ms=_early_every_ms(early),
-        late_every_ms=store.late_every_ms(),
+        emit=choice("emit", emit, Emit), full=choice("full", store.full, Full), late_every_ms=store.late_every_ms(),
+        early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
     staged = StagedWindowJoin(plan=plan, late=policy)
@@ -163,12 +164,13 @@ def _early_every_ms(early: object) -> int | None:
     return early.every_ms
 
 
-def _check_window(window: object) -> None:
+def _check_window_and_store(window: object, store: object) -> None:
     if not isinstance(window, (SlidingWindow, HoppingWindow, SessionWindow, RowWindow)):
         raise OptionError(
             f"window_join: window={window!r}: keyedwm.spark's tumbling, sliding, hopping, session, tumbling_rows or "
             "hopping_rows is expected"
         )
+    _check_store(store)
 
 
 def _check_unbounded(unbounded: str | None, names: tuple[str, str]) -> None:

@@ -68,7 +68,7 @@ def sides(left=(), right=(), names=("a", "b")):
         (a_store(), a_store(late_rows=2), ["it has nothing where this plan has 'late by rows'"]),
         (a_store(), a_store(early=Early(rows=3)), ["it has 'early=None' where this plan has 'early=Early(rows=3"]),
         (a_store(), a_store(late_every_ms=5), ["it has 'late_every=none' where this plan has 'late_every=given'"]),
-        (a_join(), a_join(how=How.LEFT), ["it has nothing where this plan has 'keep or how=left'"]),
+        (a_join(), a_join(how=How.LEFT), ["it has nothing where this plan has 'keep, how or emit=left'"]),
         (a_join(), a_join(TWENTY), ["it has 'window=Grid(size=10, step=10", "'window=Grid(size=20, step=20"]),
         (a_join(), a_join(early_every_ms=5), ["it has 'early=none' where this plan has 'early=given'"]),
         (a_join(early_every_ms=5), a_join(late_every_ms=5), [

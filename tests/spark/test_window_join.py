@@ -88,7 +88,7 @@ def test_pairs_come_once_and_what_met_none_alone_through_a_restart_and_late_mess
     query.restart()
     with pytest.raises(
         StreamingQueryException,
-        match=r"another plan \(windows, on, .*has 'keep or how=left' where this plan has nothing",
+        match=r"another plan \(windows, on, .*has 'keep, how or emit=left' where this plan has nothing",
     ):
         query.give(topics[0], [steer(46_000)])
 
@@ -234,6 +234,8 @@ CALLS = {
     "one of inner, left, right, full is expected; did you mean full?": lambda df: call(df, how="full_outer"),
     "the frame has 2 columns called 'v': rename all but one": lambda df: call(df, left=df.select("*", "v")),
     "option keep: 'newest' is wrong": lambda df: call(df, keep="newest"),
+    "option emit: 'complete' is wrong; one of final, paired, running": lambda df: call(df, emit="complete"),
+    "emit='running' is for sessions": lambda df: call(df, emit="running"),
     "unbounded='left': the name of a side is expected": lambda df: call(df, unbounded="left"),
     "names=('a', 'A'): two different texts": lambda df: call(df, names=("a", "A")),
     "axis=1: the name of a time axis": lambda df: call(df, axis=1),

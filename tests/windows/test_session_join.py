@@ -10,12 +10,12 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.windows import WindowJoin
 from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import SessionWindow
+from keyedwm.windows.plan import SessionWindow, tumbling
 from keyedwm.windows.state import key_dictionary
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store import session_store_operator
-from keyedwm.windows.store.join.plan import Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.plan import Full, session_rows
 from keyedwm.windows.store.retention import Retention
 from tests.windows.session_joins import SIDES, differential, join_plan, pair_of
@@ -59,6 +59,49 @@ def test_rows_and_rejected_messages_are_those_of_the_model_with_a_restart_after_
     assert sum(differential(seed, window, 20) for seed in range(48)) > 200
 
 
+@pytest.mark.parametrize("emit", [Emit.PAIRED, Emit.RUNNING], ids=lambda emit: emit.value)
+@pytest.mark.parametrize("window", WINDOWS[1::3], ids=str)
+def test_rows_with_each_message_are_those_of_the_model_with_a_restart_after_each_step(window, emit):
+    assert sum(differential(seed, window, 20, emit) for seed in range(48)) > 50
+
+
+def test_a_session_is_joined_as_soon_as_it_has_both_sides_and_what_was_joined_is_used_up():
+    for keep, wanted in (
+        (Keep.FIRST, [(0, 12, 0, 2), (0, 14, 3, 4)]),
+        (Keep.LAST, [(0, 12, 1, 2), (0, 14, 3, 4)]),
+        (Keep.ALL, [(0, 12, 0, 2), (0, 12, 1, 2), (0, 14, 3, 4)]),
+    ):
+        store, made = MemoryStore(), []
+        for side, time in (("left", 0), ("left", 1), ("right", 2), ("left", 3), ("right", 4), ("left", 5)):
+            join = join_of(store, keep=keep, emit=Emit.PAIRED)
+            join.add_message(side, given((time, "a", time)))
+            made += told(join)
+        both_at(join, 40)
+        assert made == [(*one, "early") for one in wanted]
+        assert told(join) == []  # the last one met nobody
+        join.add_message("right", given((9, "a", 6)))
+        assert told(join) == [(0, 16, 5, 6, "late")]
+
+
+def test_a_session_as_it_stands_comes_with_each_of_its_messages_those_of_a_call_in_order_of_event_time():
+    join = join_of(keep=Keep.FIRST, how=How.FULL, emit=Emit.RUNNING)
+    join.add_message("left", given((0, "a", 0), (1, "b", 3)))
+    assert told(join) == [(0, 10, 0, None, "early"), (3, 13, 3, None, "early")]
+    join.add_message("right", given((0, "a", 7), (1, "a", 5), (1, "a", 5)))
+    assert told(join) == [(0, 15, 0, 5, "early"), (0, 17, 0, 5, "early")]
+    both_at(join, 40)
+    assert told(join) == []
+    join.add_message("left", given((2, "a", 1)))
+    assert told(join) == [(0, 17, 0, 5, "late")]
+
+
+def test_a_state_whose_sessions_spoke_when_complete_is_refused_where_they_speak_with_each_message():
+    store = MemoryStore()
+    join_of(store).flush()
+    with pytest.raises(FormatError, match="belongs to plan"):
+        join_of(store, emit=Emit.RUNNING)
+
+
 def test_messages_of_both_sides_make_a_session_together_and_meet_when_both_watermarks_have_passed_it():
     join = join_of()
     join.add_message("left", given((0, "a", 0), (1, "a", 16)))
@@ -77,7 +120,7 @@ def test_a_late_message_meets_its_session_and_what_it_joins_meets_once():
     both_at(join, 40)
     assert told(join) == [(0, 15, 0, 5, "on_time")]
     join.add_message("left", given((1, "a", 13)))
-    assert told(join) == [(0, 30, 13, 5, "late"), (0, 30, 0, 20, "late"), (0, 30, 13, 20, "late")]
+    assert told(join) == [(0, 30, 0, 20, "late"), (0, 30, 13, 5, "late"), (0, 30, 13, 20, "late")]
     join.add_message("left", given((1, "a", 13)))
     assert told(join) == []
     assert join.counts("left").replayed == 1
@@ -193,6 +236,8 @@ def test_what_joins_of_sessions_cannot_do_is_one_sentence():
         ("late_every_ms", 5): "leave full='message', unbounded sides and intervals out",
         ("retention", Retention(time_ms=9)): "the retention of 9 ms is shorter than the gap of 10 ms",
         ("window", session_rows(3)): "sessions by rows are not joined",
+        ("window", tumbling(10)): "emit='paired' is for sessions",
+        ("how", How.LEFT): "emit='paired' gives rows of both sides alone: how='left' goes with 'final' or 'running'",
     }.items():
         with pytest.raises(OptionError, match=said):
-            join_plan(**{"window": TEN} | dict([change]))
+            join_plan(**{"window": TEN, "emit": Emit.PAIRED} | dict([change]))

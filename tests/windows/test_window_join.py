@@ -175,44 +175,6 @@ def test_null_equals_nothing_and_floats_are_equal_as_spark_compares_them():
     assert [one[:2] for one in made(operator)] == [(0, 0), (1, 1), (4, 4)]
 
 
-# Waiting
-
-
-def test_early_pairs_come_on_their_beat_and_late_ones_an_interval_after_the_first_that_waits():
-    operator = WindowJoin(plan_of(tumbling(10), full=Full.MESSAGE, early_every_ms=60, late_every_ms=10))
-    operator.add_message("right", messages((0, 1), (1, 12)), 0)
-    operator.add_message("left", messages((0, 2)), 30)
-    assert (operator.next_timeout_ms, made(operator)) == (60, [])
-    operator.timeout(60)
-    assert made(operator) == [(0, 0, 0, "early")]
-    assert operator.next_timeout_ms is None
-    operator.add_message("left", messages((1, 13)), 125)
-    operator.add_message("left", messages((2, 3)), 131)
-    assert operator.next_timeout_ms == 141
-    operator.add_message("right", messages((2, 4)), 140)  # waits with the others, and meets them
-    operator.timeout(141)
-    assert made(operator) == [(2, 0, 0, "late"), (0, 2, 0, "late"), (2, 2, 0, "late")]
-    operator.timeout(180)
-    assert made(operator) == [(1, 1, 10, "early")]
-
-
-def test_what_waits_is_shown_before_anything_goes_that_it_meets():
-    plan = plan_of(tumbling(10), full=Full.MESSAGE, early_every_ms=1_000, retention=Retention(time_ms=10))
-    for last in NAMES:
-        operator = WindowJoin(plan)
-        for side in NAMES:
-            operator.add_message(side, messages((0, 1)), 0)
-        assert made(operator) == []
-        operator.add_message(last, messages((1, 50)), 1)
-        assert made(operator) == [(0, 0, 0, "early")]
-
-
-def test_pairs_by_the_clock_need_the_clock():
-    operator = WindowJoin(plan_of(tumbling(10), late_every_ms=10))
-    with pytest.raises(OptionError, match="pairs by the clock: give add_message the wall-clock time"):
-        operator.add_message("left", messages((0, 1)))
-
-
 # One row for each key and window
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -132,6 +132,92 @@ class Model:
             self.advance(side, time)
             if any(one.is_unbounded for one in self.sides.values()):
                 side.accepted = [(m, a) for m, a in side.accepted if self.last_end(side, a) > side.floor]
+
+
+@dataclass
+class Waiting:
+    name: str
+    mine: tuple[Message, int]
+    end: int
+    late: bool
+
+
+class ClockModel(Model):
+    """With intervals, and nothing is forgotten: what waits comes when its window is full, or when the clock says so."""
+
+    def __init__(self, plan: WindowJoinPlan) -> None:
+        super().__init__(plan)
+        self.waiting: list[Waiting] = []
+        self.tops: dict = {}
+        self.now = 0
+        self.beat: int | None = None  # where it began
+        self.early_due: int | None = None
+        self.late_due: dict[int, int] = {}
+
+    def add_message(self, name: str, messages: list[Message], now: int = 0) -> None:
+        self.now = now
+        for one in messages:
+            place = (name, one.topic, one.partition)
+            self.tops[place] = max(self.tops.get(place, _NEVER), one.offset)
+            self.take(name, one)
+        self.show_full()
+        self.timeout(now)
+
+    def watermark(self, name: str, time: int) -> None:
+        super().watermark(name, time)
+        self.show_full()
+
+    def timeout(self, now: int) -> None:
+        is_early = self.early_due is not None and self.early_due <= now
+        self.show(lambda one: (self.late_due[one.end] <= now) if one.late else is_early)
+
+    def meet(self, name: str, mine: tuple[Message, int], _other: SideModel, *, late: bool) -> None:
+        every = self.plan.late_every_ms if late else self.plan.early_every_ms
+        if every is None:
+            self.come(name, mine, late=late)
+            return
+        step = self.size if self.sides[name].is_unbounded else self.step
+        end = self.starts(mine[1], step)[0] + self.size
+        self.waiting.append(Waiting(name, mine, end, late))
+        if late:
+            self.late_due.setdefault(end, self.now + every)
+        elif self.early_due is None:
+            self.beat = self.now if self.beat is None else self.beat
+            self.early_due = self.now + every - (self.now - self.beat) % every
+
+    def come(self, name: str, mine: tuple[Message, int], *, late: bool) -> None:
+        other = NAMES[name == "left"]
+        waits = [one.mine for one in self.waiting if one.name == other]
+        shown = [one for one in self.sides[other].accepted if one not in waits]
+        super().meet(name, mine, replace(self.sides[other], accepted=shown), late=late)
+
+    def show_full(self) -> None:
+        self.show(lambda one: not one.late and one.end <= self.full(one))
+
+    def full(self, one: Waiting) -> int:
+        side, message = self.sides[one.name], one.mine[0]
+        if side.is_unbounded:
+            return _NEVER
+        if not self.is_rows:
+            return side.horizon
+        channel = (message.topic, message.partition)
+        return self.tops[(one.name, *channel)] - side.first[channel] if self.plan.full is Full.MESSAGE else _NEVER
+
+    def show(self, is_due) -> None:
+        due = [one for one in self.waiting if is_due(one)]
+        for one in sorted(due, key=lambda one: one.late):
+            self.waiting.remove(one)
+            self.come(one.name, one.mine, late=one.late)
+        ends = {one.end for one in self.waiting if one.late}
+        self.late_due = {end: at for end, at in self.late_due.items() if end in ends}
+        if all(one.late for one in self.waiting):
+            self.early_due = None
+
+    def next_timeout(self) -> int | None:
+        return min((at for at in (self.early_due, *self.late_due.values()) if at is not None), default=None)
+
+    def finish(self) -> None:
+        self.show(lambda _: True)
 
 
 class Played:

@@ -20,6 +20,7 @@ from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.join.plan import WindowJoinPlan
 from keyedwm.windows.store.messages import MessageStore
+from keyedwm.windows.store.plan import Full
 
 _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset", pa.int64())])
 
@@ -39,11 +40,12 @@ class JoinAxis:
         facts: Mapping[str, Any],
     ) -> None:
         self._plan, self._channels, self._logs, self._place = plan, channels, logs, place
-        self.first = first
+        self.first, self._is_unbounded = first, plan.sides[side].unbounded
         self.grid: Grid = plan.grid_of_side(side, first)
         self.horizon: int = facts.get("horizon", LOWEST)
         self.floor: int = facts.get("floor", LOWEST)
         self.gone: int = facts.get("gone", LOWEST)  # slices before this one are forgotten
+        self._passed: int = LOWEST  # the last full window when that was asked last
         self.store = MessageStore(plan.kept(side), channels, logs, place, self.gone)
 
     def facts(self) -> dict[str, int]:
@@ -69,6 +71,20 @@ class JoinAxis:
         """Let the windows that end by then take no message any more."""
         self.horizon, self.floor = max(self.horizon, last), max(self.floor, int(self.grid.last_end_by(last)))
 
+    @property
+    def full(self) -> int:
+        """The windows that end by then are full on this side; one of rows with the message past its end."""
+        if self._is_unbounded:
+            return LOWEST
+        if self._plan.is_rows:
+            return self._channels.next[self._place // 2] - 1 if self._plan.full is Full.MESSAGE else LOWEST
+        return self.horizon
+
+    def fills(self) -> bool:
+        """Whether windows have become full since this was asked last."""
+        before, self._passed = self._passed, int(self.grid.last_end_by(self.full)) if self.full > LOWEST else LOWEST
+        return self._passed > before
+
     def outlived(self) -> int:
         """Return the first slice of a window that takes messages of this side."""
         if self.floor == LOWEST:
@@ -93,15 +109,27 @@ class JoinAxis:
                 table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=_WAITING)
                 self._logs.append(self._log(timing), table)
 
-    def waiting(self, timing: Timing) -> pa.Table:
-        """Return the messages that wait to be shown."""
-        slices, numbers, offsets = self._waiting([timing])
+    def waits(self, timing: Timing) -> bool:
+        """Whether any message waits to be shown."""
+        return self._logs.rows.get(self._log(timing), 0) > 0
+
+    def waiting_for(self, timing: Timing) -> Ints:
+        """Return of each message that waits the end of the first window that holds it."""
+        return self.grid.first_ends(self._waiting([timing])[0])
+
+    def waiting(self, timing: Timing, meant: Flags) -> pa.Table:
+        """Return the messages that wait to be shown; meant: which of them, as `waiting_for` tells of them."""
+        slices, numbers, offsets = (column[meant] for column in self._waiting([timing]))
         rows = self.store.read_slices(np.unique(slices))
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))
 
-    def shown(self, timing: Timing) -> None:
-        """Nothing waits any more."""
-        self._logs.drop(self._log(timing))
+    def shown(self, timing: Timing, meant: Flags) -> None:
+        """These messages do not wait any more."""
+        if meant.all():
+            self._logs.drop(self._log(timing))
+        elif meant.any():
+            columns = [pa.array(column[~meant]) for column in self._waiting([timing])]
+            self._logs.replace(self._log(timing), pa.Table.from_arrays(columns, schema=_WAITING))
 
     def visible(self, at: Ints | None) -> pa.Table:
         """Return the messages that do not wait, of all slices or of those that can share a window with these places.

@@ -12,8 +12,8 @@ from keyedwm.windows.store.join.plan import WindowJoinPlan
 VERSION = 1
 _FORMAT = NoteFormat(
     state="window join", version=VERSION, readable=(VERSION,),
-    unchanged="windows, sides, their columns, the columns joined on, how, keep, what completes a window, and whether "
-    "pairs come early or late ones together",
+    unchanged="windows, sides, their columns, the columns joined on, how, keep, emit, what completes a window, and "
+    "whether pairs come early or late ones together",
 )  # fmt: skip
 
 

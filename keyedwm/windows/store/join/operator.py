@@ -1,13 +1,14 @@
 """The operator of a join of windows: one instance serves one bucket, or a standalone program.
 
-Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. What waits is shown before
-any message goes that it could meet. Where a row says that there was none to meet, or is one for each key and window, no
-message goes before both sides have completed its windows.
+Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. What waits early is shown
+when the clock says so or its window is full, and all that waits before any message goes that it could meet. Where a row
+says that there was none to meet, or is one for each key and window, no message goes before both sides have completed
+its windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -27,9 +28,8 @@ from keyedwm.windows.store.join.pairs import chosen, laid_out, laid_out_alone, l
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.windows.store.join.shown import Shown
 from keyedwm.windows.store.join.side import JoinSide, Taken
+from keyedwm.windows.store.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes
 from keyedwm.windows.store.messages import MessageStore
-
-_KINDS = (Timing.EARLY, Timing.LATE)
 
 
 class WindowJoinOperator:
@@ -41,7 +41,7 @@ class WindowJoinOperator:
         self._logs = TableLogs(store, note=NOTE, facts=told)
         sides: Sequence[Any] = told.get("sides", ({}, {}))
         self.sides = [JoinSide(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
-        self._due: dict[str, list[int | None]] = told.get("due", {one.value: [None, None] for one in _KINDS})
+        self._times = WaitingTimes(plan.early_every_ms, plan.late_every_ms, told.get("due", {}), self._all_axes())
         self._full: int = told.get("full", LOWEST)  # windows that end by then have spoken
         self._results: list[Iterable[Output]] = []  # each is made when it is asked for
 
@@ -58,7 +58,7 @@ class WindowJoinOperator:
     @property
     def next_timer_ms(self) -> int | None:
         """The wall-clock time at which `on_timer` has something to do, None if nothing waits."""
-        return min((at for at, _ in self._due.values() if at is not None), default=None)
+        return self._times.next_ms
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that pairs keep: late ones come as long as a side takes their messages.
@@ -79,6 +79,7 @@ class WindowJoinOperator:
                 self._add(input_number, taken, now_ms)
             else:
                 self._hold(input_number, taken)
+        self._show_full()
         self._speak(self._horizon())
         self._forget()
         return self._made()
@@ -86,6 +87,7 @@ class WindowJoinOperator:
     def on_watermark(self, input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark of a side; a lower one has no effect."""
         self.sides[input_number].watermark(time_ms)
+        self._show_full()
         self._speak(self._horizon())
         self._forget()
         self._limit()
@@ -102,13 +104,12 @@ class WindowJoinOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Show what is due by the clock."""
-        due = [kind for kind in _KINDS if (at := self._due[kind.value][0]) is not None and at <= now_ms]
-        self._show_waiting(due)
+        self._show_waiting(self._times.due(now_ms))
         return self._made()
 
     def on_end(self) -> Iterator[Output]:
         """Both inputs have ended: what waits is shown, and nothing is kept."""
-        self._show_waiting(_KINDS)
+        self._show_waiting(EVERYTHING)
         self._speak(HIGHEST)
         for side in self.sides:
             for axis in side.axes.values():
@@ -119,13 +120,16 @@ class WindowJoinOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(self._merge)
-        facts = {**self._logs.facts(), "sides": [side.facts() for side in self.sides], "due": self._due}
+        facts = {**self._logs.facts(), "sides": [side.facts() for side in self.sides], "due": self._times.facts()}
         facts |= {} if self._full == LOWEST else {"full": self._full}
         return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
 
     def _made(self) -> Iterator[Output]:
         made, self._results = self._results, []
         return chain.from_iterable(made)
+
+    def _all_axes(self) -> list[JoinAxis]:
+        return [axis for side in self.sides for axis in side.axes.values()]
 
     def _axes(self) -> list[JoinAxis | None]:
         """Return the axis of event time of each side, where it has come to one."""
@@ -135,7 +139,7 @@ class WindowJoinOperator:
         """Join what is due at once with what is held, then hold it."""
         lasting = taken.axis.grid.slices(taken.at) >= self._gone(number, taken.axis)
         if not lasting.all():
-            self._show_waiting(_KINDS)  # what is not held meets them now or never
+            self._show_waiting(EVERYTHING)  # what is not held meets them now or never
         waits = {
             Timing.EARLY: ~taken.late & lasting & (self._plan.early_every_ms is not None),
             Timing.LATE: taken.late & lasting & (self._plan.late_every_ms is not None),
@@ -152,7 +156,7 @@ class WindowJoinOperator:
             taken.axis.hold(held.rows, held.at, held.numbers, {kind: flags[lasting] for kind, flags in waits.items()})
         for kind, flags in waits.items():
             if flags.any() and now_ms is not None:
-                self._wait(kind, now_ms)
+                self._times.begin(kind, now_ms, taken.axis.grid.first_ends(taken.at[flags]))
 
     def _hold(self, number: int, taken: Taken) -> None:
         """Hold messages; windows that have their row give another one where it changes."""
@@ -237,29 +241,31 @@ class WindowJoinOperator:
             made = laid_out_window(self._plan, left, right, found, end=end, timing=timing)
             self._results.append([made])
 
-    def _wait(self, kind: Timing, now_ms: int) -> None:
-        """Set when waiting messages are due: early ones on the beat that the first began, late ones after it."""
-        due_ms, began_ms = self._due[kind.value]
-        every_ms = self._plan.early_every_ms if kind is Timing.EARLY else self._plan.late_every_ms
-        if due_ms is None and every_ms is not None:
-            began_ms = now_ms if began_ms is None or kind is Timing.LATE else began_ms
-            self._due[kind.value] = [now_ms + every_ms - (now_ms - began_ms) % every_ms, began_ms]
+    def _show_full(self) -> None:
+        """Show what waits early of windows that have become full."""
+        if self._plan.early_every_ms is not None and any(axis.fills() for axis in self._all_axes()):
+            self._show_waiting(FULL)
 
-    def _show_waiting(self, kinds: Sequence[Timing]) -> None:
-        if not any(self._due[kind.value][0] is not None for kind in kinds):
+    def _show_waiting(self, which: Mapping[Timing, Meant]) -> None:
+        """Show messages that wait: of which kinds, and of each which are meant."""
+        kinds = [kind for kind in which if any(axis.waits(kind) for axis in self._all_axes())]
+        if not kinds:
             return
         new, late = [], []
         for side in self.sides:
-            tables = [side.waiting(kind) for kind in kinds]
+            tables = [side.waiting(kind, which[kind]) for kind in kinds]
             new.append(pa.concat_tables(tables))
             flags = [np.full(one.num_rows, kind is Timing.LATE) for kind, one in zip(kinds, tables, strict=True)]
             late.append(np.concatenate(flags))
         self._show(new, late)
         for kind in kinds:
-            self._due[kind.value][0] = None
-            for side in self.sides:
-                for axis in side.axes.values():
-                    axis.shown(kind)
+            left = [np.empty(0, np.int64)]
+            for axis in self._all_axes():
+                ends = axis.waiting_for(kind)
+                meant = which[kind](axis, ends)
+                axis.shown(kind, meant)
+                left.append(ends[~meant])
+            self._times.left(kind, np.concatenate(left))
 
     def _show(self, new: Sequence[pa.Table], late: Sequence[Flags]) -> None:
         """Join new messages of both sides with each other, and with what is held and was shown."""
@@ -303,7 +309,7 @@ class WindowJoinOperator:
             if (before := self._gone(number, axis)) > axis.gone
         ]
         if any(len(axis.store.slices) and axis.store.slices[0] < before for _, axis, before in leaving):
-            self._show_waiting(_KINDS)
+            self._show_waiting(EVERYTHING)
         for side, axis, before in leaving:
             side.counted["expired"] += axis.forget(before)[0]
 
@@ -311,7 +317,7 @@ class WindowJoinOperator:
         """Drop the oldest windows beyond the limits of size."""
         while self._plan.retention.has_sizes and (found := self._beyond()) is not None:
             side, axis = found
-            self._show_waiting(_KINDS)
+            self._show_waiting(EVERYTHING)
             self._speak(axis.oldest()[1], Timing.EARLY)
             messages, size = axis.drop(axis.oldest()[1])
             side.counted.update(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)

@@ -58,6 +58,14 @@ class Keep(Enum):
     LAST = "last"  # the last ones
 
 
+class Emit(Enum):
+    """When a session gives its rows."""
+
+    FINAL = "final"  # once both sides have completed it
+    PAIRED = "paired"  # as soon as both sides have a message, which are used up by that
+    RUNNING = "running"  # with each message, as the session stands then
+
+
 @dataclass(frozen=True, kw_only=True)
 class WindowJoinSide:
     """One side: its name, the schema of its messages, and the columns to join on.
@@ -122,7 +130,8 @@ class WindowJoinPlan:
     clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits.
     With `keep` FIRST or LAST each key and window has one row, once both sides have completed the window, and again when
     a late message changes it. `how` LEFT, RIGHT or FULL: a message of that side that has met none comes alone, once
-    both sides have completed its windows.
+    both sides have completed its windows. `emit` PAIRED or RUNNING: sessions give their rows with the messages, those
+    of a call in order of event time.
     """
 
     left: WindowJoinSide
@@ -134,6 +143,7 @@ class WindowJoinPlan:
     late_every_ms: int | None = None
     keep: Keep = Keep.ALL
     how: How = How.INNER
+    emit: Emit = Emit.FINAL
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -163,12 +173,8 @@ class WindowJoinPlan:
             raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
         if self.how not in OUTER:
             raise OptionError(f"how={self.how.value!r}: windows are joined inner, left, right or full")
-        if not self.is_sessions and self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
-            asked = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
-            raise OptionError(
-                f"{asked} gives rows when a window of time is full on both sides: it goes with no windows of rows, no "
-                "unbounded side and no interval"
-            )
+        if not self.is_sessions:
+            self._check_by_window()
         self._check_result()
 
     @property
@@ -294,6 +300,7 @@ class WindowJoinPlan:
                 f"{self.late_every_ms is None}"]  # fmt: skip
         told += [] if self.keep is Keep.ALL else [self.keep.value]
         told += [] if self.how is How.INNER else [self.how.value]
+        told += [] if self.emit is Emit.FINAL else [self.emit.value]
         for side in self.sides:
             told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
             told += [f"{one.name} {one.type}" for one in side.schema]
@@ -308,6 +315,7 @@ class WindowJoinPlan:
         expect_member("full", self.full, Full)
         expect_member("keep", self.keep, Keep)
         expect_member("how", self.how, How)
+        expect_member("emit", self.emit, Emit)
         for name in ("early", "late"):
             every_ms = number_or_none(f"the interval of {name} pairs", getattr(self, f"{name}_every_ms"), MS)
             settle(self, **{f"{name}_every_ms": every_ms})
@@ -318,6 +326,23 @@ class WindowJoinPlan:
             raise OptionError(
                 "sessions of both sides together are joined when the watermark has completed them, and late messages "
                 "at once: leave full='message', unbounded sides and intervals out"
+            )
+        if self.emit is Emit.PAIRED and self.outer:
+            raise OptionError(
+                f"emit='paired' gives rows of both sides alone: how={self.how.value!r} goes with 'final' or 'running'"
+            )
+
+    def _check_by_window(self) -> None:
+        if self.emit is not Emit.FINAL:
+            raise OptionError(
+                f"emit={self.emit.value!r} is for sessions: pairs of other windows come at once, or with keep and how "
+                "when a window is full"
+            )
+        if self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
+            asked = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
+            raise OptionError(
+                f"{asked} gives rows when a window of time is full on both sides: it goes with no windows of rows, no "
+                "unbounded side and no interval"
             )
 
     def _check_on(self) -> None:

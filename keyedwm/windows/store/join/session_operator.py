@@ -2,7 +2,8 @@
 
 Rule: a session is joined when the watermarks of both sides have completed it. A late message is joined at once. Each
 pair comes once, also if it stands in a session that grew or took in others after it was shown. A message without a key
-meets nothing, so it is a session of its own: those of many would make one that never ends.
+meets nothing, so it is a session of its own: those of many would make one that never ends. With `emit` a session is
+joined with each of its messages, one after another: all of it as it stands, or what no row has used up.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from keyedwm.windows.store.account import Account
 from keyedwm.windows.store.incoming import check_times, checked
 from keyedwm.windows.store.join.note import note, read_note
 from keyedwm.windows.store.join.pairs import NONE, laid_out_rows
-from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.join.session_pairs import Members, alone, chosen_pairs, new_pairs
+from keyedwm.windows.store.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
 from keyedwm.windows.store.join.shown import Shown
 from keyedwm.windows.store.messages import message_bytes, places
 from keyedwm.windows.store.plan import StorePlan
@@ -164,10 +165,13 @@ class JoinedSessions(SessionStoreOperator):
         payload[number] = pa.StructArray.from_arrays(
             [contiguous(one) for one in rows.columns], fields=list(_whole(side))
         )
+        partition, arrivals = rows[side.partition].cast(pa.int64()), np.full(count_, self._given() + 1)
+        if self._by_message:
+            arrivals += turns(at, (topic, partition, rows[side.offset]))
         columns = [
             *(rows[name] for name in side.on), _alone(side, rows, topic), pa.array(at, mask=missing), topic,
-            rows[side.partition].cast(pa.int64()), rows[side.offset],
-            pa.repeat(pa.scalar(number, pa.int8()), count_), pa.repeat(self._given() + 1, count_), *payload,
+            partition, rows[side.offset], pa.repeat(pa.scalar(number, pa.int8()), count_), pa.array(arrivals),
+            *payload,
         ]  # fmt: skip
         return pa.Table.from_arrays(columns, schema=self._plan.schema)
 
@@ -181,9 +185,22 @@ class JoinedSessions(SessionStoreOperator):
         else:
             yield from self.on_barrier(0)
 
+    @property
+    def _by_message(self) -> bool:
+        """Whether rows come with each message, and not when a session is complete."""
+        return self._join.emit is not Emit.FINAL
+
     def _given(self) -> int:
-        """Return how many messages came so far: those of a call are numbered one higher."""
+        """Return how many messages came so far: those of a call are numbered one higher, or from there on."""
         return sum(account.counts.given for account in self._accounts)
+
+    def _take(self, rows: pa.Table, numbers: Ints, now_ms: int | None) -> Iterator[Output]:
+        if not self._by_message:
+            yield from super()._take(rows, numbers, now_ms)
+            return
+        for places_of in in_turn(self._open.numbers(rows), ints(contiguous(rows["arrival"]))):
+            yield from super()._take(rows.take(pa.array(places_of)), numbers[places_of], now_ms)
+            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
 
     def _expire(self, last: int, *, dropped: bool = False) -> Iterator[Output]:
         yield from super()._expire(last, dropped=dropped)
@@ -192,19 +209,31 @@ class JoinedSessions(SessionStoreOperator):
         if left.any():
             self._logs.append(SPANS, self._spans.table(self._spans.replace(left, spans.take(spans.keys[:0]))[0]))
 
-    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:  # noqa: ARG002 (pairs have no panes)
+    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
+        if self._by_message and (last or timing is Timing.ON_TIME):
+            return  # all was said with the messages
         by_key = np.lexsort((sessions.starts, sessions.keys))
         rows, owners = self._messages.of(self._open, sessions.take(by_key))
         owners, at = by_key[owners], places(self._plan, rows)
         ranks = self.channels.ranks()[self.channels.numbers(rows)]
         order = np.lexsort((self.channels.offsets(rows), ranks, at, owners))
         rows, owners, at = rows.take(pa.array(order)), owners[order], at[order]
-        spans = self._spans_of(rows, at)
+        spans = np.full(len(at), NONE) if self._join.emit is Emit.RUNNING else self._spans_of(rows, at)
+        if self._join.emit is Emit.PAIRED:
+            unused = spans == NONE
+            rows, owners, at, spans = rows.filter(pa.array(unused)), owners[unused], at[unused], spans[unused]
         known = pc.is_null(contiguous(rows[_ALONE])).to_numpy(zero_copy_only=False)
         side = ints(contiguous(rows["side"]).cast(pa.int64()))
         where = [np.flatnonzero(side == number) for number in (LEFT, RIGHT)]
         members = [Members(owners[mine], spans[mine], known[mine]) for mine in where]
-        self._remember(sessions)
+        if self._join.emit is Emit.FINAL:
+            self._remember(sessions, np.full(len(sessions), self._given()))
+        elif self._join.emit is Emit.PAIRED:
+            left, right = (one.sessions[one.known] for one in members)
+            used = np.intersect1d(left, right)
+            lasts = np.full(len(sessions), NONE)
+            np.maximum.at(lasts, owners, ints(contiguous(rows["arrival"])))
+            self._remember(sessions.take(used), lasts[used])
         shown = [self._shown(number, rows.take(pa.array(mine))) for number, mine in enumerate(where)]
         for found in self._found(*members):
             if len(found[LEFT]):
@@ -235,7 +264,7 @@ class JoinedSessions(SessionStoreOperator):
         of = np.where(
             at_left != NONE, np.append(left.sessions, NONE)[at_left], np.append(right.sessions, NONE)[at_right]
         )
-        order = np.lexsort((at_left, at_right, of))
+        order = np.lexsort((at_right, at_left, of))
         at_left, at_right, of = at_left[order], at_right[order], of[order]
         edges = sessions.starts[of], sessions.ends[of]
         return laid_out_rows(self._join, shown, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
@@ -255,15 +284,15 @@ class JoinedSessions(SessionStoreOperator):
         arrivals = ints(contiguous(rows["arrival"]))
         return np.where(arrivals <= self._spans.parts.last[found], found, NONE)
 
-    def _remember(self, sessions: Sessions) -> None:
-        """Note that these sessions are shown, with all messages that came so far."""
+    def _remember(self, sessions: Sessions, lasts: Ints) -> None:
+        """Note that these sessions are shown, with all messages up to these, told by their arrival."""
+        if not len(sessions):
+            return
         spans = self._spans.parts
         by_key = np.lexsort((sessions.starts, sessions.keys))
         inside = sessions.take(by_key).owners(spans.keys, spans.starts) != NONE
         none, one = np.zeros(len(sessions), np.int64), np.ones(len(sessions), np.int64)
-        made = Parts(
-            sessions.keys, none, sessions.starts, sessions.ends, none, none + self._given(), one, none, none, none
-        )
+        made = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
         self._logs.append(SPANS, self._spans.table(self._spans.replace(inside, made)[0]))
 
     def _read(self, plan: StorePlan, store: BlobStore) -> dict[str, Any]:  # noqa: ARG002 (the join's note)

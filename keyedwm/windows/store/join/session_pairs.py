@@ -5,12 +5,14 @@ Rule: each pair comes once. Two messages have met before if both lay in one sess
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from keyedwm.windows.columns import Flags, Ints
+from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.store.join.matches import MOST_PAIRS
 from keyedwm.windows.store.join.pairs import NONE
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep
@@ -25,6 +27,22 @@ class Members:
     sessions: Ints
     spans: Ints
     known: Flags
+
+
+def turns(at: Ints, record: Sequence[pa.ChunkedArray]) -> Ints:
+    """Return for each message of a call its place in order of event time and record; a record has one place."""
+    ranks = [ints(contiguous(pc.rank(one, tiebreaker="dense")).cast(pa.int64())) for one in record]
+    _, places = np.unique(np.stack([at, *ranks]), axis=1, return_inverse=True)
+    return np.asarray(places, np.int64).reshape(-1)
+
+
+def in_turn(keys: Ints, arrivals: Ints) -> Iterator[Ints]:
+    """Yield the places of messages, of each key one: the first of all keys, then the second, and so on."""
+    order = np.lexsort((arrivals, keys))
+    begins = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    turn = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    borders = np.cumsum(np.bincount(turn))[:-1]
+    yield from np.split(order[np.argsort(turn, kind="stable")], borders)
 
 
 def new_pairs(left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:

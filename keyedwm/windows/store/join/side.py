@@ -7,7 +7,7 @@ late depends on what came on its own side before it, not on how the input was cu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -123,9 +123,10 @@ class JoinSide:
         """Return the held messages that do not wait; see `JoinAxis.visible`."""
         return self._together([axis.visible(at) for axis in self.axes.values()])
 
-    def waiting(self, timing: Timing) -> pa.Table:
-        """Return the messages that wait to be shown."""
-        return self._together([axis.waiting(timing) for axis in self.axes.values()])
+    def waiting(self, timing: Timing, meant: Callable[[JoinAxis, Ints], Flags]) -> pa.Table:
+        """Return the messages that wait to be shown, those that are meant."""
+        axes = [axis for axis in self.axes.values() if axis.waits(timing)]
+        return self._together([axis.waiting(timing, meant(axis, axis.waiting_for(timing))) for axis in axes])
 
     def _together(self, tables: list[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._side.schema.empty_table(), *tables])

@@ -32,13 +32,16 @@ class WindowJoin:
     def add_message(self, side: str, messages: pa.Table, now_ms: int | None = None) -> None:
         """Take a table of messages of a side, of any number of channels, each in order of offset.
 
-        now_ms: wall-clock time, needed for pairs by the clock. Raises InputError for a missing column.
+        now_ms: wall-clock time, needed for pairs by the clock; what is due by then is shown. Raises InputError for a
+        missing column.
         """
         number = self.plan.number_of(side)
         if now_ms is None and self.plan.by_clock:
             raise OptionError("the plan has pairs by the clock: give add_message the wall-clock time as now_ms")
         clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
         self._keep(self._operator.on_rows(number, messages, clock_ms))
+        if clock_ms is not None:
+            self._keep(self._operator.on_timer(clock_ms))
 
     def watermark(self, side: str, time_ms: int) -> None:
         """Promise that no message of a side below this event time is expected; a lower one has no effect."""
