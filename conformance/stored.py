@@ -20,7 +20,6 @@ from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.plan import Reason, StorePlan
 
 _WAITS = "results wait until they are fetched, and nobody pushes input at an operator"
-_TOGETHER = "late panes that are collected come together, whichever window they are of"
 _ALL_OPEN = "early panes come of every open window that has news, at one beat"
 _ONE_STORE = "messages and what is known of windows lie in one store, so what was told is told again after a loss"
 _WITHOUT_CLOCK = frozenset({"downstream", "restart_from_checkpoint", "flush", "get_result"})
@@ -46,7 +45,7 @@ def aggregator(vector: dict) -> Verdict:
         left = made if _alike(expected, made) else played.without_what_a_rule_adds(expected, made, index)
         if not _alike(expected, left):
             return otherwise(left_out, index) if left_out else fail("the answers differ", index, expected, made)
-    return fail("the answers differ", None, [], played.ahead) if played.ahead else played.verdict
+    return played.verdict
 
 
 class _Played:
@@ -61,7 +60,6 @@ class _Played:
         self._shown: dict[tuple, set[int]] = {}  # window and key -> the messages that it showed
         self._top, self._lost_at = -1, -1
         self.verdict, self.replayed = MATCH, 0
-        self.ahead: list[dict] = []  # late panes that the vector has not told yet
         self._overlaps = plan.grid().step < plan.grid().size
 
     def differs(self, reason: str, index: int) -> None:
@@ -125,19 +123,15 @@ class _Played:
         return told
 
     def without_what_a_rule_adds(self, expected: Sequence[Mapping], made: list[dict], index: int) -> list[dict]:
-        """Return what is made without the panes that a rule of the design adds, and with late ones that came before."""
-        left, surplus = _told_apart(expected, [*self.ahead, *made])
+        """Return what is made without the panes that a rule of the design adds."""
+        left, surplus = _told_apart(expected, made)
         for pane in surplus:
-            timing = pane.get("timing")
-            if timing == "on_time" and not pane["new_messages"]:
+            if pane.get("timing") == "on_time" and not pane["new_messages"]:
                 self.differs(ALWAYS, index)
-            elif timing == "early" and self._overlaps:
+            elif pane.get("timing") == "early" and self._overlaps:
                 self.differs(_ALL_OPEN, index)
-            elif timing != "late" or self._plan.late_every_ms is None:
+            else:
                 return made
-        self.ahead = [pane for pane in surplus if pane["timing"] == "late"]
-        if self.ahead:
-            self.differs(_TOGETHER, index)
         return left
 
     def tells_again(self, step: Mapping) -> bool:

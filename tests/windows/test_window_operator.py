@@ -11,6 +11,7 @@ from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.plan import Early, EveryBy, SessionWindow, tumbling
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.functions import median, quantile, window_function
+from keyedwm.windows.store.pending import WindowTimes
 from keyedwm.windows.store.plan import Full, HoppingWindow, StorePlan, hopping, hopping_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention
 from tests.windows.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table
@@ -271,6 +272,42 @@ def test_late_messages_are_shown_together_an_interval_after_the_first_of_them():
     operator.timeout(112)
     assert results(operator, "rows") == [(0, "late", 3)]
     assert operator.next_timeout_ms is None
+
+
+def test_late_messages_of_a_window_wait_from_its_own_first_one_and_so_after_a_restart():
+    store, plan = MemoryStore(), plan_of(tumbling(10), (("rows", agg.count()),), full=Full.MESSAGE, late_every_ms=10)
+    told = []
+    steps = [
+        ("add_message", messages((0, 1, 1), (1, 12, 1), (2, 22, 1)), 100),
+        ("add_message", messages((3, 2, 1)), 102),
+        ("add_message", messages((4, 13, 1)), 107),
+        ("timeout", 111),
+        ("timeout", 112),
+        ("add_message", messages((5, 3, 1)), 115),
+        ("timeout", 116),
+        ("timeout", 117),
+        ("timeout", 125),
+    ]
+    for name, *what in steps:
+        operator = WindowOperator(plan, store)
+        getattr(operator, name)(*what)
+        told.append(results(operator, "rows"))
+        operator.flush()
+    on_time = [(0, "on_time", 1), (10, "on_time", 1)]
+    assert told == [on_time, [], [], [], [(0, "late", 2)], [], [], [(10, "late", 2)], [(0, "late", 3)]]
+    assert operator.next_timeout_ms is None
+
+
+def test_late_panes_of_an_earlier_version_are_due_together():
+    times = WindowTimes(10, [110, None])
+    times.begin(105, [20])
+    again = WindowTimes(10, times.facts())
+    assert (again.due_ms, again.is_due(20, 109), again.is_due(10, 110)) == (110, False, True)
+    again.keep([])
+    again.begin(111, [20, 30])
+    again.begin(115, [30, 40])
+    again.keep([30, 40])
+    assert again.facts() == [121, None, [[30, 121], [40, 125]]]
 
 
 def test_a_message_that_comes_when_panes_are_due_brings_them():
