@@ -133,6 +133,29 @@ def test_sessions_of_both_sides_are_joined_when_complete_and_a_late_message_afte
         held_messages(spark, query._checkpoint, side="left")
 
 
+def test_a_session_gives_its_rows_with_each_message_and_goes_on_after_a_restart(topic_of, load, started):
+    topics = topic_of(2), topic_of(2)
+
+    def frame():
+        orders, shipments = (keyed(load(topic, idleTimeout="none", watermarkLag="0 seconds")) for topic in topics)
+        return window_join(
+            orders, shipments, "k", session("5 seconds"), store=Store(retention="20 seconds"), how="left",
+            keep="last", emit="running", late="emit", names=NAMES, buckets=2, name="visits",
+        )  # fmt: skip
+
+    query = started(frame)
+    made = query.give(topics[0], [AHEAD, steer(0), event(1_000, "a", 1)])
+    assert told(made) == [("a", 1, None, 1, "early")]
+    query.restart()
+    made = query.give(topics[1], [AHEAD, steer(0), event(4_000, "a", 7), event(2_000, "a", 8)])
+    assert told(made) == [("a", 1, 7, 1, "early"), ("a", 1, 8, 1, "early")]
+    query.give(topics[0], [steer(20_000)])
+    query.restart()
+    assert told(query.give(topics[1], [steer(20_000)])) == []
+    made = query.give(topics[1], [event(6_000, "a", 9)])
+    assert told(made) == [("a", 1, 9, 1, "late")]
+
+
 def held(query, side) -> list[tuple]:
     """Windows that are held: start, end, key if they are listed by it, partition, offsets, messages, is_complete."""
     rows = held_windows(query._frame().sparkSession, query._checkpoint, side=side).collect()
