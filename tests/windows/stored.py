@@ -139,12 +139,15 @@ class Model:
                 horizon = max(horizon, one.time)
         changed = {(end, one.k) for one in fresh for end in self.ends(one.time)}
         late = [pair for pair in changed if self.floor < pair[0] <= before]
-        self.show([pair for pair in late if self.news(*pair) >= (self.late_rows or 0)], "late")
+        self.show_late(late)
         if self.rows is not None:
             due = [(end, k) for end, k in changed if end > max(before, self.floor)]
             self.show([pair for pair in due if self.news(*pair) >= self.rows], "early")
         if self.full is Full.MESSAGE:
             self.advance(horizon)
+
+    def show_late(self, pairs: list[tuple]) -> None:
+        self.show([pair for pair in pairs if self.news(*pair) >= (self.late_rows or 0)], "late")
 
     def watermark(self, time: int) -> None:
         if self.full is Full.WATERMARK:
