@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.verdict import Verdict, compare
+from conformance.verdict import Verdict, compare, fail
 from keyedwm.arrow.axis import AxisRun
 from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.core.axis import AxisConfig, AxisState
@@ -24,6 +24,8 @@ def keyed_flights(vector: dict) -> Verdict:
     """Count late events and those whose hour is closed, for several bounds."""
     import pandas as pd
 
+    if "flights" not in vector["config"]["dataset"]:
+        return fail(f"the package brings the flights of New York, not {vector['config']['dataset']}")
     flights = pd.read_csv(data_file("flights.csv.zip"))
     known = flights[flights["dep_delay"].notna()]
     hour_ms = known["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
