@@ -114,6 +114,28 @@ def test_a_state_that_knows_one_time_for_all_late_messages_shows_them_then():
     assert operator.next_timeout_ms is None
 
 
+def test_what_cannot_meet_what_leaves_waits_on():
+    operator = WindowJoin(
+        plan_of(tumbling(10), early_every_ms=500, late_every_ms=1_000, retention=Retention(time_ms=40))
+    )
+    for side in ("left", "right"):
+        operator.add_message(side, messages((0, 21), (1, 45)), 0)
+        operator.watermark(side, 50)
+    assert sorted(row[:2] for row in made(operator)) == [(0, 0), (1, 1)]
+    operator.add_message("left", messages((2, 46), (3, 22)), 0)
+    for side in ("left", "right"):
+        operator.watermark(side, 60)
+        operator.add_message(side, messages((9, 75)), 100)
+    assert (operator.next_timeout_ms, made(operator)) == (500, [])
+    for side in ("left", "right"):
+        operator.watermark(side, 74)  # [20, 30) leaves
+    assert made(operator) == [(3, 0, 20, "late")]
+    operator.timeout(500)
+    assert made(operator) == [(9, 9, 70, "early")]
+    operator.timeout(1_000)
+    assert made(operator) == [(2, 1, 40, "late")]
+
+
 def test_a_message_shows_what_is_due_when_it_comes():
     operator = WindowJoin(plan_of(tumbling(10), early_every_ms=60))
     operator.add_message("right", messages((0, 1)), 0)

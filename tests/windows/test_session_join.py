@@ -230,6 +230,16 @@ def test_nothing_is_left_when_all_sessions_are_gone():
     assert sorted(store.blobs) == ["messages-20000", "note", "sessions"]
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int32(), pa.string()), pa.run_end_encoded(pa.int32(), pa.string())], ids=str
+)
+def test_an_encoded_column_is_refused_in_one_sentence(kind):
+    schema = SCHEMA.append(pa.field("v", kind))
+    sides = [WindowJoinSide(name=name, schema=schema, on=("k",)) for name in SIDES]
+    with pytest.raises(OptionError, match=r"left: the column 'v' is of type .* of plain columns: cast it to string"):
+        WindowJoinPlan(left=sides[0], right=sides[1], window=TEN, retention=Retention(time_ms=20))
+
+
 def test_what_joins_of_sessions_cannot_do_is_one_sentence():
     for change, said in {
         ("full", Full.MESSAGE): "leave full='message', unbounded sides and intervals out",

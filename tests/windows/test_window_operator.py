@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -11,6 +12,7 @@ from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.plan import Early, EveryBy, SessionWindow, tumbling
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.functions import median, quantile, window_function
+from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.pending import WindowTimes
 from keyedwm.windows.store.plan import Full, HoppingWindow, StorePlan, hopping, hopping_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention
@@ -209,6 +211,19 @@ def test_offsets_that_are_no_messages_count_and_each_channel_has_windows_of_its_
         (1, 10, 13, [10, 11]),
         (1, 12, 15, [15]),
     ]
+
+
+def test_early_panes_that_an_earlier_version_left_of_windows_before_the_first_offset_do_not_come(monkeypatch):
+    plan = plan_of(hopping_rows(6, 2), (("offsets", agg.collect("offset")),), early=Early(every_ms=10))
+    store = MemoryStore()
+    with monkeypatch.context() as before:
+        before.setattr(Grid, "_from_first", lambda _, ends: np.asarray(ends))
+        operator = WindowOperator(plan, store)
+        operator.add_message(messages((10, 1, 1), (11, 1, 1)), now_ms=0)
+        operator.flush()
+    operator = WindowOperator(plan, store)
+    operator.timeout(10)
+    assert results(operator, "offsets") == [(10, "early", [10, 11])]
 
 
 def test_windows_of_rows_do_not_depend_on_the_cut():

@@ -195,6 +195,7 @@ class StoredWindows:
         horizon, floor = self._marks()
         keys = KeyDictionary(self._plan.key_fields)
         due = self._pending[name].drain(keys, at)
+        floor = max(floor, LOWEST if self.grid.first is None else self.grid.first + self.grid.size - 1)
         shown = {end: found for end, found in due.items() if end > floor and (timing is Timing.LATE or end > horizon)}
         yield from self._show(keys, shown, timing)
 

@@ -28,7 +28,7 @@ from keyedwm.windows.store.join.pairs import chosen, laid_out, laid_out_alone, l
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.windows.store.join.shown import Shown
 from keyedwm.windows.store.join.side import JoinSide, Taken
-from keyedwm.windows.store.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes
+from keyedwm.windows.store.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes, reaching_back
 from keyedwm.windows.store.messages import MessageStore
 
 
@@ -137,9 +137,10 @@ class WindowJoinOperator:
 
     def _add(self, number: int, taken: Taken, now_ms: int | None) -> None:
         """Join what is due at once with what is held, then hold it."""
-        lasting = taken.axis.grid.slices(taken.at) >= self._gone(number, taken.axis)
+        gone = self._gone(number, taken.axis)
+        lasting = taken.axis.grid.slices(taken.at) >= gone
         if not lasting.all():
-            self._show_waiting(EVERYTHING)  # what is not held meets them now or never
+            self._show_waiting(self._meeting(gone))  # what is not held meets them now or never
         waits = {
             Timing.EARLY: ~taken.late & lasting & (self._plan.early_every_ms is not None),
             Timing.LATE: taken.late & lasting & (self._plan.late_every_ms is not None),
@@ -300,6 +301,12 @@ class WindowJoinOperator:
             floor = min(floor, self._full)
         return max(axis.gone, axis.out_of_reach(floor))
 
+    def _meeting(self, before: int) -> Mapping[Timing, Meant]:
+        """Return which waiting messages could meet one before this place: of rows and unbounded sides any."""
+        if not self._plan.both_windowed or self._plan.is_rows:
+            return EVERYTHING
+        return reaching_back(self._plan.grid().size, before)
+
     def _forget(self) -> None:
         """Drop the slices that are of no use any more."""
         leaving = [
@@ -308,8 +315,9 @@ class WindowJoinOperator:
             for axis in side.axes.values()
             if (before := self._gone(number, axis)) > axis.gone
         ]
-        if any(len(axis.store.slices) and axis.store.slices[0] < before for _, axis, before in leaving):
-            self._show_waiting(EVERYTHING)
+        some = [before for _, axis, before in leaving if len(axis.store.slices) and axis.store.slices[0] < before]
+        if some:
+            self._show_waiting(self._meeting(max(some)))
         for side, axis, before in leaving:
             side.counted["expired"] += axis.forget(before)[0]
 
@@ -317,7 +325,7 @@ class WindowJoinOperator:
         """Drop the oldest windows beyond the limits of size."""
         while self._plan.retention.has_sizes and (found := self._beyond()) is not None:
             side, axis = found
-            self._show_waiting(EVERYTHING)
+            self._show_waiting(self._meeting(axis.oldest()[1] - axis.grid.size + axis.grid.step))
             self._speak(axis.oldest()[1], Timing.EARLY)
             messages, size = axis.drop(axis.oldest()[1])
             side.counted.update(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)

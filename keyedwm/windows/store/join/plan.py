@@ -321,6 +321,13 @@ class WindowJoinPlan:
             settle(self, **{f"{name}_every_ms": every_ms})
 
     def _check_sessions(self) -> None:
+        for side in self.sides:
+            for one in side.schema:
+                if pa.types.is_dictionary(one.type) or pa.types.is_run_end_encoded(one.type):
+                    raise OptionError(
+                        f"{side.name}: the column {one.name!r} is of type {one.type}, and sessions are joined of plain "
+                        f"columns: cast it to {one.type.value_type}"
+                    )
         check_retention(self.retention, self.session.gap_ms, is_rows=False, called="gap")
         if self.full is Full.MESSAGE or not self.both_windowed or self.by_clock:
             raise OptionError(

@@ -29,6 +29,18 @@ def of_full_windows(axis: JoinAxis, ends: Ints) -> Flags:
     return ends <= axis.full
 
 
+def reaching_back(size: int, before: int) -> Mapping[Timing, Meant]:
+    """Messages that could meet one at a place before this: one of their windows begins before it.
+
+    size: of the windows, which are of time and the same on both sides.
+    """
+
+    def meant(_axis: JoinAxis, ends: Ints) -> Flags:
+        return ends - size < before
+
+    return {Timing.EARLY: meant, Timing.LATE: meant}
+
+
 EVERYTHING: Mapping[Timing, Meant] = {Timing.EARLY: all_of_them, Timing.LATE: all_of_them}
 FULL: Mapping[Timing, Meant] = {Timing.EARLY: of_full_windows}
 
