@@ -22,7 +22,7 @@ from keyedwm.windows.store.plan import Reason, StorePlan
 _WAITS = "results wait until they are fetched, and nobody pushes input at an operator"
 _ALL_OPEN = "early panes come of every open window that has news, at one beat"
 _ONE_STORE = "messages and what is known of windows lie in one store, so what was told is told again after a loss"
-_WITHOUT_CLOCK = frozenset({"downstream", "restart_from_checkpoint", "flush", "get_result"})
+_OF_THE_CALLER = frozenset({"downstream", "restart_from_checkpoint", "flush", "get_result"})
 
 
 def aggregator(vector: dict) -> Verdict:
@@ -30,6 +30,8 @@ def aggregator(vector: dict) -> Verdict:
     try:
         plan, left_out = store_plan(vector["config"], vector["steps"])
     except OptionError as error:
+        if "retention_time" not in vector["config"]:
+            return fail(f"the plan is refused: {error.message}")
         return otherwise(f"refused when the plan is built: {error.message}", 0)
     reason, ours = DECIDED.get(vector["id"], ("", {}))
     played = _Played(plan, keeps_results=vector["family"] == "seed.standalone")
@@ -149,7 +151,7 @@ def _do(operator: WindowOperator, step: Mapping) -> None:
         operator.timeout(step["wall"])
     elif kind in {"end", "finish"}:
         operator.finish()
-    elif kind not in _WITHOUT_CLOCK:
+    elif kind not in _OF_THE_CALLER:
         raise LookupError(f"a step {kind!r} is not known")
 
 

@@ -80,6 +80,10 @@ def test_a_retention_that_is_shorter_than_the_window_is_refused_and_no_failure()
     assert "refused when the plan is built" in verdict.reason
 
 
+def test_no_other_refusal_of_a_plan_is_excused():
+    assert outcome(message(1, 1_000), size=0, advance=1) is Outcome.FAIL
+
+
 def test_windows_of_rows_begin_with_the_first_offset():
     config = {"unit": "tuple", "size": 4, "advance": 2}
     full = [pane(1, 10, 4), pane(3, 18, 6)]

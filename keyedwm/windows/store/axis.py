@@ -195,7 +195,8 @@ class StoredWindows:
         horizon, floor = self._marks()
         keys = KeyDictionary(self._plan.key_fields)
         due = self._pending[name].drain(keys, at)
-        floor = max(floor, LOWEST if self.grid.first is None else self.grid.first + self.grid.size - 1)
+        if self.grid.first is not None:  # an earlier version noted windows that begin before the first offset
+            floor = max(floor, self.grid.first + self.grid.size - 1)
         shown = {end: found for end, found in due.items() if end > floor and (timing is Timing.LATE or end > horizon)}
         yield from self._show(keys, shown, timing)
 
