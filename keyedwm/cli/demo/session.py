@@ -51,6 +51,7 @@ def session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+        gateway.shutdown()  # or objects that are collected later would still tell Spark, and log that it is gone
         gateway.proc.stdin.close()  # Spark's Java ends when its stdin does
         gateway.proc.wait(_END_LIMIT_S)
 
