@@ -1,4 +1,4 @@
-"""`deduplicate`: each key once within a time (docs/deduplicate.md).
+"""`deduplicate`: each key once within a time (docs/windows.md).
 
 Rule: what cannot be is refused here, before a row is read. The plan is that of `process`.
 """
