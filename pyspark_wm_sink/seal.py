@@ -2,7 +2,7 @@
 
 Rule: values in, values out. Either every requirement holds and a Record comes back, or one error does and nothing has
 changed. Requirements: every barrier is delivered by all channels and ids go up by one (snapshot=barrier), no event
-stands behind its channel's barrier, watermarks increase (exactly-once).
+of a source's channel stands behind its barrier, watermarks increase (exactly-once).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keyedwm.core.barriers import (
 )
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, InputError
-from keyedwm.core.rows import ORDER, ControlKind
+from keyedwm.core.rows import ORDER, ControlKind, is_of_operator
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.monotone import WatermarkAdvances, check_coalesced, check_watermarks
 from pyspark_wm_sink.options import SnapshotMode
@@ -127,7 +127,7 @@ def _check_barriers(
             f"none of the barrier rows of source {silent[0]}, which has other control rows in this batch, arrived"
         )
     # An event names no source, but a channel with rows is of a source that has a batch.
-    present = {row.channel for row in report.control if row.channel is not None} | set(report.event_tops)
+    present = {row.channel for row in report.control if row.channel is not None} | set(_own_tops(report))
     lacking = undelivered(cuts, present)
     if lacking:
         raise _incomplete(
@@ -155,8 +155,7 @@ def _incomplete(seen: str) -> InputError:
     return InputError(
         f"{seen} and nothing of this batch was published: the pipeline before the sink filtered or dropped control "
         f"rows (or the source has barriers=false); keep the rows where control is not null, for example with "
-        f'.where("control IS NOT NULL OR (...)") and keyedwm.spark.deduplicate in the place of dropDuplicates, or set '
-        f"snapshot=batch"
+        f'.where("control IS NOT NULL OR (...)"), or set snapshot=batch'
     )
 
 
@@ -171,13 +170,22 @@ def _some(channels: Sequence[str]) -> str:
 def _check_order(report: BatchReport) -> None:
     """No event stands at or behind its channel's barrier."""
     delivered = report.delivered()
-    channel = first_behind_barrier({name: offset for name, (_, offset) in delivered.items()}, report.event_tops)
+    channel = first_behind_barrier({name: offset for name, (_, offset) in delivered.items()}, _own_tops(report))
     if channel is not None:
         snapshot, offset = delivered[channel]
         raise InputError(
             f"channel {channel} has an event at offset {report.event_tops[channel]}, behind the barrier of snapshot "
             f"{snapshot} at offset {offset}: rows must not cross a barrier under exactly-once"
         )
+
+
+def _own_tops(report: BatchReport) -> Mapping[str, int]:
+    """The highest offsets of channels whose barriers come with the rows.
+
+    None once an operator delivers a barrier: its results may carry the offsets of its input, whose barriers end there.
+    """
+    of_operators = any(row.channel is not None and is_of_operator(row.channel) for row in report.barriers)
+    return {} if of_operators else report.event_tops
 
 
 def _sources(last: Record | None, cuts: Sequence[BarrierCut] = ()) -> dict[str, int]:

@@ -7,6 +7,7 @@ column that is empty (a text or list of length 0) counts 0: who compares sums co
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import numpy as np
@@ -83,6 +84,8 @@ def _of_texts(values: pa.Array) -> Hashes:
 
 def _of_fixed(values: pa.Array) -> Hashes:
     """Values of one width, by their bytes; a null's bytes may be anything."""
+    if pa.types.is_floating(values.type):  # a NaN's bits say how it was computed, which differs from run to run
+        values = pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
     octets = values.type.bit_width // 8
     data = _octets(values.buffers()[1])[values.offset * octets : (values.offset + len(values)) * octets]
     if octets in {1, 2, 4, 8}:

@@ -62,6 +62,11 @@ def axis_column(base: str, axis: str) -> str:
     return f"{base}_{axis}" if axis else base
 
 
+def with_control_rows(fields: Sequence[pa.Field]) -> pa.Schema:
+    """Return the schema of rows with control rows among them: there every column can be null, whatever was declared."""
+    return pa.schema([field.with_nullable(nullable=True) for field in fields])
+
+
 def nullable(field: pa.Field) -> pa.Field:
     """Return the field as one that can be null, and so can all within it, but for the keys of a map."""
     kind = field.type

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.compiled import bare
+from keyedwm.valid_text import text_of
 
 _Bytes = NDArray[np.uint8]
 _Places = NDArray[np.int64]
@@ -39,15 +40,6 @@ def floats(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
         texts = _strings(data, start[long], end[long], unescape=False)
         values[long] = pc.cast(texts, pa.float64()).to_numpy()
     return pa.array(values, mask=None if found.all() else found == _WRONG)
-
-
-def text_of(values: pa.Array) -> pa.Array:
-    """Bytes as strings; those that are no UTF-8 are replaced, as Java does."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = [None if one is None else one.decode("utf-8", "replace") for one in values.to_pylist()]
-        return pa.array(texts, pa.string())
 
 
 def strings(data: _Bytes, start: _Places, end: _Places) -> pa.Array:

@@ -48,6 +48,11 @@ def channel_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
+def is_of_operator(channel: str) -> bool:
+    """Whether a channel is a bucket of an operator (`NAME#BUCKET`): no topic of Kafka has a # in its name."""
+    return "#" in channel
+
+
 def topic_partition(channel: str) -> tuple[str, int]:
     """The topic and partition of a source's channel: the inverse of `channel_name`."""
     topic, _, partition = channel.rpartition("-")

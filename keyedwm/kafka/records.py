@@ -32,6 +32,7 @@ from keyedwm.kafka.decode import (
 )
 from keyedwm.kafka.pieces import CLAIM, LARGEST_UNIT_BYTES, corrupt, pieces
 from keyedwm.kafka.values import TopicPartition
+from keyedwm.valid_text import text_of
 
 # Rows of one step, headers counted as rows: what is noted about each takes 72 bytes, its bytes may be seven.
 MOST_ROWS = 1 << 17
@@ -200,7 +201,7 @@ def _headers(data: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> pa.Arr
     np.cumsum(counts, out=ends[1:])
     found = np.empty((len(HeaderField), ends[-1]), np.int64)
     find_headers(data, starts, counts, found)
-    names = _strings(_binary(data, found[HeaderField.NAME_AT], found[HeaderField.NAME_LENGTH]))
+    names = text_of(_binary(data, found[HeaderField.NAME_AT], found[HeaderField.NAME_LENGTH]))
     contents = _binary(data, found[HeaderField.CONTENT_AT], found[HeaderField.CONTENT_LENGTH])
     pairs = pa.StructArray.from_arrays([names, contents], names=["key", "value"])
     valid, nulls = _validity(counts > 0)
@@ -211,11 +212,3 @@ def _validity(valid: np.ndarray) -> tuple[pa.Buffer | None, int]:
     """Arrow's bitmap, None if nothing is null, and the number of nulls."""
     nulls = len(valid) - int(np.count_nonzero(valid))
     return (pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None), nulls
-
-
-def _strings(names: pa.Array) -> pa.Array:
-    """Strings of the same bytes; what is no UTF-8 is replaced, as Java does."""
-    try:
-        return names.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.rows import grouped
+from keyedwm.arrow.schema import with_control_rows
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK, ControlKind
+from keyedwm.valid_text import valid_texts
 from keyedwm.windows.async_calls import AsyncCalls, RunningCalls, worded
 from keyedwm.windows.shuffle import GROUP_BYTES
 from keyedwm.worker import Travelling, freeze_gc
@@ -37,14 +39,14 @@ class AsyncRows(Travelling):
     @property
     def result(self) -> pa.Schema:
         """Of the rows that leave."""
-        return pa.schema([*self.columns, *(self.given.field(name) for name in kept_columns(self.given))])
+        return with_control_rows([*self.columns, *(self.given.field(name) for name in kept_columns(self.given))])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the result."""
         with RunningCalls[pa.Table](self.calls) as running:
             for unnamed in grouped(batches, self.rows_per_call, GROUP_BYTES):
                 # Spark gives timestamps in the session's time zone.
-                rows = unnamed.rename_columns(self.given.names).cast(self.given)
+                rows = valid_texts(unnamed.rename_columns(self.given.names).cast(self.given))
                 if rows.num_rows:
                     yield from self._laid_out(self._given(running, rows))
             yield from self._laid_out(running.rest())

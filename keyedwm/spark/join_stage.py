@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.rows import grouped
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
+from keyedwm.valid_text import valid_texts
 from keyedwm.windows.join.plan import JoinSide
 from keyedwm.windows.join.ship import ship_side
 from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS
@@ -37,7 +38,8 @@ class JoinStage(Travelling):
         times = [pa.field(name, pa.int64()) for name in self.side.times]
         # Spark gives timestamps in the session's time zone, the plan knows them in UTC.
         wanted = pa.schema([*self.side.schema, *times])
-        return pa.Table.from_arrays([rows.column(place) for place in places], names=wanted.names).cast(wanted)
+        typed = pa.Table.from_arrays([rows.column(place) for place in places], names=wanted.names).cast(wanted)
+        return valid_texts(typed)
 
 
 @dataclass(frozen=True, slots=True)

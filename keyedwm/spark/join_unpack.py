@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from keyedwm.arrow.control_rows import control_array
-from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP
+from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, with_control_rows
 from keyedwm.core.control_row import decode_rows
 from keyedwm.core.rows import CONTROL
 from keyedwm.spark.unpack import constant
@@ -21,7 +21,7 @@ from keyedwm.worker import Travelling, freeze_gc
 def output_schema(plan: JoinPlan) -> pa.Schema:
     """Return the result's columns: those of the operator, the watermarks, and `control`."""
     watermarks = [pa.field(name, TIMESTAMP) for name in plan.watermark_columns]
-    return pa.schema([*plan.result_schema, *watermarks, pa.field(CONTROL, CONTROL_TYPE)])
+    return with_control_rows([*plan.result_schema, *watermarks, pa.field(CONTROL, CONTROL_TYPE)])
 
 
 @dataclass(frozen=True, slots=True)

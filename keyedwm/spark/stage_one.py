@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.rows import grouped
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
+from keyedwm.valid_text import valid_texts
 from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped
 from keyedwm.worker import Travelling, freeze_gc, task_number
 
@@ -48,4 +49,4 @@ class StageOne(Travelling):
             control_texts = texts.drop_null().to_pylist()
             control += decode_rows(joined(control_texts))
             events = rows.filter(pc.is_null(texts)) if control_texts else rows
-            yield events.select(wanted.names).cast(wanted)
+            yield valid_texts(events.select(wanted.names).cast(wanted))

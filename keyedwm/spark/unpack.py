@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.control_rows import control_array
-from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS
+from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, with_control_rows
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.bucket_batch import EVENT_MS
@@ -26,7 +26,7 @@ COLUMNS = (EVENT_TIME, WATERMARK, CONTROL)
 def output_schema(results: pa.Schema) -> pa.Schema:
     """Return the result columns, then those of the source's rows that let results be chained."""
     kinds = {EVENT_TIME: TIMESTAMP, WATERMARK: TIMESTAMP, CONTROL: CONTROL_TYPE}
-    return pa.schema([*results, *(pa.field(name, kinds[name]) for name in COLUMNS)])
+    return with_control_rows([*results, *(pa.field(name, kinds[name]) for name in COLUMNS)])
 
 
 @dataclass(frozen=True, slots=True)

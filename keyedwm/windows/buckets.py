@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.core.errors import OptionError
+from keyedwm.windows.columns import as_key, contiguous
 
 MOST_BUCKETS = 100_000
 _SPARK_SEED = 42
@@ -69,7 +70,7 @@ def _hashes(column: pa.ChunkedArray) -> NDArray[np.uint64]:
     """Hash one column; equal values have equal hashes, and every distinct value is hashed once."""
     from pandas.util import hash_array  # takes 0.2 s to import, which a planner that hashes nothing saves
 
-    values = column.combine_chunks()
+    values = as_key(contiguous(column))
     if pa.types.is_integer(values.type) or pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type):
         plain = _integers(values)
         hashes = hash_array(plain)
@@ -78,8 +79,6 @@ def _hashes(column: pa.ChunkedArray) -> NDArray[np.uint64]:
             values = values.cast(pa.string())
         coded = pc.dictionary_encode(values)
         words = coded.dictionary.to_numpy(zero_copy_only=False)
-        if words.dtype.kind == "f":
-            words = words + 0.0  # -0.0 is the same key as 0.0
         of_word = np.append(hash_array(words, categorize=False), _NULL_HASH)
         hashes = of_word[pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False)]
     if values.null_count:

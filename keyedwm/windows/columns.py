@@ -5,12 +5,16 @@ Rule: only the code that created a column may change it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from keyedwm.valid_text import valid_text
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -62,6 +66,17 @@ def _is_number(field: pa.Field) -> bool:
 def ints(array: pa.Array) -> Ints:
     """Return an int64 array without nulls as numpy, without a copy."""
     return array.to_numpy(zero_copy_only=True)
+
+
+def as_key(values: pa.Array) -> pa.Array:
+    """Return values of which equal ones are alike to the byte: -0.0 is 0.0 and NaN is one value, as Spark groups them.
+
+    Texts are valid ones, also those of states of earlier versions.
+    """
+    if not pa.types.is_floating(values.type):
+        return valid_text(values)
+    plain = pc.add(values, pa.scalar(0.0, values.type))
+    return pc.if_else(pc.is_nan(plain), pa.scalar(math.nan, values.type), plain)
 
 
 def as_floats(values: pa.Array) -> pa.Array:

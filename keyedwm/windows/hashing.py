@@ -1,7 +1,7 @@
 """A hash of values that is the same in every process and on every machine.
 
-Rule: equal values of one type hash alike; numbers by their bits (0.0 for -0.0), text and bytes by their bytes, anything
-else by its text.
+Rule: equal values of one type hash alike; numbers by their bits (0.0 for -0.0, and NaN is one value), text and bytes by
+their bytes, anything else by its text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.compiled import compiled
-from keyedwm.windows.columns import Ints, contiguous
+from keyedwm.windows.columns import Ints, as_key, contiguous
 
 Hashes: TypeAlias = NDArray[np.uint64]
 
@@ -24,7 +24,7 @@ def hashed(values: pa.Array) -> Hashes:
     """64 bits for each value; nulls must have been taken out."""
     found = values.type
     if pa.types.is_floating(found):
-        numbers = contiguous(pc.cast(values, pa.float64())).to_numpy() + 0.0
+        numbers = contiguous(pc.cast(as_key(values), pa.float64())).to_numpy()
         return _mixed(numbers.view(np.uint64))
     if pa.types.is_integer(found):
         return _mixed(contiguous(values).to_numpy().astype(np.int64).view(np.uint64))

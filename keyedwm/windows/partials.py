@@ -6,8 +6,6 @@ Partials are ordered by frame (or by start).
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +13,7 @@ import pyarrow.compute as pc
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LateRule
 from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder
-from keyedwm.windows.columns import Column, Ints, contiguous, ints, to_arrow
+from keyedwm.windows.columns import Column, Ints, as_key, contiguous, ints, to_arrow
 from keyedwm.windows.grouping import pair_groups, row_groups
 from keyedwm.windows.kernels import count_by_group, frames_of, lowest_by_group
 from keyedwm.windows.plan import FARTHEST_MS, SessionWindow, SlidingWindow, WindowPlan
@@ -64,14 +62,6 @@ def millis(times: pa.Array) -> Ints:
     if unit == "s":
         return ticks * _UNITS[unit]
     return ticks if unit == "ms" else ticks // _UNITS[unit]
-
-
-def as_key(values: pa.Array) -> pa.Array:
-    """Return floats as Spark groups them: -0.0 is 0.0, and all NaN values are equal."""
-    if not pa.types.is_floating(values.type):
-        return values
-    plain = pc.add(values, pa.scalar(0.0, values.type))
-    return pc.if_else(pc.is_nan(plain), pa.scalar(math.nan, values.type), plain)
 
 
 def _frame_groups(window: SlidingWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:

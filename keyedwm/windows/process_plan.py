@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.core.errors import OptionError
+from keyedwm.windows.columns import as_key, contiguous
 
 if TYPE_CHECKING:
     from keyedwm.windows.process import Processor
@@ -43,8 +44,11 @@ class ProcessInput:
         return tuple(self.schema.names)
 
     def staged(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are shipped: those with an event time."""
-        return rows.filter(pc.is_valid(rows[self.time]))
+        """Return the rows that are shipped: those with an event time, keys such that equal ones are alike."""
+        rows = rows.filter(pc.is_valid(rows[self.time]))
+        for name in self.by:
+            rows = rows.set_column(rows.column_names.index(name), rows.field(name), as_key(contiguous(rows[name])))
+        return rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.windows.aggregates.aggregate_function import RowOrder
 from keyedwm.windows.columns import Ints, contiguous
-from keyedwm.windows.partials import as_key, millis
+from keyedwm.windows.partials import millis
 from keyedwm.windows.plan import LatePolicy
 from keyedwm.windows.process import Processor
 from keyedwm.windows.results import late_sentence
@@ -105,7 +105,7 @@ class Running(Processor):
             function.lift(spec.values_of(rows, plan.schema), order)
             for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
         ]
-        numbers = keys.numbers([as_key(column) for column in key_columns(plan.by, rows)], rows.num_rows)
+        numbers = keys.numbers(key_columns(plan.by, rows), rows.num_rows)
         ones = np.ones(rows.num_rows, np.int64)
         made = keys.go_on(Elements(Entries(numbers, ones, tuple(map(tuple, lifted))), times))
         columns = [*(rows[name] for name in plan.result_schema.names[: -len(made)]), *made, rows[plan.time]]

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from keyedwm.arrow.row_hash import MODULUS, content_sum
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.rows import CONTROL, REJECTED
+from keyedwm.valid_text import valid_texts
 from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
 from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
 from pyspark_wm_sink.delta.stats import columns_with_statistics, float_bounds, stats_json
@@ -141,7 +142,7 @@ class _TaskFiles:
         """Append rows, each to the file of its partition."""
         if not rows.num_rows:
             return
-        for values, of_partition in partitions_of(rows, self._plan.partition_by):
+        for values, of_partition in partitions_of(valid_texts(rows), self._plan.partition_by):
             if values not in self._open and len(self._open) == _MAX_OPEN_FILES:
                 self._close(list(self._open))
             if values not in self._open:

@@ -247,6 +247,31 @@ def test_united_sources_of_other_numbers_of_channels_and_other_ids_are_each_whol
         seal(first, report(barrier("u-0", 6, 2, 1)), SnapshotMode.BARRIER, ONCE)
 
 
+def told_by_operator(number: int, snapshot: int, channels: int) -> ControlRow:
+    return ControlRow(
+        kind=ControlKind.BARRIER, channel=f"so_far#{number}", snapshot=snapshot, channels=channels, source="so_far"
+    )
+
+
+def test_results_may_carry_the_offsets_of_their_input_whose_barriers_end_at_the_operator():
+    rows = report(told_by_operator(0, 0, 2), told_by_operator(1, 0, 2), tops={"t-0": 8})
+    record = seal(None, rows, SnapshotMode.BARRIER, ONCE)
+    assert (set(record.channels), record.tops) == ({"so_far#0", "so_far#1"}, rows.tops_digest())
+    united = report(barrier("t-0", 5, 1, 1), told_by_operator(0, 1, 2), told_by_operator(1, 1, 2), tops={"t-0": 8})
+    assert seal(record, united, SnapshotMode.BARRIER, ONCE).snapshot == 1
+
+
+def test_results_without_their_control_rows_are_refused_though_their_columns_are_those_of_the_source():
+    with pytest.raises(InputError, match="none of the barrier rows of the first snapshot arrived"):
+        seal(None, report(tops={"t-0": 8}), SnapshotMode.BARRIER, ONCE)
+    with pytest.raises(InputError, match=r"1 of 2 barrier rows of snapshot 0 arrived \(so_far#1\)"):
+        seal(None, report(told_by_operator(1, 0, 2), tops={"t-0": 8}), SnapshotMode.BARRIER, ONCE)
+    whole = report(told_by_operator(0, 0, 2), told_by_operator(1, 0, 2), tops={"t-0": 8})
+    record = seal(None, whole, SnapshotMode.BARRIER, ONCE)
+    with pytest.raises(InputError, match="0 of 2 barrier rows of snapshot 1 arrived"):
+        seal(record, report(tops={"t-0": 9}), SnapshotMode.BARRIER, ONCE)
+
+
 def test_a_watermark_that_falls_at_one_offset_is_a_regression():
     rows = [mark("t-0", 7, 70), mark("t-0", 7, 60)]
     with pytest.raises(RegressionError, match="channel t-0, key 0 went from 70 ms"):

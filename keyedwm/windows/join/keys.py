@@ -5,14 +5,13 @@ Rule: null equals nothing, as in SQL. Floats are equal as Spark compares them: -
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.windows.columns import Flags, Ints, contiguous
+from keyedwm.windows.columns import Flags, Ints, as_key, contiguous
 from keyedwm.windows.hashing import Hashes, hashed
 
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
@@ -26,12 +25,9 @@ def can_be_key(kind: pa.DataType) -> bool:
 
 def plain(column: pa.Array) -> pa.Array:
     """Return a column in the form in which equal keys have equal values."""
-    if pa.types.is_floating(column.type):
-        values = pc.add(column, pa.scalar(0.0, column.type))
-        return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, column.type), values)
     if pa.types.is_temporal(column.type):
         return column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+    return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else as_key(column)
 
 
 def key_hashes(columns: Sequence[pa.Array], rows: int) -> Ints:

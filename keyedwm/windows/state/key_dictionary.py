@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.windows.columns import Column, Ints, contiguous
+from keyedwm.windows.columns import Column, Ints, as_key, contiguous
 
 _FEW = 4096
 # An Arrow array of texts holds less than 2 GiB; columns of more text have several chunks.
@@ -140,8 +140,8 @@ def _ranks(columns: Sequence[pa.Array], count: int) -> Ints:
 
 
 def key_columns(by: Sequence[str], table: pa.Table) -> list[pa.Array]:
-    """The by columns of a table, texts with 64-bit offsets."""
-    return [contiguous(table[name].cast(_wide(table[name].type))) for name in by]
+    """The by columns of a table with equal keys alike (`as_key`), texts with 64-bit offsets."""
+    return [as_key(contiguous(table[name].cast(_wide(table[name].type)))) for name in by]
 
 
 def _wide(found: pa.DataType) -> pa.DataType:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.windows.columns import Ints, contiguous, ints
-from keyedwm.windows.partials import as_key, millis
+from keyedwm.windows.columns import Ints, as_key, contiguous, ints
+from keyedwm.windows.partials import millis
 from keyedwm.windows.store import held
 from keyedwm.windows.store.axis import LOWEST
 from keyedwm.windows.store.held_keys import counts_keys

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
-from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
@@ -58,7 +57,7 @@ class OpenKeys:
 
     def codes(self, rows: pa.Table, channels: Ints) -> Ints:
         """Return the codes of rows that have the by columns."""
-        columns = [as_key(column) for column in key_columns([one.name for one in self._fields], rows)]
+        columns = key_columns([one.name for one in self._fields], rows)
         return self.keys.numbers(columns, rows.num_rows) * _CHANNELS + channels
 
     def found(self, codes: Ints) -> KeyPlaces:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.grouping import pair_groups
-from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
@@ -52,7 +51,7 @@ class OpenedWindows:
 
     def numbers(self, rows: pa.Table) -> Ints:
         """Return the number of the key of each row; floats are equal as Spark groups them."""
-        columns = [as_key(column) for column in key_columns([one.name for one in self._fields], rows)]
+        columns = key_columns([one.name for one in self._fields], rows)
         return self.keys.numbers(columns, rows.num_rows)
 
     def open(self, keys: Ints, starts: Ints) -> Opened:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Ints, contiguous, ints
-from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import PANE_TYPE, WINDOW_TYPE, Timing
 from keyedwm.windows.results import instants
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
@@ -65,7 +64,7 @@ def keyed(plan: StorePlan, channels: Channels, keys: KeyDictionary, rows: pa.Tab
 
 def key_numbers(plan: StorePlan, keys: KeyDictionary, rows: pa.Table) -> Ints:
     """Return the number of each message's key; floats are equal as Spark groups them."""
-    return keys.numbers([as_key(column) for column in key_columns(plan.by, rows)], rows.num_rows)
+    return keys.numbers(key_columns(plan.by, rows), rows.num_rows)
 
 
 def panes(

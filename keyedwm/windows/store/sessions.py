@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.kernels import add_by_group, highest_by_group, lowest_by_group
-from keyedwm.windows.partials import as_key
 from keyedwm.windows.plan import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
@@ -141,7 +140,7 @@ class OpenSessions:
 
     def numbers(self, rows: pa.Table) -> Ints:
         """Return the number of each row's key; floats are equal as Spark groups them."""
-        columns = [as_key(column) for column in key_columns(self.by, rows)]
+        columns = key_columns(self.by, rows)
         return self.keys.numbers(columns, rows.num_rows)
 
     def replace(self, gone: Flags, made: Parts) -> tuple[Parts, Ints]:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from keyedwm.windows.columns import Flags, Ints
 from keyedwm.windows.join.kernels import hash_groups, pairs_from, ranges_of
-from keyedwm.windows.partials import as_key
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan
 from keyedwm.windows.store.join.shown import Shown
@@ -86,7 +85,7 @@ def keys_of(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[list[Ints]
     keys = KeyDictionary([*fields, *([pa.field("partition", pa.int64())] if by_partition else [])])
     numbers, known = [], []
     for side, shown in zip(plan.sides, (left, right), strict=True):
-        columns = [as_key(column) for column in key_columns(side.on, shown.rows)]
+        columns = key_columns(side.on, shown.rows)
         some = np.ones(shown.rows.num_rows, bool)
         for column in columns:
             some &= pc.is_valid(column).to_numpy(zero_copy_only=False)
