@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker lock wheel clean
+.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker docs-figures lock version wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -92,11 +92,19 @@ matrix: install  ## the contract tests with other versions of Python, PySpark an
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker
 
+docs-figures: install  ## draw the figures of docs/semantics.md and docs/architecture.md again, from the code
+	@$(BIN)/python docs/figures/draw.py
+	@$(BIN)/python docs/figures/packages.py
+
 lock:  ## pin the dependencies again
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/pip install --quiet --disable-pip-version-check $(UV)
 	@build/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
+
+version: install  ## write a new version down (TO=0.3.0); the changelog's first heading must name it too
+	@test -n "$(TO)" || { echo "say which: make version TO=0.3.0"; exit 2; }
+	@$(BIN)/python -m hatchling version $(TO)
 
 wheel: install  ## dist/keyedwm-VERSION-py3-none-any.whl, for pip install
 	@$(BIN)/python -m hatchling build -t wheel

@@ -155,7 +155,8 @@ def _incomplete(seen: str) -> InputError:
     return InputError(
         f"{seen} and nothing of this batch was published: the pipeline before the sink filtered or dropped control "
         f"rows (or the source has barriers=false); keep the rows where control is not null, for example with "
-        f'.where("control IS NOT NULL OR (...)"), or set snapshot=batch'
+        f'.where("control IS NOT NULL OR (...)") and keyedwm.spark.deduplicate in the place of dropDuplicates, or set '
+        f"snapshot=batch"
     )
 
 

@@ -4,6 +4,7 @@
 from keyedwm.spark.aggregate import aggregate
 from keyedwm.spark.async_map import async_map
 from keyedwm.spark.conf import recommended_conf, session_conf
+from keyedwm.spark.deduplicate import deduplicate
 from keyedwm.spark.events import events
 from keyedwm.spark.held import held_messages, held_windows
 from keyedwm.spark.interpreter import use_this_python
@@ -67,6 +68,7 @@ __all__ = [
     "collect",
     "count",
     "count_if",
+    "deduplicate",
     "early",
     "events",
     "first",

@@ -19,8 +19,7 @@ from keyedwm.core.rows import EVENT_TIME
 from keyedwm.spark.async_rows import AsyncRows, kept_columns
 from keyedwm.spark.declared import declared
 from keyedwm.spark.frames import check_sendable
-from keyedwm.spark.join_wiring import frame_of
-from keyedwm.spark.source import Source
+from keyedwm.spark.source import Source, frame_of
 from keyedwm.spark.staged_rows import arrow_schema
 from keyedwm.windows.async_calls import AsyncCalls
 

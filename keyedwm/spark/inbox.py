@@ -31,6 +31,10 @@ from keyedwm.core.watermark import Status, Watermark
 
 _SHOWN = 5
 _SHOWN_CHARS = 200
+_KEEP_THEM = (
+    'keep them, for example with .where("control IS NOT NULL OR (...)"), and in the place of dropDuplicates take '
+    "keyedwm.spark.deduplicate"
+)
 _LOAD_ONCE = "if two reads of one topic were united, load it once and unite frames of that"
 
 
@@ -104,16 +108,14 @@ class Inbox:
         if not cuts:
             raise InputError(
                 f"{self._owner}: a batch came without barrier rows, which tell the channels: the source has "
-                f"barriers=false, or rows where control is not null were filtered before this operator; keep them, "
-                f'for example with .where("control IS NOT NULL OR (...)")'
+                f"barriers=false, or rows where control is not null were filtered before this operator; {_KEEP_THEM}"
             )
         incomplete = first_incomplete(cuts)
         if incomplete is not None:
             raise InputError(
                 f"{self._owner}: {incomplete.delivered} of {incomplete.expected} barrier rows of snapshot "
                 f"{incomplete.snapshot} arrived ({', '.join(incomplete.arrived[:_SHOWN])}): rows where control is not "
-                f"null were filtered before this operator; keep them, for example with "
-                f'.where("control IS NOT NULL OR (...)")'
+                f"null were filtered before this operator; {_KEEP_THEM}"
             )
         twice = delivered_twice(cuts)
         if twice is not None:

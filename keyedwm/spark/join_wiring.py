@@ -9,10 +9,9 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import whole
 from keyedwm.core.rows import AXIS_KEY
 from keyedwm.spark.conf import PARTITIONS, check_provider
-from keyedwm.spark.frames import named
 from keyedwm.spark.join_batch import EMITTED, JoinLayout
 from keyedwm.spark.join_rows import Side, shipped_rows, side_of
-from keyedwm.spark.source import Source
+from keyedwm.spark.source import Source, stream_of
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
 
@@ -54,23 +53,6 @@ def wired(
     for axis, column in zip(plan.passed_on, plan.watermark_columns, strict=True):
         result = result.withMetadata(column, {AXIS_KEY: axis})
     return result
-
-
-def frame_of(one: object, called: str, asked_by: str) -> DataFrame:
-    """Return the frame of an argument; a described source is loaded."""
-    given = stream_of(one, called, asked_by)
-    return given.load() if isinstance(given, Source) else given
-
-
-def stream_of(one: object, called: str, asked_by: str) -> DataFrame | Source:
-    """Return an argument that is a frame or a described source; raises OptionError for anything else."""
-    from pyspark.sql import DataFrame
-
-    if not isinstance(one, (DataFrame, Source)):
-        raise OptionError(
-            f"{asked_by}: {called}={named(one)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
-        )
-    return one
 
 
 def sides_of(

@@ -13,9 +13,9 @@ from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import choice, duration_ms
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.spark.frames import check_own_aggregates, named
+from keyedwm.spark.frames import check_own_aggregates
 from keyedwm.spark.process import Told, Where, processed
-from keyedwm.spark.source import Source
+from keyedwm.spark.source import Source, frame_of
 from keyedwm.spark.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 from keyedwm.windows.aggregates.functions import AggregateSpec, check_aggregate
 from keyedwm.windows.plan import LatePolicy
@@ -50,7 +50,7 @@ def running(
     `event_time`, `watermark` and `control` as the source has them, so that results can be sunk, aggregated or joined
     again. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
-    frame = _frame(df)
+    frame = frame_of(df, "df", "running")
     keys = (by,) if isinstance(by, str) else by
     if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
         raise OptionError(f"running: by={by!r}: the names of columns are expected; compute others before")
@@ -79,14 +79,3 @@ def running(
     )
     told = Told(partial(Running, plan), plan.called, 1, plan.result_schema)
     return processed([frame], plan.by, told, Where((axis,), buckets, name, continue_from), "running")
-
-
-def _frame(df: object) -> DataFrame:
-    from pyspark.sql import DataFrame
-
-    frame = df.load() if isinstance(df, Source) else df
-    if not isinstance(frame, DataFrame):
-        raise OptionError(
-            f"running: df={named(df)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
-        )
-    return frame

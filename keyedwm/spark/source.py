@@ -10,7 +10,7 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.field import Field
 from keyedwm.plugin import FORMAT
-from keyedwm.spark.frames import require_session
+from keyedwm.spark.frames import named, require_session
 from keyedwm.windows.aggregates.functions import Aggregate, is_simple
 from keyedwm.windows.plan import WindowPlan
 
@@ -57,6 +57,23 @@ def source(spark: SparkSession) -> Source:
     """
     require_session(spark, "source")
     return Source(spark)
+
+
+def frame_of(one: object, called: str, asked_by: str) -> DataFrame:
+    """Return the frame of an argument; a described source is loaded."""
+    given = stream_of(one, called, asked_by)
+    return given.load() if isinstance(given, Source) else given
+
+
+def stream_of(one: object, called: str, asked_by: str) -> DataFrame | Source:
+    """Return an argument that is a frame or a described source; raises OptionError for anything else."""
+    from pyspark.sql import DataFrame
+
+    if not isinstance(one, (DataFrame, Source)):
+        raise OptionError(
+            f"{asked_by}: {called}={named(one)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+        )
+    return one
 
 
 def ship_source(

@@ -16,9 +16,9 @@ from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.bucket_batch import BucketLayout
 from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
-from keyedwm.spark.join_wiring import check_names, keys_of, stream_of
+from keyedwm.spark.join_wiring import check_names, keys_of
 from keyedwm.spark.read_messages import read_messages
-from keyedwm.spark.source import Source
+from keyedwm.spark.source import Source, stream_of
 from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
 from keyedwm.spark.store import Store, check_one_source
 from keyedwm.windows.buckets import bucket_ids

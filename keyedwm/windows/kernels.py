@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from keyedwm.compiled import compiled
-from keyedwm.windows.columns import Ints
+from keyedwm.windows.columns import Flags, Ints
 
 
 @compiled
@@ -217,3 +217,26 @@ def closing_windows(keys: Ints, frames: Ints, low: int, high: int, overlap: int)
                     break
             start = stop
     return ends, first, behind
+
+
+@compiled
+def pass_within(times: Ints, cells: Ints, meets: Flags, passed: tuple[Ints, Ints], within: int) -> Flags:
+    """Return which rows, in turn, have no row that passed within reach; those that pass are noted.
+
+    cells: of each row; those of a key follow each other, and `meets` tells whether the one before is next to it in
+    time. passed: the lowest and highest time of what passed in each cell, the lowest number of 64 bits for nothing.
+    """
+    lowest, highest = passed
+    nothing, last = np.int64(-(2**63)), meets.shape[0] - 1
+    passes = np.zeros(times.shape[0], np.bool_)
+    for at in range(times.shape[0]):
+        cell, time = cells[at], times[at]
+        if lowest[cell] != nothing:
+            continue
+        if meets[cell] and highest[cell - 1] != nothing and time - highest[cell - 1] <= within:
+            continue
+        if cell < last and meets[cell + 1] and lowest[cell + 1] != nothing and lowest[cell + 1] - time <= within:
+            continue
+        lowest[cell] = highest[cell] = time
+        passes[at] = True
+    return passes

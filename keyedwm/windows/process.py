@@ -42,6 +42,10 @@ class ProcessState:
         """Return the names of the logs that begin so, in order."""
         return sorted(self._logs.names(prefix))
 
+    def count(self, log: str) -> int:
+        """Return how many rows a log has, without reading it."""
+        return self._logs.rows.get(log, 0)
+
     def read(self, log: str) -> pa.Table | None:
         """Return all rows of a log, in the order in which they were appended; None if there is no such log."""
         tables = self._logs.read(log)

@@ -24,6 +24,7 @@ from keyedwm.core.coalescer import (
 )
 from keyedwm.core.counts import Counts
 from keyedwm.core.idleness import Idleness
+from keyedwm.core.policy import LagAndLull, NoWatermarks
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset, RetiredChannel
@@ -77,6 +78,17 @@ class Rules:
     limits: CutLimits = NO_LIMITS
     settings: str = ""
 
+    @property
+    def lull_ms(self) -> int | None:
+        """How long a channel without any watermark may be silent where no idle timeout says so: the longest lull.
+
+        A lull means that silence holds nobody, and such a channel has no watermark that could grow. None if an axis has
+        a policy that only events move.
+        """
+        policies = [axis.policy for axis in self.axes if not isinstance(axis.policy, NoWatermarks)]
+        lulls = [policy.lull_ms for policy in policies if isinstance(policy, LagAndLull)]
+        return max(lulls) if lulls and len(lulls) == len(policies) else None
+
 
 def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, rules: Rules) -> QueryOffset:
     """Return the offset that ends the next batch.
@@ -99,15 +111,20 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
         awaited = behind or (seen.uncommitted(tp) > 0 and not rules.propagate)
         status = _status(before, axes, rules, awaited=awaited, asked_ms=seen.asked_ms)
         announced: tuple[int, ...] = ()
-        if cut or (rules.clocked and not behind and status is Status.ACTIVE):
+        # Idle takes a channel out of the minimum, not out of time: its policy goes on with the clock.
+        if cut or (rules.clocked and not behind):
             axes, announced = _run_policies(axes, rules.axes if cut else rules.clocked, now_ms)
         resets = (0 if known is None else known.resets) + lost
         if resets > (0 if before is None else before.resets):
             # Who follows the rows was told a watermark that nobody knows any more: it is told the one that counts now.
             announced = tuple(sorted(key for key, axis in axes.items() if axis.emitted_ms is not None))
-        changes += _advances(name, before, axes)
-        if before is not None and status is not before.status:
-            changes.append(ChannelWoken(name) if status is Status.ACTIVE else ChannelWentIdle(name))
+        advances = list(_advances(name, before, axes))
+        changes += advances
+        was_idle = before is not None and before.status is Status.IDLE
+        if status is Status.IDLE and (advances or not was_idle):
+            changes.append(ChannelWentIdle(name))  # a watermark wakes (rule 3), so idle is told again after it
+        elif status is Status.ACTIVE and was_idle:
+            changes.append(ChannelWoken(name))
         channels[tp] = Channel(
             next_offset=position + shares[tp],
             read=shares[tp],
@@ -138,7 +155,7 @@ def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
     The very first batch always runs: it makes the starting offsets durable. So does one that goes back to an earlier
     offset in a topic that was deleted and recreated, or writes down the new topic's id. The states that a batch with
     records left are written down by the next offset: from then on the records are not needed again. What the clock
-    alone has caused waits for a second.
+    alone has caused waits for a second; of idle channels it is worth a batch only if the coalesced watermark moves.
     """
     if start.batch == NOT_STARTED or any(True for _ in end.moved()):
         return True
@@ -147,7 +164,8 @@ def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
     if any(end.topic_ids.get(topic, one) != one for topic, one in start.topic_ids.items()):
         return True
     read = any(True for _ in start.moved())
-    changed = start.coalesced.emitted != end.coalesced.emitted or any(c.announced for c in end.channels.values())
+    told = any(c.announced and c.status is Status.ACTIVE for c in end.channels.values())
+    changed = told or start.coalesced.emitted != end.coalesced.emitted
     if read:
         return changed or _states(start) != _states(end)
     return changed and end.now_ms - start.now_ms >= CLOCK_BATCH_MS
@@ -241,6 +259,11 @@ def _status(
         barrier = last_barrier(axes)
         return Status.IDLE if barrier is not None and barrier.idle else Status.ACTIVE
     silent = rules.idleness.is_idle(quiet_since_ms=before.since_ms, now_ms=asked_ms, caught_up=True)
+    if rules.idleness.timeout_ms is None and not any(
+        axis.policy or axis.emitted_ms is not None for axis in axes.values()
+    ):
+        lull_ms = rules.lull_ms
+        silent = lull_ms is not None and asked_ms - before.since_ms >= lull_ms
     return Status.IDLE if silent else before.status
 
 

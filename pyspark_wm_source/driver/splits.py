@@ -151,16 +151,20 @@ def _reset(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
 
 
 def _coalesced_rows(start: QueryOffset, end: QueryOffset) -> Iterator[ControlRow]:
-    """The driver's own rows: a coalesced watermark that moved, and the marker of an idle spell that began."""
+    """The driver's own rows: a coalesced watermark that moved, and the marker of an idle spell that began.
+
+    A flush that moves with the clock begins a spell anew: a watermark wakes, so idle is told again after it.
+    """
     for key, ms in sorted(end.coalesced.emitted.items()):
         if ms != start.watermark_ms(key):
             yield ControlRow(kind=ControlKind.WATERMARK, key=key, watermark_ms=ms, source=end.source)
-    if end.coalesced.idle_spell and not start.coalesced.idle_spell:
+    moved = end.coalesced.emitted != start.coalesced.emitted
+    if end.coalesced.idle_spell and (moved or not start.coalesced.idle_spell):
         yield ControlRow(kind=ControlKind.IDLE, source=end.source)
 
 
 def _quiet_rows(start: QueryOffset, end: QueryOffset, *, barriers: bool) -> Iterator[ControlRow]:
-    """Rows of the channels that have nothing to read: reset, gone idle, woken but starved, and their barriers.
+    """Rows of the channels that have nothing to read: reset, (still) idle, woken but starved, and their barriers.
 
     A source without channels says so by one barrier of none: its snapshot is whole (rule 12).
     """
@@ -177,7 +181,8 @@ def _quiet_rows(start: QueryOffset, end: QueryOffset, *, barriers: bool) -> Iter
             ms = channel.axes[key].emitted_ms
             yield channel_row(ControlKind.WATERMARK, tp, at, source, key=key, watermark_ms=ms)
         before = start.channels.get(tp)
-        if channel.status is Status.IDLE and (before is None or before.status is not Status.IDLE):
+        was_idle = before is not None and before.status is Status.IDLE
+        if channel.status is Status.IDLE and (channel.announced or not was_idle):
             yield channel_row(ControlKind.IDLE, tp, at, source)
         if barriers:
             yield channel_row(ControlKind.BARRIER, tp, at, source, snapshot=end.batch, channels=count)

@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(
     path
@@ -17,33 +15,33 @@ SHIPPED = sorted(
 FILE_LINES = 400
 FUNCTION_LINES = 60
 
-each_file = pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
-
 
 def nodes(path: Path, *kinds: type[ast.AST]) -> list[ast.AST]:
     return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+
+
+def named(path: Path, where: object) -> str:
+    return f"{path.relative_to(ROOT)}: {where}"
 
 
 def test_the_shipped_files_were_found():
     assert len(SHIPPED) > 10
 
 
-@each_file
-def test_a_file_is_read_in_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= FILE_LINES
+def test_a_file_is_read_in_one_sitting():
+    lines = {path: len(path.read_text().splitlines()) for path in SHIPPED}
+    assert [named(path, count) for path, count in lines.items() if count > FILE_LINES] == []
 
 
-@each_file
-def test_a_function_fits_a_screen(path):
-    functions = nodes(path, ast.FunctionDef, ast.AsyncFunctionDef)
-    assert [f.name for f in functions if f.end_lineno - f.lineno >= FUNCTION_LINES] == []
+def test_a_function_fits_a_screen():
+    functions = [(path, f) for path in SHIPPED for f in nodes(path, ast.FunctionDef, ast.AsyncFunctionDef)]
+    assert [named(path, f.name) for path, f in functions if f.end_lineno - f.lineno >= FUNCTION_LINES] == []
 
 
-@each_file
-def test_nothing_is_left_to_do(path):
-    assert re.findall(r"TODO|FIXME|XXX", path.read_text()) == []
+def test_nothing_is_left_to_do():
+    assert [named(path, mark) for path in SHIPPED for mark in re.findall(r"TODO|FIXME|XXX", path.read_text())] == []
 
 
-@each_file
-def test_every_handler_names_what_it_handles(path):
-    assert [handler.lineno for handler in nodes(path, ast.ExceptHandler) if handler.type is None] == []
+def test_every_handler_names_what_it_handles():
+    handlers = [(path, handler) for path in SHIPPED for handler in nodes(path, ast.ExceptHandler)]
+    assert [named(path, handler.lineno) for path, handler in handlers if handler.type is None] == []

@@ -10,17 +10,20 @@ from conformance.models.axis import Axis
 from keyedwm.core.axis import AxisConfig
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
+from keyedwm.core.event_time import EventTime
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.policy import FixedLag
-from keyedwm.core.throttle import ThrottleByBatch
+from keyedwm.core.policy import FixedLag, Policy
+from keyedwm.core.throttle import Throttle, ThrottleByBatch
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, worth_a_batch
 from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
+from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.channel import RangeResult
 
 GROUP, STATE_KEY = "g-1", "0123456789abcdef" * 4
 MANY = 1_000
+BY_BATCH = ThrottleByBatch()
 
 
 def tp(partition: int) -> TopicPartition:
@@ -39,11 +42,13 @@ class Simulation:
     idle_timeout_ms: int | None = 1_000
     max_offsets: int | None = None
     now_ms: int = 0
+    policy: Policy | None = None
+    throttle: Throttle = BY_BATCH
     offset: QueryOffset = field(init=False)
     starts: list[QueryOffset] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.axis = AxisConfig(key=0, policy=FixedLag(lag_ms=self.lag_ms), throttle=ThrottleByBatch())
+        self.axis = AxisConfig(key=0, policy=self.policy or FixedLag(lag_ms=self.lag_ms), throttle=self.throttle)
         self.offset = QueryOffset(
             batch=NOT_STARTED, group=GROUP, state_key=STATE_KEY, now_ms=self.now_ms, coalesced=CommonState(),
             begins={tp(p): 0 for p in self.logs},
@@ -58,9 +63,11 @@ class Simulation:
             ends=shown, begins={t: self.offset.begins.get(t, 0) for t in shown}, asked_ms=self.now_ms,
             now_ms=self.now_ms + took_ms,
         )  # fmt: skip
+        clocked = TimeAxis(config=self.axis, event_time=EventTime()).moves_by_clock
         rules = Rules(
-            guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(self.idle_timeout_ms), max_offsets=self.max_offsets
-        )
+            guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(self.idle_timeout_ms), max_offsets=self.max_offsets,
+            axes=(self.axis,), clocked=(self.axis,) if clocked else (),
+        )  # fmt: skip
         planned = plan(self.offset, self.after(), seen, rules)
         self.now_ms += took_ms
         if not worth_a_batch(self.offset, planned):

@@ -86,13 +86,6 @@ def exact(rows: list[Event]) -> dict:
     }
 
 
-def close(one: dict, other: dict) -> bool:
-    return all(
-        one[name] == pytest.approx(value, rel=1e-12, abs=1e-12) if isinstance(value, float) else one[name] == value
-        for name, value in other.items()
-    )
-
-
 @pytest.mark.parametrize("window", WINDOWS, ids=repr)
 def test_results_are_those_of_each_window_and_no_cut_or_restart_changes_a_bit(window):
     rows = events(5, 60)
@@ -107,7 +100,7 @@ def test_results_are_those_of_each_window_and_no_cut_or_restart_changes_a_bit(wi
     assert {(row["start"], row["end"], row["k"]) for row in found[0]} == set(model)
     for row in found[0]:
         expected = model[row["start"], row["end"], row["k"]]
-        assert close(row, expected), (row, expected)
+        assert {name: row[name] for name in expected} == expected
 
 
 def one(spec: agg.AggregateSpec, values: list, times: list[int] | None = None, kind: pa.DataType | None = None):
@@ -120,13 +113,6 @@ def one(spec: agg.AggregateSpec, values: list, times: list[int] | None = None, k
     operator = DrivenOperator(plan)
     operator.take(combine_rows(plan, pa.table({"v": values, "time": times}, schema=schema)))
     return operator.complete().column("r").to_pylist()[0]
-
-
-def test_a_small_variance_of_large_numbers_is_not_lost_in_rounding():
-    assert one(agg.variance("v"), [1e9 + step for step in (4, 7, 13, 16)]) == 30.0
-    assert one(agg.variance("v"), [10**12 + step for step in (4, 7, 13, 16)], kind=pa.int64()) == 30.0
-    assert one(agg.variance("v"), [0.1] * 1_000) < 1e-20
-    assert one(agg.linear_trend("v"), [5.0, 6.0, 7.0], [1_700_000_000_000 + ms for ms in (0, 500, 1_000)]) == 2.0
 
 
 def test_whole_numbers_beyond_the_digits_of_a_float_are_rounded_and_stop_no_window():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 from collections import Counter
@@ -110,7 +111,8 @@ def model(rows: list[tuple], keep_ms: int | None = None) -> list[dict]:
             "k": key, "v": value, "topic": "t", "partition": partition, "offset": offset,
             "n": len(mine), "some": len(some), "total": sum_of(some), "low": min(some, default=None),
             "high": max(some, default=None), "mean": sum_of(some) / len(some) if some else None,
-            "spread": pytest.approx(statistics.stdev(some)) if many else None, "opened": mine[0][1], "newest": value,
+            "spread": math.sqrt(statistics.variance(map(Fraction, some))) if many else None,
+            "opened": mine[0][1], "newest": value,
             "best": sorted(some, reverse=True)[:2], "kinds": len(set(some)),
             "large": sum(one > 5 for one in some), "ms": ms,
         })  # fmt: skip

@@ -10,11 +10,12 @@ from types import MappingProxyType
 
 from keyedwm.cli.warm.joining import join_rows_once
 from keyedwm.cli.warm.reading import read_records_once, write_records_once
-from keyedwm.cli.warm.windowing import close_windows_once
+from keyedwm.cli.warm.windowing import close_windows_once, leave_duplicates_out_once
 
 ROUNDS: Mapping[str, Callable[[], None]] = MappingProxyType({
     "reading: record batches, event times, watermarks, partials": read_records_once,
     "writing: record batches, partitions, the check of what was published": write_records_once,
     "windows: tumbling, sliding and session, with every aggregate": close_windows_once,
+    "duplicates": leave_duplicates_out_once,
     "joins, and the latest change": join_rows_once,
 })  # fmt: skip

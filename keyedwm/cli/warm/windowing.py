@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
-from keyedwm.core.rows import ControlKind
+from keyedwm.core.rows import EVENT_TIME, ControlKind
 from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.unpack import Unpack, output_schema
 from keyedwm.windows.aggregates import functions
 from keyedwm.windows.buckets import bucket_ids
+from keyedwm.windows.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.store import MemoryStore
 
@@ -55,20 +58,32 @@ def close_windows_once() -> None:
     """Aggregate a few rows in three batches, the last of which closes everything."""
     few = {"n": functions.count(), "sum": functions.sum("float")}
     for window in _WINDOWS:
-        _play(WindowPlan(schema=_SCHEMA, by=("text",), window=window, time="__time",
-                         aggregates=tuple((f"a{n}", one) for n, one in enumerate(_AGGREGATES))))  # fmt: skip
+        _close(WindowPlan(schema=_SCHEMA, by=("text",), window=window, time="__time",
+                          aggregates=tuple((f"a{n}", one) for n, one in enumerate(_AGGREGATES))))  # fmt: skip
         for keys in _KEYS:
-            _play(WindowPlan(schema=_SCHEMA, by=keys, window=window, time="__time", aggregates=tuple(few.items())))
+            _close(WindowPlan(schema=_SCHEMA, by=keys, window=window, time="__time", aggregates=tuple(few.items())))
         for settings in _SETTINGS:
-            _play(WindowPlan(schema=_SCHEMA, by=("text",), window=window, time="__time",
-                             aggregates=tuple(few.items()), **settings))  # fmt: skip
+            _close(WindowPlan(schema=_SCHEMA, by=("text",), window=window, time="__time",
+                              aggregates=tuple(few.items()), **settings))  # fmt: skip
 
 
-def _play(plan: WindowPlan) -> None:
+def _close(plan: WindowPlan) -> None:
+    _play(plan, plan)
+
+
+def leave_duplicates_out_once() -> None:
+    """Let a few rows pass once in three batches."""
+    given = ProcessInput(schema=_SCHEMA.append(pa.field(EVENT_TIME, pa.int64())), by=("text",), time="__time")
+    rows = DeduplicatePlan(schema=given.schema.remove(_SCHEMA.get_field_index("__time")), on=given.by, within_ms=300)
+    made = partial(Deduplicate, rows)
+    _play(ProcessPlan(inputs=(given,), make=made, result=rows.result_schema, called="warm", version=1), given)
+
+
+def _play(plan: WindowPlan | ProcessPlan, given: WindowPlan | ProcessInput) -> None:
     layout = BucketLayout("warm", tuple(bucket_ids(2)), 0)
     notes = {one: (BucketNote(), MemoryStore()) for one in layout.ids}
     for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
-        shipped = [row for out in StageOne(plan, layout.ids)(_staged(plan, batch, watermark_ms))
+        shipped = [row for out in StageOne(given, layout.ids)(_staged(given, batch, watermark_ms))
                    for row in out.to_pylist()]  # fmt: skip
         for bucket in layout.ids:
             note, store = notes[bucket]
@@ -87,13 +102,19 @@ def _play(plan: WindowPlan) -> None:
                 pass
 
 
-def _staged(plan: WindowPlan, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
+def _staged(given: WindowPlan | ProcessInput, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
     """One task's rows: events, the channel's watermark and its barrier."""
     rows = [
-        {"text": f"key {row % 3}", "number": row % 5, "float": row / 3, "__time": 500 * batch + 100 * row}
+        {
+            "text": f"key {row % 3}",
+            "number": row % 5,
+            "float": row / 3,
+            "__time": 500 * batch + 100 * row,
+            EVENT_TIME: 500 * batch + 100 * row,
+        }
         for row in range(_ROWS)
     ]
-    return in_batches(rows, pa.schema([_SCHEMA.field(name) for name in plan.columns]), batch, watermark_ms)
+    return in_batches(rows, pa.schema([given.schema.field(name) for name in given.columns]), batch, watermark_ms)
 
 
 def in_batches(

@@ -25,8 +25,7 @@ from keyedwm.windows.kernels import add_by_group, add_by_span
 
 # An accumulator is a row (top, four places from `top` down). top: -1 nothing, from 256 on flags of what is not finite.
 _WIDTH = 5
-PLACES = ("top", "place0", "place1", "place2", "place3")
-_FIELDS = tuple(number(name) for name in PLACES)
+_FIELDS = tuple(number(name) for name in ("top", "place0", "place1", "place2", "place3"))
 _INFINITE, _POSITIVE, _NEGATIVE, _NAN = 256, 1, 2, 4
 
 
@@ -46,19 +45,19 @@ class FloatSum(AggregateFunction):
         filled = contiguous(pc.fill_null(pc.cast(values, pa.float64()), 0.0))
         bits = filled.to_numpy(zero_copy_only=True).view(np.int64)
         counts = add_by_group(present(values), groups.ids, groups.count)
-        return [*_columns(floats_by_group(bits, groups.ids, groups.count)), counts]
+        return [*_columns(_floats_by_group(bits, groups.ids, groups.count)), counts]
 
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
         """Sum the accumulators of each group, place by place."""
         *places, values = columns
         counts = add_by_group(values, groups.ids, groups.count)
-        return [*_columns(add_by_group_of(np.stack(places, axis=1), groups.ids, groups.count)), counts]
+        return [*_columns(_add_by_group_of(np.stack(places, axis=1), groups.ids, groups.count)), counts]
 
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
         """Sum the accumulators of each row range, with two stacks: dropped places make subtraction impossible."""
         *places, values = columns
         counts = add_by_span(values, spans.first, spans.behind)
-        return [*_columns(add_by_span_of(np.stack(places, axis=1), spans.first, spans.behind)), counts]
+        return [*_columns(_add_by_span_of(np.stack(places, axis=1), spans.first, spans.behind)), counts]
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the sums, each rounded once."""
@@ -73,12 +72,6 @@ class FloatAverage(FloatSum):
         """Return the means."""
         *places, values = columns
         return pa.array(_rounded(np.stack(places, axis=1)) / np.maximum(values, 1), mask=values == 0)
-
-
-def as_pairs(accumulators: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each sum as two floats: the sum rounded, and what is left of it, rounded."""
-    high = _rounded(accumulators)
-    return high, _rounded(_less(accumulators, high.view(np.int64)))
 
 
 def _columns(accumulators: Ints) -> list[Ints]:
@@ -142,7 +135,7 @@ def _add(accumulator: Ints, other: Ints) -> None:
 
 
 @compiled
-def floats_by_group(bits: Ints, ids: Ints, count: int) -> Ints:
+def _floats_by_group(bits: Ints, ids: Ints, count: int) -> Ints:
     """Return the sum of each group of floats, given by their bits, as rows of places."""
     sums = _cleared(count)
     for at in range(bits.shape[0]):
@@ -151,7 +144,7 @@ def floats_by_group(bits: Ints, ids: Ints, count: int) -> Ints:
 
 
 @compiled
-def add_by_group_of(accumulators: Ints, ids: Ints, count: int) -> Ints:
+def _add_by_group_of(accumulators: Ints, ids: Ints, count: int) -> Ints:
     """Return the sum of each group of rows of places."""
     sums = _cleared(count)
     for at in range(accumulators.shape[0]):
@@ -160,7 +153,7 @@ def add_by_group_of(accumulators: Ints, ids: Ints, count: int) -> Ints:
 
 
 @compiled
-def add_by_span_of(accumulators: Ints, first: Ints, behind: Ints) -> Ints:
+def _add_by_span_of(accumulators: Ints, first: Ints, behind: Ints) -> Ints:
     """Return the sum of each range of rows of places."""
     sums = _cleared(first.shape[0])
     suffix = _cleared(accumulators.shape[0])  # the front stack; see kernels.lowest_by_span
@@ -183,19 +176,6 @@ def add_by_span_of(accumulators: Ints, first: Ints, behind: Ints) -> Ints:
         _add(sums[at], suffix[first[at]])
         _add(sums[at], back)
     return sums
-
-
-@compiled
-def _less(accumulators: Ints, bits: Ints) -> Ints:
-    """Subtract a float from each sum; of one that is not finite nothing is left."""
-    left = accumulators.copy()
-    for at in range(left.shape[0]):
-        if left[at, 0] >= _INFINITE:
-            left[at] = 0
-            left[at, 0] = -1
-        else:
-            _add_float(left[at], bits[at] ^ np.int64(-(2**63)))
-    return left
 
 
 @compiled
