@@ -297,3 +297,15 @@ class NoWatermarks:
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
         """Nothing."""
         return (*first, *then)
+
+
+def state_from(policy: Policy, watermark_ms: int | None, now_ms: int) -> tuple[int, ...]:
+    """The state of a policy that goes on where another one stood, at a clock reading: its watermark is the floor.
+
+    A policy whose state is not known here begins anew; its throttle knows the floor, too.
+    """
+    if watermark_ms is None:
+        return ()
+    if isinstance(policy, LagAndLull):
+        return (watermark_ms, clamp_ms(now_ms + policy.lull_ms))
+    return (watermark_ms,) if isinstance(policy, (FixedLag, LagAndDelay, TimestampAndWallClockLag)) else ()

@@ -23,6 +23,7 @@ from keyedwm.kafka.errors import LogTruncatedError, UnknownTopicError
 from keyedwm.kafka.values import Isolation, TopicPartition
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
+from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
 from pyspark_wm_source.driver.continued import continued
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
@@ -101,8 +102,9 @@ class Planner:
 
     def next(self, start_json: dict[str, Any], *, once: bool) -> dict[str, Any]:
         """Return the end of the next batch, or `start_json` itself if there is nothing to tell."""
-        start = self._read(start_json)
-        self._tell_changed_settings(start)
+        found = self._read(start_json)
+        self._tell_changed_settings(found)
+        start = carried_on(found, self._options)
         after = self._states.load_states(self._cluster, start, at_once=once or self._freeze)
         if after is None:
             self._facts = {**(self._facts or {}), "recovery": self._states.recovery_progress()}
@@ -124,7 +126,7 @@ class Planner:
             settings=options.settings,
         )
         planned = plan(start, after, seen, rules)
-        if options.continue_from is not None and start == self._initial:
+        if options.continue_from is not None and found == self._initial:
             planned = replace(planned, group=self._group)  # whoever goes on from a savepoint has a group of its own
         self._facts = describe(planned, seen, self._ends or {}, self._states.recovered)
         if options.propagate:
@@ -149,7 +151,7 @@ class Planner:
         end = self._read(end_json)
         if self._frozen is not None:
             self._still_there(end)
-        return splits(self._read(start_json), end, self._rows)
+        return splits(self._read(start_json), carried_on(end, self._options), self._rows)
 
     def _read(self, offset_json: Mapping[str, Any]) -> QueryOffset:
         """Read an offset back, unless it is known: with thousands of channels that takes a while."""
@@ -253,14 +255,14 @@ class Planner:
 
     def _tell_changed_settings(self, start: QueryOffset) -> None:
         """Warn, once, that the checkpoint was written with other watermark settings, and say what that means."""
-        if start.settings in {"", self._options.settings} or self._told_settings:
+        if self._told_settings or not are_changed(start, self._options):
             return
         self._told_settings = True
         LOG.warning(
             "the watermark settings (eventTime, watermarkPolicy, lags, propagate or guarantee) are not those that "
-            "batch %d of this checkpoint was planned with: the new ones count from this start on, and no watermark "
-            "goes back, so a larger lag shows only when event times have passed it; start anew with another "
-            "checkpointLocation to apply them to all records",
+            "batch %d of this checkpoint was planned with: the new ones count from this start on, from the last "
+            "watermark of each partition, and no watermark goes back, so a larger lag shows only when event times "
+            "have passed it; start anew with another checkpointLocation to apply them to all records",
             start.batch,
         )
 

@@ -19,6 +19,7 @@ from keyedwm.core.errors import KeyedwmError
 from keyedwm.kafka.cluster import Cluster
 from keyedwm.kafka.errors import GroupAccessError
 from keyedwm.kafka.values import Committed, TopicPartition
+from pyspark_wm_source.driver.changed_settings import are_changed, carried_axes
 from pyspark_wm_source.driver.splits import cut, part_group, parts_by_channel
 from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -126,6 +127,9 @@ class StateLoader:
             LOG.info("recovery read of batch %d goes on: %s", end.batch, recovery.progress())
             return None
         found = recovery.results()
+        if are_changed(end, self._options):
+            # Other watermarks than these may have been sent in that batch: who follows is told to forget them.
+            found = {tp: replace(one, lossy=True) for tp, one in found.items()}
         complete = {**states}
         complete |= {tp: _unemitted(moved[tp], one) if parts[tp] > 1 else one for tp, one in found.items()}
         self._kept, self._recovery = (which, complete), None
@@ -149,6 +153,10 @@ class StateLoader:
         for tp in found:
             for part, (_, last) in enumerate(cut(moved[tp].start, moved[tp].next_offset, parts[tp])):
                 expected.setdefault(part_group(end.group, part, parts[tp]), {})[tp] = last
+        if are_changed(end, self._options):  # what another policy has left of parts cannot be joined
+            expected = {}
+            changed = {tp: carried_axes(one.axes, self._options, end.now_ms) for tp, one in states.items()}
+            states = {tp: replace(states[tp], axes=axes) for tp, axes in changed.items()}
         for group, positions in expected.items():
             for tp, state in self._ask(cluster, end, group, positions).items():
                 found[tp].append(state)

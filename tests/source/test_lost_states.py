@@ -44,6 +44,10 @@ class Followed:
         before = self.driver.offset
         if self.driver.plan() is None:
             return None
+        return self.follow(before, ends_ms)
+
+    def follow(self, before: dict, ends_ms: dict[TopicPartition, int]) -> list[ControlRow]:
+        """Give the control rows of the planned batch, after the one that ended at `before`, to who follows."""
         rows = self.rows(before, self.driver.offset, ends_ms)
         report = BatchReport(
             query="q", run="r", batch=self.driver.offset["batch"], attempt="a", rows=1, control=tuple(rows),

@@ -1,0 +1,53 @@
+"""A checkpoint, or a savepoint, that other watermark settings have written: each axis goes on from its last watermark.
+
+Rule: of a policy's state only the watermark that was sent means the same to every policy. It is the floor of the new
+one: nothing below it is sent any more. What decided that stands in the offset, so a batch that is run again agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from keyedwm.core.axis import AxisState, PropagatedState
+from keyedwm.core.policy import state_from
+from pyspark_wm_source.offsets import QueryOffset
+from pyspark_wm_source.options.source_options import SourceOptions
+
+
+def are_changed(offset: QueryOffset, options: SourceOptions) -> bool:
+    """Whether the batch was planned with other settings than these."""
+    return offset.settings not in {"", options.settings}
+
+
+def carried_on(offset: QueryOffset, options: SourceOptions) -> QueryOffset:
+    """Return the offset with states of the policies that count now; the same if the settings are those it has."""
+    if not are_changed(offset, options):
+        return offset
+    keys = {axis.config.key for axis in options.axes.values()}
+    channels = {
+        tp: replace(
+            channel,
+            axes=carried_axes(channel.axes, options, offset.now_ms),
+            announced=tuple(key for key in channel.announced if key in keys),
+        )
+        for tp, channel in offset.channels.items()
+    }
+    retired = {
+        tp: replace(one, axes=carried_axes(one.axes, options, offset.now_ms)) for tp, one in offset.retired.items()
+    }
+    return replace(offset, channels=channels, retired=retired)
+
+
+def carried_axes(axes: Mapping[int, AxisState], options: SourceOptions, now_ms: int) -> dict[int, AxisState]:
+    """Return the state of each axis that there is now, going on from its last watermark. now_ms: of the batch."""
+    carried = {}
+    for axis in options.axes.values():
+        state = axes.get(axis.config.key)
+        if state is None:
+            continue
+        # Where one of the two sides is propagated, the option is refused by its name.
+        if not isinstance(state.policy, PropagatedState) and not options.propagate:
+            state = replace(state, policy=state_from(axis.config.policy, state.emitted_ms, now_ms))
+        carried[axis.config.key] = state
+    return carried
