@@ -20,7 +20,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.windows.columns import Flags, Ints, contiguous
 from keyedwm.windows.kernels import pass_within
-from keyedwm.windows.partials import as_key, millis
+from keyedwm.windows.partials import millis
 from keyedwm.windows.passed_keys import HELD, NEVER, Passed, PassedKeys
 from keyedwm.windows.plan import check_key_columns, check_length
 from keyedwm.windows.process import Processor
@@ -79,7 +79,7 @@ class Deduplicate(Processor):
         if self._plan.order:
             order = pc.sort_indices(rows.select([name for name, _ in self._plan.order]), sort_keys=self._plan.order)
             rows, times = rows.take(order), times[order.to_numpy()]
-        keys = [as_key(column) for column in key_columns(self._plan.on, rows)]
+        keys = key_columns(self._plan.on, rows)
         held = PassedKeys(self.state, self._fields)
         passes = self._passing(keys, times, held.near(keys, times, self._plan.within_ms))
         chosen = np.flatnonzero(passes)

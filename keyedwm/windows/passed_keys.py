@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.windows.columns import Ints, contiguous, ints
+from keyedwm.windows.columns import Ints, as_key, contiguous, ints
 from keyedwm.windows.hashing import hashed_rows
-from keyedwm.windows.partials import as_key
 from keyedwm.windows.process import ProcessState
 from keyedwm.windows.state.key_dictionary import key_columns
 
@@ -74,7 +73,7 @@ class PassedKeys:
         columns = [rows[name] for name in self._names]
         columns = [as_key(contiguous(one)) if pa.types.is_floating(one.type) else one for one in columns]
         table = pa.table(columns, self._names)
-        hashes = hashed_rows([as_key(one) for one in key_columns(self._names, table)], len(times)).view(np.int64)
+        hashes = hashed_rows(key_columns(self._names, table), len(times)).view(np.int64)
         table = table.append_column(_MS, pa.array(times)).append_column(_HASH, pa.array(hashes))
         width_ms = max(1, within_ms // _SLICES)
         slices = times // width_ms
