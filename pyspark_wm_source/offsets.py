@@ -91,7 +91,8 @@ class QueryOffset:
     Before the first batch it is NOT_STARTED, and `begins` (empty later) says where each channel begins. state_key: what
     committed states are authenticated with, in hex; Spark's progress shows it, so the option stateSecret is mixed in.
     settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: of the topics of its
-    channels, where the cluster told them.
+    channels, where the cluster told them. outage: why the group's coordinator could not be asked, which decides
+    nothing; who looks into the checkpoint reads it.
     """
 
     batch: int
@@ -105,6 +106,7 @@ class QueryOffset:
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     retired: Mapping[TopicPartition, RetiredChannel] = field(default_factory=dict)
+    outage: str = ""
 
     def moved(self) -> Iterator[tuple[TopicPartition, Channel]]:
         """Channels that have something to read in this batch, in order."""
@@ -150,6 +152,7 @@ class QueryOffset:
             "resets": as_spark_offsets({tp: c.resets for tp, c in self.channels.items() if c.resets}),
             "retired": retired,
             **self._retired_epochs(),
+            **({"outage": self.outage} if self.outage else {}),
             "settings": self.settings,
             "state_key": self.state_key,
             "topic_ids": dict(sorted(self.topic_ids.items())),
@@ -226,6 +229,7 @@ class QueryOffset:
             begins={} if started else from_spark_offsets(found["offsets"]),
             topic_ids=dict(found["topic_ids"]),
             retired=retired,
+            outage=str(found.get("outage", "")),
         )
 
 

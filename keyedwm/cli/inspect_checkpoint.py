@@ -31,6 +31,10 @@ def print_checkpoint(out: Console, directory: Path) -> bool:
     for number, planned in sources:
         told = f"checkpoint {directory}: batch {newest}, {done}; source {number}, group {planned.group}"
         out.print(one_line(told), highlight=False, soft_wrap=True)
+        if planned.outage:
+            out.print(
+                one_line(f"the group's coordinator did not answer: {planned.outage}"), highlight=False, soft_wrap=True
+            )
         for key in _keys(planned):
             out.print(one_line(_summary(planned, key)), highlight=False, soft_wrap=True)
         out.print(_table(planned))

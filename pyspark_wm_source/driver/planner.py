@@ -128,6 +128,7 @@ class Planner:
         planned = plan(start, after, seen, rules)
         if options.continue_from is not None and found == self._initial:
             planned = replace(planned, group=self._group)  # whoever goes on from a savepoint has a group of its own
+        planned = replace(planned, outage=self._states.outage.why)
         self._facts = describe(planned, seen, self._ends or {}, self._states.recovered)
         if options.propagate:
             self._facts["barriers_again"] = barriers_again(planned)
@@ -151,7 +152,9 @@ class Planner:
         end = self._read(end_json)
         if self._frozen is not None:
             self._still_there(end)
-        return splits(self._read(start_json), carried_on(end, self._options), self._rows)
+        cut = splits(self._read(start_json), carried_on(end, self._options), self._rows)
+        # Tasks leave their states in the group; where its coordinator is away, each would wait for it.
+        return [replace(split, group="") for split in cut] if self._states.outage.is_paused(time.monotonic()) else cut
 
     def _read(self, offset_json: Mapping[str, Any]) -> QueryOffset:
         """Read an offset back, unless it is known: with thousands of channels that takes a while."""

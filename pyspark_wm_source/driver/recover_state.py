@@ -23,6 +23,7 @@ from pyspark_wm_source.driver.changed_settings import are_changed, carried_axes
 from pyspark_wm_source.driver.splits import cut, part_group, parts_by_channel
 from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.outage import Outage
 from pyspark_wm_source.task.channel import ChannelRange, RangeResult
 from pyspark_wm_source.task.fetching import fetch
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
@@ -89,7 +90,8 @@ class Recovery:
 class StateLoader:
     """Finds the states at the end of a batch; keeps the last answer, since planning may ask many times.
 
-    recovered: how many channels' ranges it had to read a second time so far, in this process.
+    recovered: how many channels' ranges it had to read a second time so far, in this process. outage: of the group's
+    coordinator; while it lasts nobody asks.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -99,6 +101,7 @@ class StateLoader:
         self._warned = False
         self._warned_of_copy = False
         self.recovered = 0
+        self.outage = Outage()
 
     def load_states(
         self, cluster: Cluster, end: QueryOffset, *, at_once: bool
@@ -165,6 +168,8 @@ class StateLoader:
     def _ask(
         self, cluster: Cluster, end: QueryOffset, group: str, expected: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, CommittedState]:
+        if self.outage.is_paused(time.monotonic()):
+            return {}
         try:
             committed = cluster.fetch_offsets(group, expected, timeout_ms=STATE_TIMEOUT_MS)
         except GroupAccessError as error:
@@ -173,8 +178,14 @@ class StateLoader:
             self._warned = True
             return {}
         except KeyedwmError as error:
-            LOG.warning("the states of group %s cannot be fetched, the batch is read again: %s", group, error.message)
+            if self.outage.note(error.message, time.monotonic()):
+                LOG.warning(
+                    "the states of group %s cannot be fetched, until its coordinator answers every batch is read a "
+                    "second time for its watermarks: %s", group, error.message,
+                )  # fmt: skip
             return {}
+        if self.outage.over():
+            LOG.warning("the coordinator of group %s answers again", group)
         states = {}
         for tp, position in committed.items():
             if position.next_offset != expected[tp]:

@@ -27,7 +27,7 @@ def describe(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int
     bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
     has any; control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often
     a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
-    recovery_reads: ranges that this process read a second time.
+    recovery_reads: ranges that this process read a second time. coordinator: why the group's did not answer.
     """
     keys = sorted({key for channel in planned.channels.values() for key in channel.axes} or {0})
     return {
@@ -43,6 +43,7 @@ def describe(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int
         "control_records": _counted(planned, lambda counts: counts.control),
         "resets": as_spark_offsets({tp: c.resets for tp, c in planned.channels.items() if c.resets}),
         "recovery_reads": recovered,
+        **({"coordinator": planned.outage} if planned.outage else {}),
     }
 
 

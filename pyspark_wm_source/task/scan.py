@@ -7,6 +7,7 @@ recovery read, so it is logged and never fails a task.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -25,12 +26,14 @@ from keyedwm.worker import task_number
 from pyspark_wm_source.driver.splits import Split, part_group
 from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.outage import Outage
 from pyspark_wm_source.task.channel import ChannelRange, ChannelRun, EventTimeRun, Observed, RangeResult
 from pyspark_wm_source.task.fetching import by_option, fetch
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl, lay_out
 from pyspark_wm_source.task.propagated import PropagatedRun
 
 LOG = logging.getLogger("keyedwm.source")
+_outages: dict[str, Outage] = {}  # group → of its coordinator, as this process knows
 
 
 def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -149,6 +152,9 @@ def _commit_states(
     split: Split, cluster: Cluster, states: Sequence[tuple[ChannelRange, RangeResult]], options: SourceOptions
 ) -> None:
     """Commit every range's state, group by group; a failure is logged and costs a recovery read."""
+    outage = _outages.setdefault(split.group, Outage())
+    if outage.is_paused(time.monotonic()):
+        return
     key = options.state_key(split.state_key)
     groups: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for task, result in states:
@@ -160,11 +166,13 @@ def _commit_states(
         try:
             answers = cluster.commit_offsets(group, positions, timeout_ms=STATE_TIMEOUT_MS)
         except KeyedwmError as error:
-            LOG.warning(
-                "group %s: the states of %d partitions were not committed, they are read again: %s",
-                group, len(positions), error.message,
-            )  # fmt: skip
+            if outage.note(error.message, time.monotonic()):
+                LOG.warning(
+                    "group %s: the states of %d partitions were not committed, they are read again: %s",
+                    group, len(positions), error.message,
+                )  # fmt: skip
             return  # the coordinators of the other groups are waited for no longer
+        outage.over()
         refused = {tp: code for tp, code in answers.items() if code is not Code.NONE}
         if refused:
             first = min(refused)

@@ -24,7 +24,7 @@ from pyspark_wm_source.driver.recover_state import Recovery, StateLoader
 from pyspark_wm_source.driver.splits import Split
 from pyspark_wm_source.offsets import Channel, QueryOffset
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task import fetching
+from pyspark_wm_source.task import fetching, scan
 from pyspark_wm_source.task.channel import ChannelRange, RangeResult
 from pyspark_wm_source.task.scan import _commit_states
 from tests.source.scripted import Driver, Log, ScriptedCluster
@@ -33,6 +33,12 @@ A = TopicPartition("t", 0)
 OPTIONS = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "onBadEventTime": "fail"})
 STATE = {0: AxisState((500,), 500)}
 RANGE = ChannelRange(channel=A, start=10, end=20, counts=Counts(), axes=STATE)
+
+
+@pytest.fixture(autouse=True)
+def forget_outages(monkeypatch):
+    """A process remembers which group's coordinator did not answer."""
+    monkeypatch.setattr(scan, "_outages", {})
 
 
 @pytest.mark.parametrize("refusal", [UnavailableError("no coordinator"), InputError("no such group")])
