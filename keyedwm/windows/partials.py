@@ -33,10 +33,7 @@ def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table
         return plan.partial_schema.empty_table()
     times = millis(contiguous(batch[plan.time]))
     if max(-int(times.min()), int(times.max())) > FARTHEST_MS:
-        raise InputError(
-            f"an event time in {plan.time!r} lies between {times.min()} and {times.max()} ms, farther from 1970 than "
-            f"{FARTHEST_MS} ms; is its unit right?"
-        )
+        raise _too_far(plan, batch, times)
     keys = [as_key(contiguous(batch[name])) for name in plan.by]
     numbers = row_groups(keys, len(times))
     if isinstance(plan.window, SessionWindow):
@@ -51,6 +48,16 @@ def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table
     for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True):
         columns += function.gather(spec.values_of(batch, plan.schema), rows, groups)
     return pa.Table.from_arrays([to_arrow(column) for column in columns], schema=plan.partial_schema)
+
+
+def _too_far(plan: WindowPlan, batch: pa.RecordBatch | pa.Table, times: Ints) -> InputError:
+    """Return the error about the farthest event time; name its row."""
+    at = int(np.argmax(np.maximum(times, -times)))
+    places = ", ".join(f"{name} {batch[name][at].as_py()}" for name in plan.order)
+    return InputError(
+        f"the event time {times[at]} ms{places and f' of {places},'} is farther from 1970 than {FARTHEST_MS} ms; is "
+        f"its unit right?"
+    )
 
 
 def millis(times: pa.Array) -> Ints:

@@ -76,10 +76,16 @@ def _can_partition(kind: pa.DataType) -> bool:
 
 def _value_text(name: str, value: pa.Scalar) -> str | None:
     """The text of a value in Delta's log, where an empty string means null."""
-    if pa.types.is_timestamp(value.type) and value.is_valid:
-        return _timestamp_text(value)
     try:
+        if pa.types.is_timestamp(value.type) and value.is_valid:
+            return _timestamp_text(value)
         found: Any = value.as_py()
+    except OverflowError as error:
+        unit = "days" if pa.types.is_date(value.type) else f"{value.type.unit} since 1970"
+        raise InputError(
+            f"column {name}, which partitions the table, holds a time beyond the years 1 to 9999 ({value.value} "
+            f"{unit}), which readers of the log cannot read: leave such rows out, or partition by another column"
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"column {name}, which partitions the table, holds bytes that are no text (UTF-8): "

@@ -124,7 +124,7 @@ def test_neither_log_nor_file_says_a_bound_beside_which_not_a_number_lies(tmp_pa
 
 
 def test_bytes_that_are_no_text_in_a_column_of_text_stop_no_query(tmp_path):
-    """Spark's cast of a record's value to a string checks nothing; only as a partition's name must it be text."""
+    """Spark's cast of a record's value to a string checks nothing, and other readers refuse a file with such bytes."""
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
     raw = pa.array([b"a", b"\xff", b"z"])
     batch = pa.record_batch([pa.array([1, 2, 3]), pa.Array.from_buffers(pa.string(), 3, raw.buffers())], schema=schema)
@@ -132,9 +132,22 @@ def test_bytes_that_are_no_text_in_a_column_of_text_stop_no_query(tmp_path):
     task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
     publish(to, [stage(to.stage, task, [batch])], batch=0)
     written = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n")
-    assert [value.as_buffer().to_pybytes() for value in written.column("s")] == [b"a", b"\xff", b"z"]
-    with pytest.raises(InputError, match=r"column s, which partitions .* no text \(UTF-8\): b'.xff'"):
-        stage(replace(to.stage, partition_by=("s",)), task, [batch])
+    assert written.column("s").to_pylist() == ["a", "\ufffd", "z"]
+    files = stage(replace(to.stage, partition_by=("s",)), task, [batch]).files
+    assert sorted(file.partition["s"] for file in files) == ["a", "z", "\ufffd"]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")], ids=str)
+def test_a_time_that_python_cannot_hold_is_written_and_named_where_it_would_partition_the_table(kind, tmp_path):
+    far = [106_751_991] if pa.types.is_date(kind) else [2**63 - 1]
+    times = pa.array(far, pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)
+    batch = pa.record_batch([times, pa.array([1])], names=["at", "n"])
+    to, task = how(tmp_path, schema=batch.schema), Task(query="q", run="r", batch=0, partition=0, attempt=0)
+    publish(to, [stage(to.stage, task, [batch])], batch=0)
+    (written,) = DeltaTable(tmp_path).file_uris()
+    assert pq.read_table(written).column("at").chunk(0).equals(times)
+    with pytest.raises(InputError, match="column at, which partitions the table, holds a time beyond the years 1 to"):
+        stage(replace(to.stage, partition_by=("at",)), task, [batch])
 
 
 def test_bounds_are_wide_outwards_or_there_are_none(tmp_path):

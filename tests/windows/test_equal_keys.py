@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.arrow.row_hash import content_sum
+from keyedwm.core.errors import InputError
 from keyedwm.valid_text import valid_texts
 from keyedwm.windows.aggregates import functions as agg
 from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder
@@ -177,3 +178,37 @@ def test_the_content_of_rows_does_not_depend_on_how_a_nan_was_computed():
         sums.add(content_sum(pa.table({"x": column, "s": struct})))
     assert len(sums) == 1
     assert content_sum(pa.table({"x": [0.0]})) != content_sum(pa.table({"x": [-0.0]}))
+
+
+FAR = pa.array([0, 106_751_991], pa.int32()).cast(pa.date32())
+
+
+def test_a_date_that_python_cannot_hold_is_named_where_an_aggregate_of_the_users_own_takes_it():
+    schema = pa.schema([("d", pa.date32()), ("topic", pa.string()), ("offset", pa.int64()), ("time", pa.int64())])
+    latest = agg.Aggregate(
+        column="d",
+        result=pa.int64(),
+        create=list,
+        accumulate=lambda held, one: [*held, one],
+        combine=lambda a, b: a + b,
+    )
+    plan = WindowPlan(
+        schema=schema, by=(), window=SlidingWindow(10, 10), aggregates=(("n", latest),), time="time",
+        order=("topic", "offset"),
+    )  # fmt: skip
+    rows = pa.table([FAR, pa.array(["t", "t"]), pa.array([7, 8]), pa.array([1, 2])], schema=schema)
+    with pytest.raises(InputError, match=r"date32.*one \(of the row t, 8\) lies beyond the years 1 to 9999"):
+        combine_rows(plan, rows)
+
+
+def test_an_event_time_that_no_result_can_hold_is_named_with_its_row():
+    schema = pa.schema(
+        [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("time", pa.int64())]
+    )
+    plan = WindowPlan(
+        schema=schema, by=(), window=SlidingWindow(10, 10), aggregates=(("n", agg.count()),), time="time",
+        order=("topic", "partition", "offset"),
+    )  # fmt: skip
+    rows = pa.table([["t", "t"], [0, 1], [7, 8], [1, -(2**60)]], schema=schema)
+    with pytest.raises(InputError, match="of topic t, partition 1, offset 8, is farther from 1970 than"):
+        combine_rows(plan, rows)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.errors import InputError
 from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
 from keyedwm.windows.aggregates.collect import Collect
 from keyedwm.windows.columns import Column, Ints
@@ -43,7 +44,7 @@ class CombinableAggregate(AggregateFunction):
     def gather(self, values: pa.Array, rows: RowOrder, groups: Groups) -> list[Column]:
         """Accumulate every value into the accumulator of its group."""
         held = [self.functions.create() for _ in range(groups.count)]
-        for group, value in zip(groups.ids.tolist(), values.to_pylist(), strict=True):
+        for group, value in zip(groups.ids.tolist(), _as_python(values, rows), strict=True):
             if value is not None:
                 held[group] = self.functions.accumulate(held[group], value)
         return [_pickled(held)]
@@ -85,12 +86,43 @@ class SingleStageAggregate(Collect):
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Accumulate all values of each window, then call `finish`."""
         results = []
-        for values in super().finish(columns, rows).to_pylist():
+        for values in _as_python(super().finish(columns, rows)):
             accumulator = self.functions.create()
             for value in values:
                 accumulator = self.functions.accumulate(accumulator, value)
             results.append(self.functions.finish(accumulator))
         return pa.array(results, self.shown)
+
+
+def _as_python(values: pa.Array, rows: RowOrder | None = None) -> list:
+    """Return values as Python's; raise InputError for a date or an instant beyond the years 1 to 9999.
+
+    rows: the row of each value, by which it is named.
+    """
+    try:
+        return values.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise InputError(
+            f"an aggregate of the user's own takes values of type {values.type}, and one{_place_of(values, rows)} lies "
+            f"beyond the years 1 to 9999, which Python's dates and times can hold ({error}): leave such rows out, or "
+            f"hand the aggregate a number, such as unix_micros(column)"
+        ) from error
+
+
+def _place_of(values: pa.Array, rows: RowOrder | None) -> str:
+    """Name the row of the first value that Python cannot hold, as far as its order columns do."""
+    if rows is None or not rows.order:
+        return ""
+    at = next(at for at, value in enumerate(values) if not _python_holds(value))
+    return f" (of the row {', '.join(str(column[at].as_py()) for column in rows.order)})"
+
+
+def _python_holds(value: pa.Scalar) -> bool:
+    try:
+        value.as_py()
+    except (OverflowError, ValueError):
+        return False
+    return True
 
 
 def _pickled(values: Iterable[object]) -> pa.Array:
