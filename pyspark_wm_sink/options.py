@@ -21,9 +21,10 @@ from pyspark_wm_sink.paths import file_in_the_way, local_directory
 
 STORAGE = "storage."
 _ADDRESS_ONLY = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
+_UNREACHABLE = re.compile(r"[\x00-\x1f\x7f\\]")
 _UNSAFE_STORES = ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "mount_allow_unsafe_rename")
 _SPARK = ("checkpointLocation", "queryName")
-_DELTA = ("path", "partitionBy", "mergeSchema")
+_DELTA = ("path", "partitionBy", "mergeSchema", "sharedTable")
 _INSTEAD = {"subscribe": "topic", "topics": "topic"}  # of Spark's Kafka source
 _OURS = (*_DELTA, "errorsTo", "snapshot", "guarantee", "controlRows", "replayCheck")
 
@@ -54,7 +55,7 @@ class DeltaTarget:
     """A Delta table, and how to reach its store.
 
     partition_by: None keeps the table's own partitioning. merge_schema: new columns are added to the table. errors_to:
-    the table of rejected messages, in the same store.
+    the table of rejected messages, in the same store. is_shared: other queries write rows of the same input to it.
     """
 
     path: str
@@ -62,6 +63,7 @@ class DeltaTarget:
     partition_by: tuple[str, ...] | None = None
     merge_schema: bool = False
     errors_to: str | None = None
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +130,7 @@ def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget
             storage=storage,
             partition_by=_columns(given["partitionby"]) if "partitionby" in given else None,
             merge_schema=boolean("mergeSchema", given.get("mergeschema", "false")),
+            is_shared=boolean("sharedTable", given.get("sharedtable", "false")),
         )
     delta = {name.lower() for name in _DELTA}
     foreign = sorted(name for name in options if name.lower() in delta or name.lower().startswith(STORAGE))
@@ -185,6 +188,12 @@ def _location(name: str, path: str) -> str:
     local = local_directory(path)
     if local is None and "://" not in path:
         raise wrong(name, path, "a directory of this machine is expected, or an address such as s3://bucket/table")
+    if _UNREACHABLE.search(path):
+        raise wrong(
+            name, path,
+            "a table whose address holds a backslash or a control character cannot be reached (deltalake takes a "
+            "backslash for a slash): a name without is expected",
+        )  # fmt: skip
     if local is not None and _ADDRESS_ONLY.search(str(local)):
         raise wrong(name, path, "deltalake takes #, ? and %20 for parts of an address: a directory without is expected")
     if local is not None and (file := file_in_the_way(local)) is not None:

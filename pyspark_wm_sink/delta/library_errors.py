@@ -28,6 +28,10 @@ _LOGINS = {
 _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az", "adl": "az"}
 _VALUE = re.compile(r'(failed to parse|invalid value:?) "[^"]*"', re.IGNORECASE)
 
+_UNREAD = re.compile(r"Feature '([^']+)' is not supported")
+_CATALOG = "Max catalog version"
+_REFUSED = re.compile(r"Unsupported table features|append.?only", re.IGNORECASE)
+
 
 class StoreAccessError(UnavailableError):
     """An object store was asked without a login that it accepts."""
@@ -55,6 +59,19 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
         f"give {names} as options storage.NAME (keyedwm inspect: --storage NAME=VALUE) or as environment variables in "
         f"capitals"
     )
+
+
+def unread_feature(error: BaseException) -> str | None:
+    """Return the table feature because of which a table was not opened."""
+    found = _UNREAD.search(str(error))
+    if found is not None:
+        return found[1]
+    return "catalogManaged" if _CATALOG in str(error) else None
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether deltalake refused a commit for what the table is, so that the same commit cannot come through."""
+    return _REFUSED.search(str(error)) is not None
 
 
 def one_line(error: BaseException) -> str:

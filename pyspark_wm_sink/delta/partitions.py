@@ -93,6 +93,11 @@ def _value_text(name: str, value: pa.Scalar) -> str | None:
         ) from error
     if found is None or found == "":
         return None
+    if found == _NULL:
+        raise InputError(
+            f"column {name}, which partitions the table, holds the text {_NULL}, which readers take for null: give "
+            f"such rows another value"
+        )
     return str(found).lower() if isinstance(found, bool) else str(found)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.delta import table as delta
-from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
+from pyspark_wm_sink.delta.library_errors import is_refusal, one_line, shown_cause
+from pyspark_wm_sink.delta.other_queries import check_reads_nothing_again
+from pyspark_wm_sink.delta.row_rules import row_rules
 from pyspark_wm_sink.delta.stage import DeltaStagePlan, StagedFiles
 from pyspark_wm_sink.delta.storage import discard
 from pyspark_wm_sink.options import SnapshotMode
@@ -43,6 +45,7 @@ class DeltaPublication:
     guarantee: Guarantee
     overwrite: bool
     merge_schema: bool = False
+    is_shared: bool = False
     errors: DeltaPublication | None = None
 
 
@@ -75,6 +78,14 @@ def _nothing_left(*commits: _Commit) -> Iterator[None]:
         raise
 
 
+def _lowest(begins: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for of_task in begins:
+        for channel, offset in of_task.items():
+            found[channel] = min(offset, found.get(channel, offset))
+    return found
+
+
 class _Commit:
     """One batch's commit; from its first append on, no staged file is deleted, since the log may name it."""
 
@@ -86,7 +97,9 @@ class _Commit:
             # Equal for equal staged files, so that a commit which is repeated recognizes what it has published itself.
             names = "\n".join(sorted(file.name for file in self._files))
             self._report = replace(self._report, attempt=hashlib.sha256(names.encode()).hexdigest()[:32])
+        self._begins = _lowest(message.begins for message in messages)
         self._is_append_attempted = False
+        self._came_before = ""
 
     def publish(self) -> None:
         """Publish the batch, whatever other writers do to the table meanwhile."""
@@ -101,7 +114,7 @@ class _Commit:
             raise
         raise UnavailableError(
             f"{self._name} could not be published to the table {self._how.stage.path} in {_ATTEMPTS} attempts: "
-            f"another writer changed the table each time"
+            f"another writer came before it each time, the last one was {self._came_before}"
         )
 
     def check(self) -> None:
@@ -111,9 +124,18 @@ class _Commit:
             self._sealed(table)
 
     def _sealed(self, table: DeltaTable | None) -> Record:
-        how, schema = self._how, delta.delta_schema(self._how.stage.schema)
+        how, stage = self._how, self._how.stage
         if table is not None:
-            delta.check_table(table, schema, how.stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite)
+            wanted = delta.delta_schema(stage.schema)
+            fitted = delta.check_table(
+                table, wanted, stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite
+            )
+            rules = row_rules(table.schema(), stage.schema)
+            if delta.columns_of(fitted.schema) != delta.columns_of(wanted) or rules != stage.rules:
+                raise UnavailableError(
+                    f"the columns of the Delta table {stage.path}, or what they forbid, changed after the rows of "
+                    f"{self._name} were staged: start the query again, with the table as it is now"
+                )
         return seal(self._last(table), self._report, how.mode, how.guarantee)
 
     def _try_once(self) -> bool:
@@ -133,12 +155,26 @@ class _Commit:
             self._check_files()
             self._is_append_attempted = True
             delta.append(table, self._files, record, overwrite=how.overwrite)
-        except CommitFailedError:
-            return False
+        except CommitFailedError as error:
+            return self._is_conflict(error, table)
         except (DeltaError, OSError) as error:
             self._resolve_failed_append(error)
         if record.ignored:
             _log.warning("%s: %d watermark regressions ignored (at-least-once)", self._name, record.ignored)
+        return True
+
+    def _is_conflict(self, error: CommitFailedError, seen: DeltaTable) -> bool:
+        """Return False, for another try, if another writer has committed meanwhile; else the error is not of one."""
+        now = delta.open_table(self._how.stage.path, self._how.stage.storage)
+        if now is None or now.version() > seen.version():
+            self._came_before = "one that deleted the table" if now is None else delta.newest_commit(now)
+            return False
+        if is_refusal(error):
+            raise InputError(
+                f"{self._name} could not be published, because the Delta table {self._how.stage.path} does not take "
+                f"it: {one_line(error)}"
+            ) from shown_cause(error)
+        self._resolve_failed_append(error)
         return True
 
     def _check_files(self) -> None:
@@ -173,6 +209,8 @@ class _Commit:
         before = None if table is None or query is None else delta.published_batch(table, query)
         if query is not None and batch is not None:
             _check_lacks_nothing(self._how, query, batch, before, is_there=table is not None)
+        if table is not None and batch == 0 and before is None:
+            self._check_reads_nothing_again(table)
         if table is None or query is None or before is None:
             return None
         _check_not_restored(self._how, query, batch, table)
@@ -183,6 +221,13 @@ class _Commit:
                 "snapshots are not checked against it", before, query,
             )  # fmt: skip
         return record
+
+    def _check_reads_nothing_again(self, table: DeltaTable) -> None:
+        how = self._how
+        if not how.is_shared and not how.overwrite:
+            where = f"the Delta table {how.stage.path}"
+            may_refuse = how.guarantee is Guarantee.EXACTLY_ONCE
+            check_reads_nothing_again(table, where, self._report, self._begins, may_refuse=may_refuse)
 
     def _is_published(self, table: DeltaTable) -> bool:
         """Whether this batch is in the table already; the files of another attempt at it are then deleted.

@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 
 from keyedwm.arrow.row_hash import MODULUS, content_sum
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.core.rows import CONTROL, REJECTED
+from keyedwm.core.rows import CONTROL, REJECTED, channel_name
 from keyedwm.valid_text import valid_texts
 from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
 from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
+from pyspark_wm_sink.delta.row_rules import NO_RULES, RowRules
 from pyspark_wm_sink.delta.stats import columns_with_statistics, float_bounds, stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
+from pyspark_wm_sink.delta.written import as_written
 from pyspark_wm_sink.errors_to import split_rejected
 from pyspark_wm_sink.reports import TaskReport
 from pyspark_wm_sink.task import Task, TaskInput
@@ -44,7 +46,7 @@ class DeltaStagePlan:
     schema: the columns of the rows as the table has them. partition_by: those of them that partition it.
     has_control: the frame has the `control` column. inline: control rows go into the file. has_offsets: the frame has
     Kafka's topic, partition and offset columns, so that rows behind a barrier can be detected. compares_content: the
-    content of what is written is summed up.
+    content of what is written is summed up. rules: what the table's columns forbid in a row.
     """
 
     path: str
@@ -55,6 +57,7 @@ class DeltaStagePlan:
     has_offsets: bool
     partition_by: tuple[str, ...] = ()
     compares_content: bool = False
+    rules: RowRules = NO_RULES
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -76,10 +79,14 @@ class StagedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedFiles(TaskReport):
-    """What one task staged; no file if it had no row to write."""
+    """What one task staged; no file if it had no row to write.
+
+    begins: the lowest offset of each channel's event rows, in a query's first batch.
+    """
 
     files: tuple[StagedFile, ...]
     errors: StagedFiles | None = None
+    begins: Mapping[str, int] = field(default_factory=dict)
 
 
 def stage(
@@ -96,8 +103,11 @@ def stage(
         has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES,
         content=content if plan.compares_content else None,
     )  # fmt: skip
+    begins: dict[str, int] = {}
     try:
         for rows, events in task_input.groups(batches):
+            if plan.has_offsets and task.batch == 0:
+                _update_begins(begins, events)
             written = rows if plan.inline else events
             files.write(written if rejected is None else rejected.take(written))
         staged, of_errors = files.close(), None if rejected is None else rejected.close()
@@ -116,7 +126,17 @@ def stage(
         content=task_input.content,
         files=staged,
         errors=of_errors,
+        begins=begins,
     )
+
+
+def _update_begins(begins: dict[str, int], events: pa.Table) -> None:
+    """Record the lowest offset of each channel's event rows."""
+    found = events.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "min")])
+    for row in found.to_pylist():
+        if None not in row.values():
+            channel = channel_name(row["topic"], row["partition"])
+            begins[channel] = min(row["offset_min"], begins.get(channel, row["offset_min"]))
 
 
 def _explained(error: OSError, plan: DeltaStagePlan, errors: DeltaStagePlan | None) -> OptionError | UnavailableError:
@@ -142,7 +162,9 @@ class _TaskFiles:
         """Append rows, each to the file of its partition."""
         if not rows.num_rows:
             return
-        for values, of_partition in partitions_of(valid_texts(rows), self._plan.partition_by):
+        plan = self._plan
+        written = as_written(valid_texts(rows), plan.schema, plan.rules, has_offsets=plan.has_offsets)
+        for values, of_partition in partitions_of(written, plan.partition_by):
             if values not in self._open and len(self._open) == _MAX_OPEN_FILES:
                 self._close(list(self._open))
             if values not in self._open:
@@ -223,8 +245,7 @@ class _ParquetFile:
 
     def write(self, rows: pa.Table) -> None:
         """Append rows of this file's partition."""
-        schema = self._plan.file_schema
-        written = rows.select(schema.names).cast(schema)
+        written = rows.select(self._plan.file_schema.names)
         for name, seen in self._floats.items():
             seen.take(written.column(name))
         self._writer.write_table(written, row_group_size=_GROUP_ROWS)

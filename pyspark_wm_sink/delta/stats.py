@@ -62,16 +62,18 @@ def columns_with_statistics(schema: pa.Schema) -> list[str]:
     pq.write_metadata(schema, empty)
     columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
     every = [columns.column(i) for i in range(len(columns))]
-    return [column.path for column in every if column.physical_type not in {"FLOAT", "DOUBLE"}]
+    floats = {column.path for column in every if column.physical_type in {"FLOAT", "DOUBLE"}}
+    return [column.path for column in every if column.path not in floats]  # a.b may be a column and a field of a
 
 
 def stats_json(footer: pq.FileMetaData, schema: pa.Schema, floats: Mapping[str, FloatBounds]) -> str:
     """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues."""
-    columns = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    leaves = [_leaves(field.type) for field in schema]
+    columns = {field.name: sum(leaves[:i]) for i, field in enumerate(schema)}  # not by path: a.b may be two
     nulls: dict[str, int] = {}
     bounds: dict[str, Bounds | None] = {}
     for field in list(schema)[:_INDEXED_COLUMNS]:
-        if field.name not in columns or pa.types.is_nested(field.type):
+        if pa.types.is_nested(field.type):
             continue
         if field.name in floats:
             nulls[field.name] = floats[field.name].nulls
@@ -89,6 +91,15 @@ def stats_json(footer: pq.FileMetaData, schema: pa.Schema, floats: Mapping[str, 
         value["minValues"] = {name: low for name, (low, _) in safe.items()}
         value["maxValues"] = {name: high for name, (_, high) in safe.items()}
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """In how many columns of a file a type is kept."""
+    if pa.types.is_map(kind):
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
+    if pa.types.is_list(kind):
+        return _leaves(kind.value_type)
+    return sum(_leaves(part.type) for part in kind) if pa.types.is_struct(kind) else 1
 
 
 def _is_bounded(kind: pa.DataType) -> bool:

@@ -7,6 +7,7 @@ or not at all. deltalake refuses a commit when another one has changed the same 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
@@ -17,7 +18,9 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from keyedwm.core.errors import InputError, UnavailableError
-from pyspark_wm_sink.delta.library_errors import access_error, one_line, shown_cause
+from pyspark_wm_sink.delta.features import check_features
+from pyspark_wm_sink.delta.fitting import ODD_NAME, Fitted, fit, odd_names
+from pyspark_wm_sink.delta.library_errors import access_error, one_line, shown_cause, unread_feature
 from pyspark_wm_sink.delta.stage import StagedFile
 from pyspark_wm_sink.record import METADATA_KEY, Record
 
@@ -41,6 +44,11 @@ def open_table(path: str, storage: Mapping[str, str]) -> DeltaTable | None:
     except (DeltaError, OSError) as error:
         if (refused := access_error(path, error)) is not None:
             raise refused from shown_cause(error)
+        if (feature := unread_feature(error)) is not None:
+            raise InputError(
+                f"the Delta table {path} has the feature {feature}, which deltalake does not read: drop it (ALTER "
+                f"TABLE ... DROP FEATURE), or write to another table"
+            ) from shown_cause(error)
         if _TORN in str(error):
             raise InputError(
                 f"the log of the Delta table {path} is damaged ({one_line(error)}): restore its last entry"
@@ -55,6 +63,21 @@ def delta_schema(schema: pa.Schema) -> Schema:
     return Schema.from_arrow(schema)
 
 
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Inverse of `delta_schema`."""
+    return pa.schema([field.remove_metadata() for field in pa.schema(schema.to_arrow())])
+
+
+def check_names(wanted: Schema) -> None:
+    """Refuse to make a table with columns whose names Spark takes in none."""
+    odd = [name for field in json.loads(wanted.to_json())["fields"] for name in odd_names(field["name"], field)]
+    if odd:
+        raise InputError(
+            f"column {odd[0]!r} cannot be in a new Delta table, because {ODD_NAME}: rename it, for example "
+            f".withColumnRenamed({odd[0]!r}, {re.sub('[^A-Za-z0-9_.]+', '_', odd[0]).strip('_')!r})"
+        )
+
+
 def _check_holds(field: pa.Field) -> None:
     try:
         Schema.from_arrow(pa.schema([field]))
@@ -66,8 +89,8 @@ def _check_holds(field: pa.Field) -> None:
 
 def check_table(
     table: DeltaTable, wanted: Schema, partition_by: Sequence[str], *, merge: bool, overwrite: bool
-) -> None:
-    """Refuse a table that these rows do not fit; raises InputError that names the columns which differ.
+) -> Fitted:
+    """Refuse a table that these rows do not fit; returns how they are written.
 
     merge: columns that the table lacks will be added, columns that the rows lack become null. overwrite: its rows go.
     """
@@ -80,78 +103,35 @@ def check_table(
             f"{where} is partitioned by {names}, option partitionBy says {', '.join(partition_by) or 'nothing'}: leave "
             f"the option out, or write to another table"
         )
-    unsupported = sorted(_unsupported_features(table))
-    if unsupported:
-        raise InputError(
-            f"{where} requires writer features that this version does not support: {', '.join(unsupported)}"
+    check_features(table, where)
+    fitted = fit(wanted, table.schema(), merge=merge)
+    if fitted.differs:
+        would_help = not merge and not fit(wanted, table.schema(), merge=True).differs
+        fix = (
+            "mergeSchema=true adds columns that are missing" if would_help else "cast, add or rename the rows' columns"
         )
-    here, there = _columns(wanted), _columns(table.schema())
-    spelled = {name.lower(): name for name in there}
-    otherwise = [name for name in here if spelled.get(name.lower(), name) != name]
-    differs = [f"{name}: spelled {spelled[name.lower()]} in the table" for name in otherwise]
-    if not merge:
-        differs += [f"{name}: {here[name]} in the rows, missing in the table" for name in here if name not in there]
-        differs += [f"{name}: {there[name]} in the table, missing in the rows" for name in there if name not in here]
-    differs += [
-        f"{name}: {here[name]} in the rows, {there[name]} in the table"
-        for name in here
-        if name in there and here[name] != there[name]
-    ]
-    differs += [f"{name}: not null in the table" for name in _never_null("", json.loads(table.schema().to_json()))]
-    if differs:
-        fix = "" if merge else "; mergeSchema=true adds columns that are missing"
-        raise InputError(f"{where} has another schema than the rows ({'; '.join(differs)}); nothing was written{fix}")
+        raise InputError(
+            f"{where} has another schema than the rows ({'; '.join(fitted.differs)}); nothing was written; {fix}"
+        )
+    return fitted
 
 
 def add_missing(table: DeltaTable, wanted: Schema) -> bool:
-    """Add the columns that the table lacks, and say whether there were any; raises deltalake's own errors.
+    """Add the columns, and fields of structs, that the table lacks; says whether there were any.
 
-    Its own commit: a batch that is then published, or refused, or tried again finds them there, null so far.
+    Its own commit: a batch that is then published, or refused, or tried again finds them there, null so far. Raises
+    deltalake's own errors.
     """
-    there = _columns(table.schema())
-    missing = [field for field in wanted.fields if field.name not in there]
+    there = columns_of(table.schema())
+    missing = [field for field in wanted.fields if there.get(field.name) != columns_of(Schema([field]))[field.name]]
     if missing:
         table.alter.add_columns(missing)
     return bool(missing)
 
 
-def _unsupported_features(table: DeltaTable) -> Iterator[str]:
-    """The table's settings that appending files without deltalake's own writer would violate."""
-    configuration = table.metadata().configuration
-    for name, value in configuration.items():
-        if name.startswith("delta.constraints.") or (name == "delta.columnMapping.mode" and value != "none"):
-            yield name
-    for field in table.schema().fields:
-        for name in field.metadata:
-            if name in {"delta.invariants", "delta.generationExpression"} or name.startswith("delta.identity."):
-                yield f"{name} of column {field.name}"
-
-
-def _columns(schema: Schema) -> dict[str, str]:
+def columns_of(schema: Schema) -> dict[str, str]:
     """Each column's type as text, without nullability, which may differ between rows and table."""
-    return {field["name"]: _plain(field["type"]) for field in json.loads(schema.to_json())["fields"]}
-
-
-def _never_null(name: str, kind: object) -> Iterator[str]:
-    """Yield the columns that the table declares as not null, nested fields with dots."""
-    if not isinstance(kind, dict):
-        return
-    parts = [(field["name"], field["nullable"], field["type"]) for field in kind.get("fields", ())]
-    if kind["type"] == "array":
-        parts = [("element", kind["containsNull"], kind["elementType"])]
-    if kind["type"] == "map":
-        parts = [("key", True, kind["keyType"]), ("value", kind["valueContainsNull"], kind["valueType"])]
-    for part, nullable, of_part in parts:
-        where = f"{name}.{part}" if name else part
-        if not nullable:
-            yield where
-        yield from _never_null(where, of_part)
-
-
-def _plain(kind: object) -> str:
-    if isinstance(kind, str):
-        return kind
-    return json.dumps(_stripped(kind), separators=(",", ":"))
+    return {field["name"]: json.dumps(_stripped(field["type"])) for field in json.loads(schema.to_json())["fields"]}
 
 
 def _stripped(value: object) -> object:
@@ -215,6 +195,12 @@ def _is_cut_off(newer: Sequence[Mapping], version: int) -> bool:
     return False
 
 
+def newest_commit(table: DeltaTable) -> str:
+    """Name the newest commit: its version, what it did, and by which library."""
+    newest = table.history(1)[0]
+    return f"version {newest['version']} ({newest.get('operation')} by {newest.get('engineInfo', 'an unknown engine')})"
+
+
 def holds_attempt(table: DeltaTable, attempt: str) -> bool:
     """Whether a commit of the table is the one of this attempt."""
     return any(any(record.attempt == attempt for record in _records(table.history(limit))) for limit in _LOOK_BACK)
@@ -226,12 +212,22 @@ def newest_records(table: DeltaTable, most: int) -> list[tuple[int, Record]]:
     return [(commit["version"], Record.from_json(commit[METADATA_KEY])) for commit in reversed(commits)]
 
 
+def newest_of_each_query(table: DeltaTable) -> dict[str, Record]:
+    """Return the newest record of each query in the newest commits."""
+    found: dict[str, Record] = {}
+    for record in _records(table.history(_LOOK_BACK[1])):
+        if record.query is not None:
+            found.setdefault(record.query, record)
+    return found
+
+
 def _records(commits: Sequence[Mapping]) -> Iterator[Record]:
     return (Record.from_json(commit[METADATA_KEY]) for commit in commits if METADATA_KEY in commit)
 
 
 def append(table: DeltaTable, files: Iterable[StagedFile], record: Record, *, overwrite: bool) -> None:
     """Publish: files, application transaction and record in one commit; raises deltalake's own errors."""
+    staged = list(files)
     actions = [
         AddAction(
             path=file.name,
@@ -241,17 +237,23 @@ def append(table: DeltaTable, files: Iterable[StagedFile], record: Record, *, ov
             data_change=True,
             stats=file.stats,
         )
-        for file in files
+        for file in staged
     ]
     fence = []
     if record.query is not None and record.batch is not None:
         fence = [Transaction(record.query, record.batch)]
+    metrics = {
+        "numFiles": str(len(staged)),
+        "numOutputRows": str(sum(file.rows for file in staged)),
+        "numOutputBytes": str(sum(file.size for file in staged)),
+    }
     table.create_write_transaction(
         actions,
         "overwrite" if overwrite else "append",
         table.schema(),
         partition_by=list(table.metadata().partition_columns) or None,
         commit_properties=CommitProperties(
-            custom_metadata={METADATA_KEY: record.to_json()}, app_transactions=fence or None
+            custom_metadata={METADATA_KEY: record.to_json(), "operationMetrics": metrics},
+            app_transactions=fence or None,
         ),
     )

@@ -7,7 +7,7 @@ new one in a fresh process for each `commit` or `abort`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -20,9 +20,10 @@ from pyspark_wm_sink.delta.columns import table_columns
 from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
 from pyspark_wm_sink.delta.partitions import check_columns
 from pyspark_wm_sink.delta.publish import DeltaPublication, publish
+from pyspark_wm_sink.delta.row_rules import NO_RULES, RowRules, row_rules
 from pyspark_wm_sink.delta.stage import DeltaStagePlan, StagedFiles, stage
 from pyspark_wm_sink.delta.storage import check_may_write, discard
-from pyspark_wm_sink.delta.table import check_table, delta_schema, open_table
+from pyspark_wm_sink.delta.table import arrow_schema, check_names, check_table, columns_of, delta_schema, open_table
 from pyspark_wm_sink.errors_to import check_rejected
 from pyspark_wm_sink.options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
 from pyspark_wm_sink.reports import require_all
@@ -99,22 +100,24 @@ def delta_publication(
         errors = _errors_publication(chosen, target, mode, schema, overwrite=overwrite)
         schema = StructType([field for field in schema.fields if field.name != REJECTED])
     columns = table_columns(schema, drop_control=has_control(schema) and not inline)
-    partition_by = _checked_partitions(target, columns, overwrite=overwrite)
+    place = _checked_place(target, columns, overwrite=overwrite)
     return DeltaPublication(
         stage=DeltaStagePlan(
             path=target.path,
             storage=target.storage,
-            schema=columns,
+            schema=place.schema,
             has_control=has_control(schema),
             inline=inline,
             has_offsets=has_offsets(schema),
-            partition_by=partition_by,
+            partition_by=place.partition_by,
+            rules=place.rules,
             compares_content=stream and chosen.compares_content(mode),
         ),
         mode=mode,
         guarantee=chosen.guarantee,
         overwrite=overwrite,
         merge_schema=target.merge_schema,
+        is_shared=target.is_shared,
         errors=errors,
     )
 
@@ -133,22 +136,32 @@ def _errors_publication(
     if overwrite:
         raise OptionError("option errorsTo: output mode complete replaces the table's rows in each batch; use append")
     errors = replace(target, path=target.errors_to or "", partition_by=None)
-    columns = table_columns(kind, drop_control=False)
+    place = _checked_place(errors, table_columns(kind, drop_control=False), overwrite=False)
     return DeltaPublication(
         stage=DeltaStagePlan(
-            path=errors.path, storage=errors.storage, schema=columns, has_control=False, inline=False,
-            has_offsets=False, partition_by=_checked_partitions(errors, columns, overwrite=False),
+            path=errors.path, storage=errors.storage, schema=place.schema, has_control=False, inline=False,
+            has_offsets=False, partition_by=place.partition_by, rules=place.rules,
             compares_content=chosen.compares_content(mode),
         ),
         mode=SnapshotMode.BATCH,
         guarantee=chosen.guarantee,
         overwrite=False,
         merge_schema=target.merge_schema,
+        is_shared=target.is_shared,
     )  # fmt: skip
 
 
-def _checked_partitions(target: DeltaTarget, columns: pa.Schema, *, overwrite: bool) -> tuple[str, ...]:
-    """Refuse a table that these columns do not fit; returns those that partition it."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """How rows are written to a table that is there, or to be made: their columns as it has them, and its rules."""
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    rules: RowRules = NO_RULES
+
+
+def _checked_place(target: DeltaTarget, columns: pa.Schema, *, overwrite: bool) -> _Place:
+    """Refuse a table that these columns do not fit."""
     table = open_table(target.path, target.storage)
     wanted = delta_schema(columns)
     by = target.partition_by
@@ -156,8 +169,12 @@ def _checked_partitions(target: DeltaTarget, columns: pa.Schema, *, overwrite: b
         by = () if table is None else tuple(table.metadata().partition_columns)
     partition_by = check_columns(by, columns) if by else ()
     if table is None:
+        check_names(wanted)
         check_may_write(target.path)
         check_no_foreign_files(target.path, target.storage)
-    else:
-        check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
-    return partition_by
+        return _Place(schema=columns, partition_by=partition_by)
+    fitted = check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
+    same = columns_of(fitted.schema) == columns_of(wanted)
+    schema = columns if same else arrow_schema(fitted.schema)
+    check_columns(partition_by, schema)
+    return _Place(schema=schema, partition_by=partition_by, rules=row_rules(table.schema(), schema))

@@ -153,7 +153,7 @@ def test_a_table_that_forbids_nulls_inside_its_columns_is_refused(spark, table):
     part = pa.struct([pa.field("x", pa.int32(), nullable=False)])
     DeltaTable.create(str(table), Schema.from_arrow(pa.schema([pa.field("s", pa.list_(part))])))
     frame = spark.sql("select array(named_struct('x', cast(null as int))) as s")
-    with pytest.raises(PySparkException, match=r"s\.element\.x: not null in the table"):
+    with pytest.raises(PySparkException, match=r"field s\.element\.x is not null"):
         frame.write.format("keyedwm").mode("append").save(str(table))
 
 

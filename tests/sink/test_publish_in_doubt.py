@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import resource
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from keyedwm.core.errors import FormatError, InputError, UnavailableError
@@ -88,6 +90,7 @@ def test_files_of_an_attempted_append_stay_when_a_later_try_is_refused(tmp_path,
 
     def conflict(*_args, **_options):
         monkeypatch.setattr(publish_module.delta, "check_table", refuse)
+        write_deltalake(tmp_path, pa.table({"n": [9]}), mode="append")
         raise CommitFailedError("another writer")
 
     def refuse(*_args, **_options):
@@ -96,7 +99,7 @@ def test_files_of_an_attempted_append_stay_when_a_later_try_is_refused(tmp_path,
     monkeypatch.setattr(publish_module.delta, "append", conflict)
     with pytest.raises(InputError, match="another schema"):
         publish(to, [message], batch=1)
-    assert files(tmp_path) == 2
+    assert files(tmp_path) == 3
 
 
 def test_files_stay_when_the_record_of_their_batch_is_no_longer_in_the_history(tmp_path, monkeypatch):
@@ -130,3 +133,27 @@ def test_a_full_disk_is_named_and_the_batch_can_come_again(table):
     assert "\x1b" not in str(refused.value)
     publish(to, [message], batch=1)
     assert numbers(table) == [1, 2]
+
+
+def test_a_conflict_is_told_only_with_the_commit_that_came_before(tmp_path, monkeypatch):
+    to = how(tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+
+    def refused(*_args, **_options):
+        raise CommitFailedError("Unsupported table features required: [ClusteredTable]")
+
+    monkeypatch.setattr(publish_module.delta, "append", refused)
+    with pytest.raises(InputError, match=r"does not take it: Unsupported table features required: \[ClusteredTable"):
+        publish(to, [staged(to, [2], 1)], batch=1)
+    with monkeypatch.context() as strange:
+        strange.setattr(publish_module, "is_refusal", lambda _: False)
+        with pytest.raises(UnavailableError, match=r"could not be published to .*: Unsupported table features"):
+            publish(to, [staged(to, [2], 1)], batch=1)
+
+    def too_late(*_args, **_options):
+        write_deltalake(tmp_path, pa.table({"n": [9]}), mode="append")
+        raise CommitFailedError("another writer")
+
+    monkeypatch.setattr(publish_module.delta, "append", too_late)
+    with pytest.raises(UnavailableError, match=r"each time, the last one was version 11 \(WRITE by delta-rs"):
+        publish(to, [staged(to, [2], 1)], batch=1)

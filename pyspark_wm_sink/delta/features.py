@@ -1,0 +1,108 @@
+"""What a Delta table asks of its writers, by its protocol and its columns: each thing is known here, or refused.
+
+Rule: by name, and before a row is written. A feature is known where appending files needs nothing for it, or where this
+sink does what it asks; what deltalake does not commit to is refused, though an append would need nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from deltalake import DeltaTable
+from deltalake import __version__ as deltalake_version
+
+from keyedwm.core.errors import InputError
+
+# The columns of a table with constraints, generated columns or mapped names say so themselves, see `_settings`.
+_KNOWN = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
+    "deletionVectors", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview",
+})  # fmt: skip
+_OLD_VERSION = 6  # asks for identity columns; those above, up to 7, name what they ask for
+_NEEDS = {
+    "rowTracking": "each file needs ids for its rows",
+    "identityColumns": "each row needs the next number",
+    "inCommitTimestamp": "each commit needs a time of its own",
+    "materializePartitionColumns": "files must hold the partition columns",
+}
+_VARYING = ("char(", "varchar(")
+_TEXT_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def check_features(table: DeltaTable, where: str) -> None:
+    """Raise InputError that names each thing the table asks of its writers which this sink does not do."""
+    asked = [*_features(table), *_settings(table)]
+    if asked:
+        raise InputError(
+            f"{where} asks of its writers what this sink does not do: {'; '.join(sorted(asked))}; drop that (ALTER "
+            f"TABLE ... DROP FEATURE, DROP CONSTRAINT), or write to another table; nothing was written"
+        )
+
+
+def text_type(metadata: Mapping[str, object]) -> str | None:
+    """Return a column's type as Spark declared it, where that is or holds char(n) or varchar(n)."""
+    declared = metadata.get(_TEXT_TYPE)
+    return None if declared is None else str(declared).lower()
+
+
+def _features(table: DeltaTable) -> Iterator[str]:
+    protocol = table.protocol()
+    wanted = set(protocol.writer_features or ())
+    if protocol.min_writer_version == _OLD_VERSION:
+        wanted = {"identityColumns"}
+    for name in sorted(wanted - _KNOWN):
+        yield f"feature {name} ({_NEEDS.get(name, f'deltalake {deltalake_version} does not commit to such tables')})"
+
+
+def _settings(table: DeltaTable) -> Iterator[str]:
+    for name, value in table.metadata().configuration.items():
+        if name.startswith("delta.constraints."):
+            yield f"CHECK constraint {name.removeprefix('delta.constraints.')} ({value})"
+        if name == "delta.columnMapping.mode" and value != "none":
+            yield f"{name}={value}"
+    schema = json.loads(table.schema().to_json())
+    for name, metadata in _columns("", schema):
+        yield from _of_column(name, metadata)
+    for field in schema["fields"]:  # a null struct has null fields, which readers by Arrow take for a broken rule
+        for name in _never_null(field["name"], field["type"]):
+            yield f"field {name} is not null"
+
+
+def _of_column(name: str, metadata: Mapping[str, object]) -> Iterator[str]:
+    if "delta.generationExpression" in metadata:
+        yield f"column {name} is generated ({metadata['delta.generationExpression']})"
+    if any(one.startswith("delta.identity.") for one in metadata):
+        yield f"column {name} is an identity column"
+    if "delta.invariants" in metadata:
+        yield f"column {name} has an invariant ({metadata['delta.invariants']})"
+    declared = text_type(metadata)
+    if declared is not None and not declared.startswith(_VARYING):
+        yield f"column {name} is declared as {declared}, whose lengths are not checked"
+
+
+def _columns(name: str, kind: object) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield each field with its metadata, nested ones with dots."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        where = f"{name}.{field['name']}" if name else field["name"]
+        yield where, field["metadata"]
+        yield from _columns(where, field["type"])
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _columns(name, kind.get(part))
+
+
+def _never_null(name: str, kind: object) -> Iterator[str]:
+    """Yield what is declared as not null inside a column."""
+    if not isinstance(kind, dict):
+        return
+    parts = [(field["name"], field["nullable"], field["type"]) for field in kind.get("fields", ())]
+    if kind["type"] == "array":
+        parts = [("element", kind["containsNull"], kind["elementType"])]
+    if kind["type"] == "map":
+        parts = [("key", True, kind["keyType"]), ("value", kind["valueContainsNull"], kind["valueType"])]
+    for part, nullable, of_part in parts:
+        if not nullable:
+            yield f"{name}.{part}"
+        yield from _never_null(f"{name}.{part}", of_part)

@@ -1,0 +1,154 @@
+"""Fits the columns of the rows to those of a table: which type each is written as, and what does not fit.
+
+Rule: a value is written as the table's type where every value of the rows' type has an equal there, else the column is
+refused. Fields of a struct take the table's order. With `mergeSchema` the rows may lack columns and fields that may be
+null, and have further ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import Schema
+
+Type = str | dict
+_WHOLE = {"byte": 3, "short": 5, "integer": 10, "long": 19}  # digits
+_WIDER = {
+    "byte": {"short", "integer", "long", "float", "double"},
+    "short": {"integer", "long", "float", "double"},
+    "integer": {"long", "double"},
+    "float": {"double"},
+    "date": {"timestamp_ntz"},
+}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_DEFAULT = "CURRENT_DEFAULT"
+_ODD = re.compile(r"[ ,;{}()\n\t=]")
+ODD_NAME = "its name holds a blank, a tab, a line end, or one of ,;{}()=, which Spark takes in no column of a table"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fitted:
+    """The rows' columns as they are written; differs: one clause for each thing that does not fit."""
+
+    schema: Schema
+    differs: tuple[str, ...]
+
+
+def fit(rows: Schema, table: Schema, *, merge: bool) -> Fitted:
+    """Fit the rows' columns to the table's; they keep their own order."""
+    here, there = json.loads(rows.to_json())["fields"], json.loads(table.to_json())["fields"]
+    fitting = _Fitting(merge=merge)
+    fields = fitting.fields("", here, there)
+    order = [field["name"] for field in here]
+    written = sorted((field for field in fields if field["name"] in order), key=lambda one: order.index(one["name"]))
+    return Fitted(
+        schema=Schema.from_json(json.dumps({"type": "struct", "fields": written})), differs=tuple(fitting.differs)
+    )
+
+
+class _Fitting:
+    def __init__(self, *, merge: bool) -> None:
+        self._merge = merge
+        self.differs: list[str] = []
+
+    def fields(self, of: str, here: Sequence[dict], there: Sequence[dict]) -> list[dict]:
+        """The fields of a struct in the table's order, further ones last."""
+        given = {field["name"]: field for field in here}
+        spelled = {field["name"].lower(): field["name"] for field in there}
+        fitted = []
+        for field in there:
+            where = f"{of}{field['name']}"
+            if field["name"] in given:
+                kind = self.kind(where, given[field["name"]]["type"], field["type"], is_column=not of)
+                fitted.append({**field, "type": kind, "nullable": True, "metadata": {}})
+            elif field["name"].lower() not in {name.lower() for name in given}:
+                self._lacking(where, field)
+                fitted.append(_loose(field))
+        for field in here:
+            where = f"{of}{field['name']}"
+            name = spelled.get(field["name"].lower())
+            if name is None:
+                self._further(where, field)
+                fitted.append(field)
+            elif name != field["name"]:
+                self.differs.append(f"{where}: spelled {name} in the table")
+        return fitted
+
+    def _further(self, where: str, field: dict) -> None:
+        if not self._merge:
+            self.differs.append(f"{where}: {_named(field['type'])} in the rows, missing in the table")
+        else:
+            self.differs += [f"{of}: {ODD_NAME}" for of in odd_names(where, field)]
+
+    def _lacking(self, where: str, field: dict) -> None:
+        if not self._merge:
+            self.differs.append(f"{where}: {_named(field['type'])} in the table, missing in the rows")
+        elif not field["nullable"]:
+            self.differs.append(f"{where}: not null in the table, missing in the rows")
+        elif _DEFAULT in field["metadata"]:
+            self.differs.append(f"{where}: has a default in the table, missing in the rows")
+
+    def kind(self, where: str, here: Type, there: Type, *, is_column: bool = False) -> Type:
+        """The type that a value is written as."""
+        if isinstance(here, dict) and isinstance(there, dict) and here["type"] == there["type"]:
+            return self._nested(where, here, there)
+        if here == there or _widens(here, there) or (is_column and (here, there) == ("date", "timestamp")):
+            return _loose(there)
+        self.differs.append(f"{where}: {_named(here)} in the rows, {_named(there)} in the table")
+        return here
+
+    def _nested(self, where: str, here: dict, there: dict) -> dict:
+        if here["type"] == "struct":
+            return {"type": "struct", "fields": self.fields(f"{where}.", here["fields"], there["fields"])}
+        if here["type"] == "array":
+            element = self.kind(f"{where}.element", here["elementType"], there["elementType"])
+            return {"type": "array", "elementType": element, "containsNull": True}
+        key = self.kind(f"{where}.key", here["keyType"], there["keyType"])
+        value = self.kind(f"{where}.value", here["valueType"], there["valueType"])
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
+def odd_names(where: str, field: dict) -> list[str]:
+    """Return the paths of a field, and of those inside it, that Spark could neither alter nor write."""
+    found = [where] if _ODD.search(field["name"]) else []
+    kinds = [field["type"]]
+    while kinds:
+        kind = kinds.pop()
+        if isinstance(kind, dict):
+            for inner in kind.get("fields", ()):
+                found += odd_names(f"{where}.{inner['name']}", inner)
+            kinds += [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    return found
+
+
+def _widens(here: Type, there: Type) -> bool:
+    """Whether each value of the one type has an equal one of the other."""
+    if not isinstance(here, str) or not isinstance(there, str):
+        return False
+    target = _DECIMAL.fullmatch(there)
+    if target is None:
+        return there in _WIDER.get(here, ())
+    digits, scale = int(target[1]), int(target[2])
+    source = _DECIMAL.fullmatch(here)
+    if source is None:
+        return here in _WHOLE and digits - scale >= _WHOLE[here]
+    return scale >= int(source[2]) and digits - scale >= int(source[1]) - int(source[2])
+
+
+def _loose(value: Any) -> Any:
+    """The same type or field, where everything may be null."""
+    if not isinstance(value, Mapping):
+        return value
+    free = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
+    return {
+        name: free[name] if name in free else [_loose(one) for one in part] if isinstance(part, list) else _loose(part)
+        for name, part in value.items()
+    }
+
+
+def _named(kind: Type) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])

@@ -1,0 +1,47 @@
+"""The rows of a task as its table has them: cast to the table's types, and held to what its columns forbid."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from keyedwm.core.errors import InputError
+from pyspark_wm_sink.delta.library_errors import one_line
+from pyspark_wm_sink.delta.row_rules import RowRules
+
+_ZONE = "spark.sql.session.timeZone"
+
+
+def as_written(rows: pa.Table, schema: pa.Schema, rules: RowRules, *, has_offsets: bool) -> pa.Table:
+    """Return the columns of this schema, cast to it; raises InputError for the first row that breaks a rule."""
+    columns = [_cast(rows.column(field.name), field) for field in schema]
+    return rules.applied(pa.table(columns, schema=schema), has_offsets=has_offsets)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        if pa.types.is_date(column.type) and pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            midnight = column.cast(pa.timestamp(field.type.unit))
+            local = pc.assume_timezone(midnight, _session_zone(field.name), ambiguous="earliest", nonexistent="latest")
+            return local.cast(field.type)
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"column {field.name} has a value that the table's type {field.type} cannot hold ({one_line(error)}): "
+            f"leave such rows out"
+        ) from error
+
+
+def _session_zone(column: str) -> str:
+    """The zone in which Spark's session reads dates, as its cast does."""
+    context = TaskContext.get()
+    zone = None if context is None else context.getLocalProperty(_ZONE)
+    if zone is None:
+        raise InputError(
+            f"column {column} is a date, and a timestamp in the table, but the session does not say in which zone its "
+            f"day begins: set {_ZONE}, or cast the column"
+        )
+    return zone
