@@ -28,6 +28,9 @@ _LOGINS = {
 _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az", "adl": "az"}
 _VALUE = re.compile(r'(failed to parse|invalid value:?) "[^"]*"', re.IGNORECASE)
 
+_NO_SERVER = re.compile(r"No NameNode hosts found|No fs\.defaultFS|No viewfs")
+_NO_ANSWER = re.compile(r"failed to lookup address|Connection refused", re.IGNORECASE)
+_ASKED = re.compile(r"performing [A-Z]+ https?://([^/\s]+)")
 _UNREAD = re.compile(r"Feature '([^']+)' is not supported")
 _CATALOG = "Max catalog version"
 _REFUSED = re.compile(r"Unsupported table features|append.?only", re.IGNORECASE)
@@ -39,10 +42,17 @@ class StoreAccessError(UnavailableError):
     advice = "fix your options, or retry if this machine's role gives the login"
 
 
+class NoAnswerError(UnavailableError):
+    """Nothing answers at the address of a store."""
+
+    advice = "fix your options if the address is wrong, retry if its server is away"
+
+
 def access_error(path: str, error: BaseException) -> KeyedwmError | None:
     """Return what a user must change if an address could not be opened; None if that is not the cause.
 
-    OptionError for a scheme that deltalake does not know, StoreAccessError for a login that is missing or refused.
+    OptionError for a scheme that deltalake does not know, or an address without a server; StoreAccessError for a login
+    that is missing or refused; NoAnswerError where no server has the address's name, or its port refuses.
     """
     text = str(error)
     if found := _SCHEMES.search(text):
@@ -51,7 +61,16 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
         hint = f"; did you mean {near}?" if near else ""
         return wrong("path", path, f"a directory, or an address that deltalake knows, is expected{hint}")
     scheme, separator, _ = path.partition("://")
-    if not separator or not _NO_LOGIN.search(text):
+    if not separator:
+        return None
+    if _NO_SERVER.search(text):
+        return wrong("path", path, f"an address that names its server is expected ({one_line(error)})")
+    if found := _NO_ANSWER.search(text):
+        asked = _ASKED.search(_LOGIN.sub("://", text))
+        server = (path.partition("://")[2] if asked is None else asked[1]).partition("/")[0].rpartition("@")[2]
+        why = "no machine has this name" if "lookup" in found[0] else "its port refuses connections"
+        return NoAnswerError(f"the Delta table {path} could not be opened, because nothing answers at {server}: {why}")
+    if not _NO_LOGIN.search(text):
         return None
     names = _LOGINS.get(_FAMILIES.get(scheme, scheme), "the settings of its login")
     return StoreAccessError(

@@ -12,7 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 from keyedwm.core.errors import FencedError, FormatError, InputError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.delta.publish import publish
-from tests.sink.delta_sink import COLUMNS, files, how, numbers, staged
+from pyspark_wm_sink.delta.stage import stage
+from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.task import Task
+from tests.sink.delta_sink import COLUMNS, barrier, files, how, numbers, staged
 
 
 def test_a_table_that_is_gone_is_refused_from_the_second_batch_on(tmp_path):
@@ -128,3 +131,35 @@ def test_files_that_executors_staged_on_other_hosts_are_noticed(tmp_path):
         publish(to, [staged(to, [3], 1), elsewhere], batch=1)
     assert numbers(tmp_path) == [1]
     assert files(tmp_path) == 1
+
+
+def test_a_new_query_that_reads_again_what_another_has_published_there_is_refused_unless_told(tmp_path, caplog):
+    """As after a checkpoint was lost: the table's record knows how far each partition has been read."""
+    to = how(tmp_path, SnapshotMode.BARRIER)
+    publish(to, [staged(to, [1], control=(barrier(0, 10),))], batch=0)
+    first, begins = staged(to, [1], query="new", control=(barrier(0, 12),)), {"t-0": 3}
+    for message, offset in (
+        (replace(first, begins=begins), 3),
+        (staged(to, [1], query="new", control=(barrier(0, 9),)), 9),  # rows without offsets: the barrier tells
+    ):
+        with pytest.raises(InputError, match=rf"query q wrote of t-0 up to offset 10, .* query new has rows of offset "
+                           rf"{offset} of it, .* was the checkpoint lost\? .* set sharedTable=true"):  # fmt: skip
+            publish(to, [message], batch=0)
+    assert (numbers(tmp_path), files(tmp_path)) == ([1], 1)
+    go_on = replace(staged(to, [2], query="next", control=(barrier(0, 12),)), begins={"t-0": 10})
+    publish(to, [go_on], batch=0)
+    again = [replace(staged(to, [1], query=query, control=(barrier(0, 12),)), begins=begins) for query in ("a", "b")]
+    publish(replace(to, is_shared=True), again[:1], batch=0)
+    caplog.clear()
+    publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), again[1:], batch=0)
+    assert "which would be there twice" in caplog.text
+    assert numbers(tmp_path) == [1, 1, 1, 2]
+
+
+def test_a_task_tells_where_a_first_batch_begins(tmp_path):
+    columns = {"topic": ["t", "t", "t", None], "partition": [0, 0, 1, None], "offset": [5, 3, 9, None]}
+    rows = pa.table({**columns, "partition": pa.array(columns["partition"], pa.int32())})
+    plan = replace(how(tmp_path, schema=rows.schema).stage, has_offsets=True)
+    for batch, begins in ((0, {"t-0": 3, "t-1": 9}), (1, {})):
+        task = Task(query="q", run="r", batch=batch, partition=0, attempt=0)
+        assert stage(plan, task, rows.to_batches()).begins == begins
