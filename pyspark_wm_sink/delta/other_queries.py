@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from deltalake import DeltaTable
 
 from keyedwm.core.errors import InputError
+from keyedwm.core.rows import is_of_operator
 from pyspark_wm_sink.delta.table import newest_of_each_query
 from pyspark_wm_sink.reports import BatchReport
 
@@ -24,7 +25,8 @@ def check_reads_nothing_again(
 ) -> None:
     """Raise InputError where this first batch begins before the end of what another query has published.
 
-    begins: the lowest offset of each channel's rows. may_refuse: else a warning is all.
+    begins: the lowest offset of each channel's rows. may_refuse: else a warning is all. Operators count their own
+    barriers, from the start in each query, so that nothing is proven by those.
     """
     others = {name: record for name, record in newest_of_each_query(table).items() if name != report.query}
     ends = {channel: offset for channel, (_, offset) in report.delivered().items() if offset is not None}
@@ -32,7 +34,7 @@ def check_reads_nothing_again(
         for channel, known in sorted(record.channels.items()):
             # A barrier says where this batch ends in its channel: before the other's end, it was read there already.
             here = begins.get(channel, ends.get(channel))
-            if known.offset is None or here is None or here >= known.offset:
+            if known.offset is None or here is None or here >= known.offset or is_of_operator(channel):
                 continue
             said = (
                 f"{where} holds what query {name} wrote of {channel} up to offset {known.offset}, and the first batch "

@@ -156,6 +156,15 @@ def test_a_new_query_that_reads_again_what_another_has_published_there_is_refuse
     assert numbers(tmp_path) == [1, 1, 1, 2]
 
 
+def test_two_queries_whose_operators_count_their_own_barriers_share_a_table(tmp_path, caplog):
+    to = how(tmp_path, SnapshotMode.BARRIER)
+    for query, offset in (("q", 10), ("other", 1)):
+        of_operator = replace(barrier(0, offset), channel="sum#0")
+        publish(to, [staged(to, [offset], query=query, control=(of_operator,))], batch=0)
+    assert numbers(tmp_path) == [1, 10]
+    assert "holds rows of other queries, q is one, and query other is new there" in caplog.text
+
+
 def test_a_task_tells_where_a_first_batch_begins(tmp_path):
     columns = {"topic": ["t", "t", "t", None], "partition": [0, 0, 1, None], "offset": [5, 3, 9, None]}
     rows = pa.table({**columns, "partition": pa.array(columns["partition"], pa.int32())})
