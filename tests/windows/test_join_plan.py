@@ -130,7 +130,7 @@ def test_nan_is_equal_to_itself_and_above_every_number_as_in_spark():
         "a > b": [False, True, False, False, False],
         "a < b": [False, False, True, False, True],
     }
-    assert same_keys([left], [right]).tolist() == answers["a = b"]
+    assert same_keys([left], [right], len(left)).tolist() == answers["a = b"]
 
 
 def test_a_sum_that_overflows_ends_the_query():

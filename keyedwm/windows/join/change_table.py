@@ -67,7 +67,8 @@ class ChangeTable:
         while len(open_rows):  # keys of equal hash are rare: who found another's change looks one further back
             columns = [contiguous(rows.table[name]).take(pa.array(open_rows)) for name in on]
             theirs = pa.array(places[at[open_rows]])
-            same = same_keys(columns, [contiguous(changes.table[name]).take(theirs) for name in self._side.on])
+            found_keys = [contiguous(changes.table[name]).take(theirs) for name in self._side.on]
+            same = same_keys(columns, found_keys, len(open_rows))
             open_rows = open_rows[~same]
             at[open_rows] -= 1
             open_rows = open_rows[at[open_rows] >= first[open_rows]]
@@ -140,7 +141,7 @@ class ChangeTable:
         here = pa.array(places[:-1])
         following = pa.array(places[1:])
         columns = [contiguous(changes.table[name]) for name in self._side.on]
-        same = same_keys([one.take(here) for one in columns], [one.take(following) for one in columns])
+        same = same_keys([one.take(here) for one in columns], [one.take(following) for one in columns], len(here))
         follows[:-1] &= same  # keys of equal hash in turn keep too much, never too little
         next_times = np.append(times[1:], 0)
         gone = follows & ((next_times <= limit_ms) | (next_times == times))

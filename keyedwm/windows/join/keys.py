@@ -56,9 +56,9 @@ def hash_is_key(kinds: Sequence[pa.DataType]) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind)
 
 
-def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Flags:
-    """Return for each pair of rows whether all key columns are equal."""
-    same = pa.array(np.ones(len(left[0]), bool))
+def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], pairs: int) -> Flags:
+    """Return for each of so many pairs of rows whether all key columns are equal; without columns all are."""
+    same = pa.array(np.ones(pairs, bool))
     for one, other in zip(map(plain, left), map(plain, right), strict=True):
         equal = pc.equal(one, other)
         if pa.types.is_floating(one.type):

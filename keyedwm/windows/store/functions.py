@@ -19,7 +19,11 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, column_type
 from keyedwm.windows.aggregates.fingerprint import fingerprint
 from keyedwm.windows.aggregates.functions import AggregateSpec
+from keyedwm.windows.aggregates.moments import LinearTrend
 from keyedwm.windows.columns import Ints, contiguous
+from keyedwm.windows.partials import millis
+
+_EPOCH = pa.scalar(0, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,7 @@ class _Recomputed:
     function: AggregateFunction
     schema: pa.Schema
     order: tuple[str, ...]
+    time: str | None
 
     @property
     def result(self) -> pa.DataType:
@@ -234,8 +239,10 @@ class _Recomputed:
         """See FullState."""
         count = len(window.borders) - 1
         rows = np.diff(window.borders)
-        values = self.spec.values_of(window.rows, self.schema)
-        order = RowOrder(window.at, tuple(contiguous(window.rows[name]) for name in self.order))
+        values, at = self.spec.values_of(window.rows, self.schema), window.at
+        if self.time is not None and isinstance(self.function, LinearTrend):
+            values, at = _with_times(values, contiguous(window.rows[self.time]))
+        order = RowOrder(at, tuple(contiguous(window.rows[name]) for name in self.order))
         groups = Groups(np.repeat(np.arange(count), rows), count)
         return self.function.finish(self.function.gather(values, order, groups), rows)
 
@@ -247,13 +254,24 @@ class _Recomputed:
         return self.function.finish(made, np.zeros(count, np.int64))
 
 
-def bound(spec: AggregateSpec | FullStateSpec, schema: pa.Schema, order: Sequence[str]) -> FullState:
-    """Return the function of an aggregate; order: the columns that order rows of equal event time."""
+def _with_times(values: pa.Array, times: pa.Array) -> tuple[pa.Array, Ints]:
+    """Return values at their event times in ms; those of rows without one are null."""
+    there = times.is_valid()
+    return pc.if_else(there, values, pa.scalar(None, values.type)), millis(pc.fill_null(times, _EPOCH.cast(times.type)))
+
+
+def bound(
+    spec: AggregateSpec | FullStateSpec, schema: pa.Schema, order: Sequence[str], time: str | None = None
+) -> FullState:
+    """Return the function of an aggregate; order: the columns that order rows of equal event time.
+
+    time: the column of event times, where messages lie at their offsets.
+    """
     if hasattr(spec, "over_messages"):
         return spec.over_messages(schema)
     if not hasattr(spec, "bind"):
         raise OptionError(f"{spec!r} is no aggregate: one such as count(), median(c) or window_function(f, type) is")
-    return _Recomputed(spec, spec.bind(schema, tuple(order)), schema, tuple(order))
+    return _Recomputed(spec, spec.bind(schema, tuple(order)), schema, tuple(order), time)
 
 
 def _tables(window: WindowRows) -> Iterator[pa.Table]:

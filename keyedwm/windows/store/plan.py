@@ -195,7 +195,9 @@ class StorePlan:
         check_time_column(self.schema, self.time)
         check_record(self.schema, self.record)
         order = self.record
-        object.__setattr__(self, "functions", tuple(bound(spec, self.schema, order) for _, spec in self.aggregates))
+        time = self.time if self.is_rows else None
+        made = tuple(bound(spec, self.schema, order, time) for _, spec in self.aggregates)
+        object.__setattr__(self, "functions", made)
         result = [*self.by, *(self.record[:2] if self.is_rows else ()), *(name for name, _ in self.aggregates)]
         check_result_names(result, has_aggregates=bool(self.aggregates))
         called = "gap" if self.is_sessions else "window"

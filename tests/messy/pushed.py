@@ -1,0 +1,102 @@
+"""`aggregate` over a source that is not loaded: records of Kafka become partials in the reading task."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from keyedwm.arrow.rows import Events
+from keyedwm.arrow.schema import row_schema
+from keyedwm.core.control_row import decode_rows
+from keyedwm.core.late import LateRule
+from keyedwm.windows.plan import SlidingWindow, WindowPlan
+from pyspark_wm_source.options.stage import HIDDEN_ORDER, Stage, StageSpec, plan_schema, read_fields
+from pyspark_wm_source.task.items import ControlRun, EventRun, Item
+from pyspark_wm_source.task.preaggregate import preaggregate
+from tests.messy.drive import Pipeline
+from tests.messy.feed import TOPIC, Batch, Column, Feed, Row, random_feed
+from tests.messy.kinds import BY_NAME, Kind
+from tests.messy.scalar import Maker
+from tests.messy.windows import SessionModel, SlidingModel, compare, random_window
+
+_SOURCE = row_schema([""], headers=False, control=False)
+_TEXT, _WHOLE = BY_NAME["text"], BY_NAME["small int64"]
+_JSON_TEXT = Kind("json text", _TEXT.type, tuple(one for one in _TEXT.values if one.decode("utf-8", "replace").encode() == one))
+_JSON_FLOAT = Kind(
+    "json float", pa.float64(), tuple(one for one in BY_NAME["float64"].values if np.isfinite(one)), frozenset(["number", "sum", "float"])
+)
+_COLUMNS = (
+    Column("key::string", _TEXT), Column("json:$.v::bigint", _WHOLE), Column("json:$.x::double", _JSON_FLOAT),
+    Column("json:$['a b']", _JSON_TEXT), Column("json:$.y::double", BY_NAME["mild float64"]),
+)  # fmt: skip
+
+
+class Pushed(Pipeline):
+    """The buckets of a plan whose stage one runs in the reading tasks."""
+
+    def __init__(self, plan: WindowPlan, spec: dict[str, Any], buckets: int) -> None:
+        super().__init__(plan, buckets)
+        self.spec = spec
+
+    def _shipped(self, given: Sequence[tuple[Feed, Batch]]) -> Iterator[pd.DataFrame]:
+        told = StageSpec(**self.spec, buckets=len(self.layout.ids)).as_options()
+        stage = Stage.of(StageSpec.parse(told, [""]), _SOURCE)
+        assert tuple(stage.ids) == self.layout.ids
+        ((_, batch),) = given
+        for number, (task, texts) in enumerate(zip(batch.tasks, batch.control, strict=True)):
+            for out in preaggregate(items_of(task, texts), stage, {"": batch.before}, number):
+                yield out.to_pandas()
+
+
+def play(rng: random.Random) -> int:
+    feed = random_feed(rng, keys=1, columns=list(_COLUMNS))
+    wanted = Maker(rng, feed, where=False, simple=True).drawn(4)
+    window = random_window(rng, feed)
+    rules = list(LateRule) if isinstance(window, SlidingWindow) else [LateRule.WINDOW, LateRule.EVENT]
+    late_rule = rng.choice(rules)
+    by = {"key::string": "key::string"}
+    readers = read_fields(by, [one.spec for one in wanted], _SOURCE)
+    plan = WindowPlan(
+        schema=plan_schema(readers), by=tuple(by), order=HIDDEN_ORDER, window=window, late_rule=late_rule,
+        aggregates=tuple((one.name, one.spec) for one in wanted), time="__time",
+    ).trimmed()  # fmt: skip
+    spec = {"window": window, "late_rule": late_rule, "by": by, "aggregates": dict(plan.aggregates), "axis": ""}
+    pipeline = Pushed(plan, spec, rng.choice([1, 2, 3, 5]))
+    model = (SessionModel if plan.is_session else SlidingModel)(feed, plan)
+    compared = 0
+    for number, batch in enumerate(feed.batches):
+        if number and rng.random() < 0.15:
+            pipeline.move(rng.choice([1, 2, 3, 4]))
+        compared += compare(feed, wanted, pipeline.batch((feed, batch)), model.take(batch), f"batch {number}, {window}")
+    return compared
+
+
+def items_of(task: list[Row], texts: list[str]) -> Iterator[Item]:
+    for partition in sorted({row.partition for row in task}):
+        yield EventRun(events=events_of(partition, [row for row in task if row.partition == partition]))
+    yield ControlRun(rows=tuple(row for text in texts for row in decode_rows(f"[{text}]")))
+
+
+def events_of(partition: int, rows: list[Row]) -> Events:
+    times = np.array([row.time or 0 for row in rows], np.int64)
+    return Events(
+        topic=TOPIC, partition=partition, count=len(rows), headers=None,
+        key=pa.array([row.values[0] for row in rows], pa.binary()),
+        value=pa.array([value_of(row) for row in rows], pa.binary()),
+        offset=np.array([row.offset for row in rows], np.int64), timestamp_ms=times, timestamp_type=0,
+        event_ms={"": (times, np.array([row.time is not None for row in rows], bool))},
+    )  # fmt: skip
+
+
+def value_of(row: Row) -> bytes:
+    """The record's JSON; what is null is missing, or null."""
+    v, x, text, y = row.values[1:]
+    named = {"v": v, "x": x, "a b": None if text is None else text.decode(), "y": y}
+    kept = {name: one for name, one in named.items() if one is not None or row.offset % 2}
+    return json.dumps(kept, ensure_ascii=bool(row.offset % 3)).encode()

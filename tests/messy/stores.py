@@ -1,0 +1,225 @@
+"""`aggregate` with a store: every kind of window that keeps its messages, against the scalar models of tests/windows.
+
+The models tell of each pane which messages it holds; what its aggregates must be is reckoned from those rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.core.touching import Touching
+from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.windows.store.functions import window_function
+from keyedwm.windows.store.on_demand import OnDemandWindow
+from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, RowWindow, StorePlan
+from keyedwm.windows.store.retention import Retention
+from keyedwm.windows.store.staged import StagedStore
+from tests.messy.conditions import random_where
+from tests.messy.drive import Pipeline
+from tests.messy.feed import TOPIC, Feed, Row, random_feed
+from tests.messy.rows import EVENT_TIME
+from tests.messy.scalar import Maker, Wanted
+from tests.messy.windows import check_in_order
+from tests.windows.key_rows import KeyRowModel
+from tests.windows.on_demand_windows import OnDemandModel
+from tests.windows.session_stores import SessionModel
+from tests.windows.stored import KEEP_ALL, Message, Model, table, told
+
+_TOLD = "told__"
+
+
+def records(window: pa.Table) -> str:
+    """The messages of a window, as the models tell them."""
+    return told(window.select(["topic", "partition", "offset"]))
+
+
+@dataclass
+class Case:
+    """A plan, and the model that goes with it; shift: what is taken from times before the model sees them."""
+
+    feed: Feed
+    plan: StorePlan
+    wanted: Sequence[Wanted]
+    model: Any
+    shift: int
+    opens: Callable[[Row], bool] = lambda row: False
+    labels: dict[tuple, str] = field(default_factory=dict)
+
+    def message(self, row: Row) -> Message:
+        time = None if row.time is None else row.time - self.shift
+        label = self.labels.setdefault(self.feed.key(row), str(len(self.labels)))
+        return Message(label, int(self.opens(row)), time, TOPIC, row.partition, row.offset)
+
+    def watermark(self, ms: int | None) -> None:
+        if ms is not None and hasattr(self.model, "watermark"):
+            self.model.watermark(ms - self.shift)
+
+    def take(self, rows: list[Row]) -> None:
+        messages = [self.message(row) for row in rows]
+        self.model.take(messages, 0) if isinstance(self.model, SessionModel) else self.model.take(messages)
+
+
+def play(rng: random.Random) -> int:
+    feed = random_feed(rng, keys=rng.choice([0, 1, 1, 1, 2]), without=("reason",))
+    redelivered(rng, feed)
+    wanted = Maker(rng, feed).drawn(3)
+    case = rng.choice([hopping, hopping, sessions, on_demand, offsets, key_rows])(rng, feed, wanted)
+    late = rng.choice([LatePolicy.EMIT, LatePolicy.DROP])
+    alone = not feed.keys or case.plan.full is Full.MESSAGE  # windows by messages follow those of their bucket
+    pipeline = Pipeline(StagedStore(plan=case.plan, late=late), 1 if alone else rng.choice([1, 2, 3, 5]))
+    rows = {(row.partition, row.offset): row for batch in feed.batches for row in batch.rows}
+    compared = 0
+    for number, batch in enumerate(feed.batches):
+        begin, given_back = len(case.model.made), len(case.model.rejected)
+        case.watermark(batch.before)
+        case.take(batch.rows)
+        case.watermark(batch.after)
+        made = [row for row in pipeline.batch((feed, batch)) if row["control"] is None]
+        at = f"batch {number}, {case.plan.window}"
+        panes = [row for row in made if row["pane"] is not None]
+        compare(case, rows, panes, case.model.made[begin:], at)
+        if late is LatePolicy.EMIT:
+            expected = Counter((one[4:], reason) for one, reason in case.model.rejected[given_back:])
+            found = Counter((row["rejected"][-4:-2], row["rejected"][-1]) for row in made if row["pane"] is None)
+            assert found == expected, f"{at}: given back {found - expected}, missing {expected - found}"
+        else:
+            assert len(panes) == len(made)
+        compared += len(panes)
+    return compared
+
+
+def compare(case: Case, rows: dict, panes: list[dict], expected: list[tuple], at: str) -> None:
+    found: dict[tuple, dict] = {}
+    for row in panes:
+        label = case.labels[tuple(row[name] for name in case.feed.by)]
+        place = (row["partition"],) if case.plan.is_rows else ()
+        first, last = row["window"] if case.plan.is_rows else (one // 1000 - case.shift for one in row["window"])
+        found[(*place, first, last, label, *row["pane"])] = row
+    assert len(found) == len(panes), f"{at}: a pane came twice"
+    wanted = {}
+    for pane in expected:
+        if isinstance(case.model, KeyRowModel):
+            (_, partition), first, last, label, held, timing, is_last = pane
+            wanted[partition, first, last, label, timing, 0, is_last] = held
+        else:
+            *place, held, timing, index, is_last = pane
+            wanted[(*place, timing, index, is_last)] = held
+    strange, missing = found.keys() - wanted.keys(), wanted.keys() - found.keys()
+    assert not strange and not missing, f"{at}: strange {strange}, missing {missing}, labels {case.labels}"
+    for place, held in wanted.items():
+        row = found[place]
+        assert row[_TOLD] == held, f"{at}, {place}: holds {row[_TOLD]!r}, expected {held!r}"
+        if held is not None:
+            inside = [rows[tuple(map(int, one.removeprefix(TOPIC).split(":")))] for one in held.split()]
+            check_in_order(case.wanted, row, inside, f"{at}, {place}")
+
+
+def redelivered(rng: random.Random, feed: Feed) -> None:
+    """Records that come again, in their batch or a later one."""
+    earlier: list[Row] = []
+    for batch in feed.batches:
+        earlier += batch.rows
+        if earlier and rng.random() < 0.4:
+            rng.choice(batch.tasks).extend(rng.sample(earlier, min(len(earlier), 3)))
+
+
+def plan_of(feed: Feed, wanted: Sequence[Wanted], window: Any, retention: Retention, **how: Any) -> StorePlan:
+    aggregates = (*((one.name, one.spec) for one in wanted), (_TOLD, window_function(records, pa.string())))
+    schema = pa.schema([one.with_nullable(True) for one in feed.schema(EVENT_TIME)])  # as the frame's columns are made
+    return StorePlan(
+        schema=schema, by=feed.by, window=window, aggregates=aggregates, retention=retention, **how
+    )
+
+
+def hopping(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+    step, unit = rng.choice([1, 2, 3]) * feed.unit, feed.unit
+    offset = rng.choice([0, 0, step // 2])
+    if rng.random() < 0.5:
+        window: Any = SlidingWindow(step * rng.choice([1, 1, 3]), step, offset)
+        size = window.size_ms
+    else:
+        window = HoppingWindow(size := rng.choice([1, 2, 5]) * unit, step, offset)
+    shift = feed.base - feed.base % step
+    how: dict[str, Any] = {"accumulating": rng.random() < 0.7}
+    model: dict[str, Any] = dict(how)
+    if rng.random() < 0.3:
+        how["early"], model["rows"] = Early(rows=2), 2
+    if rng.random() < 0.3:
+        how["late_rows"] = model["late_rows"] = 2
+    retention = Retention(time_ms=size + rng.choice([0, 2, 10]) * unit)
+    return Case(
+        feed, plan_of(feed, wanted, window, retention, **how), wanted,
+        Model(size, step, offset, retention=retention, horizon=-(2**60), floor=-(2**60), **model), shift,
+    )  # fmt: skip
+
+
+def sessions(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+    window = SessionWindow(rng.choice([1, 2, 4]) * feed.unit, rng.choice(list(Touching)))
+    every = 3 * feed.unit
+    how: dict[str, Any] = rng.choice([
+        {}, {}, {"early": Early(rows=2)}, {"late_rows": 2}, {"late_every_ms": every, "late_by": EveryBy.EVENT},
+        {"early": Early(every_ms=every, by=EveryBy.EVENT)},
+    ])  # fmt: skip
+    retention = Retention(time_ms=window.gap_ms + rng.choice([0, 3, 10]) * feed.unit)
+    shift = feed.base - feed.base % every
+    plan = plan_of(feed, wanted, window, retention, **how)
+    return Case(feed, plan, wanted, SessionModel(window, retention, how), shift)
+
+
+def on_demand(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+    where = random_where(rng, feed)
+    size = rng.choice([1, 3, 6]) * feed.unit
+    kept_for = size + rng.choice([0, 2, 8]) * feed.unit
+    plan = plan_of(feed, wanted, OnDemandWindow(size, where.text), Retention(time_ms=kept_for))
+    shift = feed.base - feed.base % size
+    model = OnDemandModel(OnDemandWindow(size, "n >= 1"), kept_for)
+    return Case(feed, plan, wanted, model, shift, opens=lambda row: where.holds(row) is True)
+
+
+def key_rows(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+    window = KeyRowWindow(*rng.choice([(3, 3), (4, 2), (5, 3), (2, 5), (1, 1)]))
+    plan = plan_of(feed, wanted, window, KEEP_ALL)
+    return Case(feed, plan, wanted, KeyRowModel(window, Full.WATERMARK, KEEP_ALL), 0)
+
+
+@dataclass
+class OffsetModel:
+    """Windows of offsets of a partition, from its first message on; complete with their last offset."""
+
+    window: RowWindow
+    came: dict[int, dict[int, Message]] = field(default_factory=dict)
+    shown: set = field(default_factory=set)
+    made: list = field(default_factory=list)
+    rejected: list = field(default_factory=list)
+
+    def take(self, messages: list[Message]) -> None:
+        for one in sorted(messages, key=lambda each: each.offset):
+            mine = self.came.setdefault(one.partition, {})
+            if one.offset in mine:
+                continue
+            mine[one.offset] = one
+            if (one.offset - min(mine)) % self.window.step >= self.window.size:
+                self.rejected.append((one, "between windows"))
+        for partition, mine in self.came.items():
+            first, behind = min(mine), max(mine) + 1
+            for start in range(first, behind - self.window.size + 1, self.window.step):
+                if (partition, start) not in self.shown:
+                    self.shown.add((partition, start))
+                    self.show(partition, start, [one for at, one in mine.items() if start <= at < start + self.window.size])
+
+    def show(self, partition: int, start: int, inside: list[Message]) -> None:
+        for label in {one.k for one in inside}:
+            mine = sorted((one for one in inside if one.k == label), key=lambda one: one.offset)
+            last = start + self.window.size - 1
+            self.made.append((partition, start, last, label, told(table(mine)), "on_time", 0, False))
+
+
+def offsets(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+    window = RowWindow(*rng.choice([(3, 3), (4, 2), (5, 3), (2, 5), (1, 1)]))
+    return Case(feed, plan_of(feed, wanted, window, KEEP_ALL), wanted, OffsetModel(window), 0)

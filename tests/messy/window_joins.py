@@ -1,0 +1,94 @@
+"""`window_join`, against the model of tests/windows: pairs batch by batch, and messages that met none."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.windows.join.plan import How
+from keyedwm.windows.plan import SlidingWindow
+from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.staged import StagedWindowJoin
+from keyedwm.windows.store.plan import HoppingWindow
+from keyedwm.windows.store.retention import Retention
+from tests.messy.drive import Pipeline
+from tests.messy.feed import TOPIC, Feed, Row
+from tests.messy.joins import SIDES, two_feeds
+from tests.messy.rows import EVENT_TIME
+from tests.windows.stored import Message
+from tests.windows.test_window_join_alone import Alone
+
+_NONE = (None, None)
+
+
+def play(rng: random.Random) -> int:
+    feeds = two_feeds(rng, least_keys=1, without=("reason", "timing"))
+    unit = feeds[LEFT].unit
+    size, step = rng.choice([1, 3, 6]) * unit, rng.choice([1, 2, 3]) * unit
+    if rng.random() < 0.5:
+        window: Any = SlidingWindow(size - size % step or step, step)
+    else:
+        window = HoppingWindow(size, step)
+    unbounded = rng.choice(["", "", "", *SIDES])
+    plan = WindowJoinPlan(
+        left=side_of(feeds[LEFT], "left", unbounded), right=side_of(feeds[RIGHT], "right", unbounded), window=window,
+        retention=Retention(time_ms=window.size_ms + rng.choice([0, 2, 20]) * unit),
+        how=How.INNER if unbounded else rng.choice([How.INNER, How.LEFT, How.RIGHT, How.FULL]),
+    )  # fmt: skip
+    pipeline = Pipeline(StagedWindowJoin(plan=plan), rng.choice([1, 2, 3, 5]), others=1)
+    model, labels = Alone(plan), {}
+    shift = feeds[LEFT].base - feeds[LEFT].base % (window.size_ms * step)
+    rows = tuple({row[2:]: row for batch in feed.batches for row in batch.rows} for feed in feeds)
+    compared = 0
+    for number, batches in enumerate(zip(*(feed.batches for feed in feeds), strict=True)):
+        steps = [("watermark", side, batch.before) for side, batch in zip(SIDES, batches, strict=True)]
+        for side, feed, batch in zip(SIDES, feeds, batches, strict=True):
+            steps.append(("add_message", side, [message(feed, row, shift, labels) for row in batch.rows]))
+        steps += [("watermark", side, batch.after) for side, batch in zip(SIDES, batches, strict=True)]
+        expected: Counter = Counter()
+        for name, side, what in steps:
+            if name == "watermark":
+                what = None if what is None else what - shift  # noqa: PLW2901
+            if what is not None:
+                expected.update((*one[1:3], *one[4:]) for one in model.step(name, side, what))
+        made = [row for row in pipeline.batch(*zip(feeds, batches, strict=True)) if row["control"] is None]
+        found = Counter(pair_of(plan, feeds, rows, shift, row) for row in made)
+        assert found == expected, (
+            f"batch {number}, {plan.how.value} {window}, unbounded {unbounded!r}: strange {found - expected}, "
+            f"missing {expected - found}"
+        )
+        compared += len(made)
+    return compared
+
+
+def side_of(feed: Feed, name: str, unbounded: str) -> WindowJoinSide:
+    schema = pa.schema([one.with_nullable(True) for one in feed.schema(EVENT_TIME)])
+    return WindowJoinSide(name=name, schema=schema, on=feed.by, unbounded=name == unbounded)
+
+
+def message(feed: Feed, row: Row, shift: int, labels: dict[tuple, str]) -> Message:
+    key = feed.key(row)
+    label = None if None in key else labels.setdefault(key, str(len(labels)))
+    return Message(label, 0, None if row.time is None else row.time - shift, TOPIC, row.partition, row.offset)
+
+
+def pair_of(plan: WindowJoinPlan, feeds: tuple[Feed, Feed], rows: tuple, shift: int, made: dict[str, Any]) -> tuple:
+    """Both records, the start of the window and the timing; every value is that of its record."""
+    places: list[tuple] = []
+    for side, feed in enumerate(feeds):
+        name = SIDES[side]
+        place = made[f"partition_{name}"], made[f"offset_{name}"]
+        places += place
+        if place == _NONE:
+            continue
+        row = rows[side][place]
+        columns = {came_from: one.name for one, number, came_from in plan.columns if number == side}
+        for at, column in enumerate(feed.columns):
+            mine = columns.get(column.name)  # joined on under one name: the left side's column
+            shown = feeds[LEFT].columns[at].name if mine is None else mine
+            got, want = made[shown], feed.value(row, at)
+            assert got == want, f"{name} {row}: {column.name} is {got!r}, expected {want!r}"
+    return (*places, made["window"][0] // 1000 - shift, made["timing"])
