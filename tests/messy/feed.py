@@ -141,7 +141,7 @@ def random_feed(
     pools = [drawn(rng, one.kind, 4 if at < keys else 8) for at, one in enumerate(columns)]
     channels = [_Channel(number) for number in range(rng.choice([1, 1, 2, 3]))]
     clock = _Clock(channels)
-    count = batches or rng.randrange(3, 7)
+    count = batches or rng.randrange(3, 6)
     for number in range(count):
         tasks: list[list[Row]] = [[] for _ in range(rng.choice([1, 2]))]
         texts: list[list[str]] = [[] for _ in tasks]

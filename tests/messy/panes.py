@@ -28,12 +28,12 @@ def play(rng: random.Random) -> int:
         feed, window, wanted, early=early, lateness_ms=lateness, accumulating=rng.random() < 0.6,
         late=rng.choice([LatePolicy.DROP, LatePolicy.EMIT]),
     )  # fmt: skip
-    pipeline = Pipeline(plan, rng.choice([1, 2, 3, 5]) if feed.keys else 1)
+    pipeline = Pipeline(plan, rng.choice([1, 2, 2, 3]) if feed.keys else 1)
     model = (SessionPanes if plan.is_session else SlidingPanes)(feed, plan)
     compared = 0
     for number, batch in enumerate(feed.batches):
         if feed.keys and number and rng.random() < 0.15:
-            pipeline.move(rng.choice([1, 2, 3, 4]))
+            pipeline.move(rng.choice([1, 2, 3]))
         at = f"batch {number}, {window}, {early}, lateness {lateness}, accumulating {plan.accumulating}"
         made = [row for row in pipeline.batch((feed, batch)) if row["control"] is None]
         found = {(place_of(feed, row), row["pane"][0], row["pane"][1]): row for row in made}

@@ -23,10 +23,10 @@ EVENT_TIME = pa.field("event_time", pa.timestamp("us", tz="UTC"))
 
 def played(rng: random.Random, feed: Feed, plan: ProcessPlan) -> Iterable[tuple[int, list[dict[str, Any]]]]:
     """Number of the batch and its results."""
-    pipeline = Pipeline(plan, rng.choice([1, 2, 3, 5]) if feed.keys else 1)
+    pipeline = Pipeline(plan, rng.choice([1, 2, 2, 3]) if feed.keys else 1)
     for number, batch in enumerate(feed.batches):
         if feed.keys and number and rng.random() < 0.15:
-            pipeline.move(rng.choice([1, 2, 3, 4]))
+            pipeline.move(rng.choice([1, 2, 3]))
         yield number, [row for row in pipeline.batch((feed, batch)) if row["control"] is None]
 
 

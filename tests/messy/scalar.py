@@ -58,7 +58,7 @@ def as_float(value: Fraction) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def near(got: Any, want: float, allowed: float = 1e-12) -> bool:

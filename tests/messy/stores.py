@@ -72,7 +72,7 @@ def play(rng: random.Random) -> int:
     case = rng.choice([hopping, hopping, sessions, on_demand, offsets, key_rows])(rng, feed, wanted)
     late = rng.choice([LatePolicy.EMIT, LatePolicy.DROP])
     alone = not feed.keys or case.plan.full is Full.MESSAGE  # windows by messages follow those of their bucket
-    pipeline = Pipeline(StagedStore(plan=case.plan, late=late), 1 if alone else rng.choice([1, 2, 3, 5]))
+    pipeline = Pipeline(StagedStore(plan=case.plan, late=late), 1 if alone else rng.choice([1, 2, 2, 3]))
     rows = {(row.partition, row.offset): row for batch in feed.batches for row in batch.rows}
     compared = 0
     for number, batch in enumerate(feed.batches):

@@ -28,12 +28,12 @@ def play(rng: random.Random) -> int:
         late=rng.choice([LatePolicy.DROP, LatePolicy.DROP, LatePolicy.EMIT]),
         late_rule=rng.choice(list(LateRule) if isinstance(window, SlidingWindow) else [LateRule.WINDOW, LateRule.EVENT]),
     )  # fmt: skip
-    pipeline = Pipeline(plan, rng.choice([1, 2, 3, 5]) if feed.keys else 1)
+    pipeline = Pipeline(plan, rng.choice([1, 2, 2, 3]) if feed.keys else 1)
     model = (SessionModel if plan.is_session else SlidingModel)(feed, plan)
     compared = 0
     for number, batch in enumerate(feed.batches):
         if feed.keys and number and rng.random() < 0.15:
-            pipeline.move(rng.choice([1, 2, 3, 4]))
+            pipeline.move(rng.choice([1, 2, 3]))
         expected = model.take(batch)
         compared += compare(feed, wanted, pipeline.batch((feed, batch)), expected, f"batch {number}, {window}")
     assert not model.open()
