@@ -1,8 +1,8 @@
 """Every operator on messy data, by seeds, against brute force in plain Python.
 
-What runs is the code of Spark's Python workers (stage one, the hash into buckets, the bucket with its state, unpacking),
-driven in this process; a bucket begins each batch from the blobs that the one before wrote, and now and then all state
-moves to another number of buckets.
+What runs is the code of Spark's Python workers (stage one, the hash into buckets, the bucket with its state,
+unpacking), driven in this process; a bucket begins each batch from the blobs that the one before wrote, and now and
+then all state moves to another number of buckets.
 
     python -m tests.messy --seeds 10000 --from 1        # all families in turn; `--only join` for one
     KEYEDWM_SEED=7 .venv/bin/pytest tests/messy         # 500 other seeds

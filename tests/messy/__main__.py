@@ -32,7 +32,10 @@ def main() -> int:
         except Exception as error:  # noqa: BLE001  whatever it is, the seed is told and the others go on
             failed.append((family, seed))
             shown = str(error) if given.quiet else traceback.format_exc()
-            print(f"{type(error).__name__}: {shown.strip()[:300 if given.quiet else None]}\n  {again(family, seed)}", flush=True)
+            print(
+                f"{type(error).__name__}: {shown.strip()[: 300 if given.quiet else None]}\n  {again(family, seed)}",
+                flush=True,
+            )
         if (seed - given.first + 1) % 500 == 0:
             print(f"{seed - given.first + 1} seeds, {compared}, {len(failed)} failed", flush=True)
     print(f"{given.seeds} seeds, {time.process_time() - began:.0f} s, {compared}, {len(failed)} failed")

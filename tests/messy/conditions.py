@@ -22,7 +22,17 @@ _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "<": lambda one, other: one < other, "<=": lambda one, other: one <= other,
     ">": lambda one, other: one > other, ">=": lambda one, other: one >= other,
 }  # fmt: skip
-_PLAIN = {"int8", "int16", "int32", "small int64", "float32", "float64", "mild float64", "decimal(5,2)", "decimal(18,4)"}
+_PLAIN = {
+    "int8",
+    "int16",
+    "int32",
+    "small int64",
+    "float32",
+    "float64",
+    "mild float64",
+    "decimal(5,2)",
+    "decimal(18,4)",
+}
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,12 @@ def _leaf(rng: random.Random, feed: Feed) -> Where:
     at = rng.randrange(len(feed.columns))
     column = feed.columns[at]
     name, kind = quoted(column.name), column.kind
-    if kind.name not in _PLAIN and not kind.name.endswith("text") or rng.random() < 0.2:
+    if (kind.name not in _PLAIN and not kind.name.endswith("text")) or rng.random() < 0.2:
         if rng.random() < 0.5:
             return Where(f"{name} IS NULL", lambda row: row.values[at] is None)
         return Where(f"{name} IS NOT NULL", lambda row: row.values[at] is not None)
     sign = rng.choice(list(_SIGNS))
-    same = [
-        number for number, one in enumerate(feed.columns) if one.kind.type == kind.type and one.kind.name in _PLAIN
-    ]
+    same = [number for number, one in enumerate(feed.columns) if one.kind.type == kind.type and one.kind.name in _PLAIN]
     if kind.name in _PLAIN and rng.random() < 0.3:
         other = rng.choice(same)
         text = f"{name} {sign} {quoted(feed.columns[other].name)}"

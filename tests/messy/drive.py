@@ -50,10 +50,10 @@ class State:
         self.note: tuple | None = None
         self.blobs: dict[str, bytes] = {}
 
-    def getValueState(self, name: str, schema: str) -> Any:
+    def getValueState(self, *_: str) -> Any:
         return SimpleNamespace(get=lambda: self.note, update=lambda told: setattr(self, "note", told))
 
-    def getMapState(self, name: str, key: str, value: str) -> Any:
+    def getMapState(self, *_: str) -> Any:
         return SimpleNamespace(
             getValue=lambda at: None if at[0] not in self.blobs else (self.blobs[at[0]],),
             updateValue=lambda at, one: self.blobs.__setitem__(at[0], one[0]),
@@ -129,12 +129,19 @@ class Pipeline:
     def _held(self, states: Sequence[State]) -> pa.Table:
         rows = [(number, name, blob) for number, one in enumerate(states) for name, blob in one.blobs.items()]
         held = [dict(zip(("bucket", "name", "blob"), row, strict=True)) for row in rows if row[1] != NOTE]
-        return pa.Table.from_pylist(held, pa.schema([("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary())]))
+        return pa.Table.from_pylist(
+            held, pa.schema([("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary())])
+        )
 
     def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> tuple[Any, Any]:
         if isinstance(self.plan, ProcessPlan):
             move: Any = ProcessMove(
-                who=NAME, plan=self.plan, count=len(self.layout.ids), digest=self.plan.digest(), facts=facts, blobs=blobs
+                who=NAME,
+                plan=self.plan,
+                count=len(self.layout.ids),
+                digest=self.plan.digest(),
+                facts=facts,
+                blobs=blobs,
             )
         else:
             told = json.loads(json.dumps(self.plan.told()))
@@ -191,7 +198,10 @@ class JoinPipeline(Pipeline):
         held = [(*one, bits.get(one[:2])) for one in blobs]
         columns = list(zip(*held, strict=True)) or [[]] * 4
         kinds = pa.int32(), pa.string(), pa.binary(), pa.binary()
-        return pa.table([pa.array(one, kind) for one, kind in zip(columns, kinds, strict=True)], ["bucket", "name", "blob", "matched"])
+        return pa.table(
+            [pa.array(one, kind) for one, kind in zip(columns, kinds, strict=True)],
+            ["bucket", "name", "blob", "matched"],
+        )
 
     def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> tuple[Any, Any]:
         move = JoinMove(who=NAME, plan=self.plan, digest=self.plan.digest, facts=facts, blobs=blobs)

@@ -53,7 +53,7 @@ class Column:
 
 @dataclass
 class Batch:
-    """tasks: rows of each. control: of each task its texts. before, after: the watermark that its rows meet, and then."""
+    """tasks: rows of each. control: of each its texts. before, after: the watermark that rows meet, and the next."""
 
     tasks: list[list[Row]]
     control: list[list[str]]
@@ -105,9 +105,7 @@ class Feed:
         made["offset"] = array(pa.int64(), [*(row.offset for row in rows), *blank])
         times = [*(row.time for row in rows), *blank]
         made[TIME] = array(pa.int64(), times)
-        made["event_time"] = array(
-            pa.timestamp("us", tz="UTC"), [None if one is None else one * 1000 for one in times]
-        )
+        made["event_time"] = array(pa.timestamp("us", tz="UTC"), [None if one is None else one * 1000 for one in times])
         made[CONTROL_TEXT] = pa.array([None] * len(rows) + list(texts), pa.string())
         return pa.table([made[name] for name in names], [str(at) for at in range(len(names))])
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
 from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
@@ -159,5 +158,3 @@ def play_latest(rng: random.Random) -> int:
             expected[alone(LEFT, row)] += 1
     same(found, expected, f"latest {plan.how.value}")
     return found.total()
-
-

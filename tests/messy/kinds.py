@@ -47,7 +47,7 @@ DATES = (0, 1, -1, 20_000, -719_162, 2_932_896, 106_751_991)
 
 @dataclass(frozen=True)
 class Kind:
-    """A type: `values` as they are put into Arrow; is: what can be done with it (`number`, `sum`, `float`, `nested`)."""
+    """A type: `values` as they are put into Arrow; traits: what can be done with it (`number`, `sum`, `nested`)."""
 
     name: str
     type: pa.DataType

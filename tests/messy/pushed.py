@@ -13,8 +13,7 @@ import pyarrow as pa
 from keyedwm.arrow.rows import Events
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.control_row import decode_rows
-from keyedwm.core.late import LateRule
-from keyedwm.windows.plan import SlidingWindow, WindowPlan
+from keyedwm.windows.plan import WindowPlan
 from pyspark_wm_source.options.stage import HIDDEN_ORDER, Stage, StageSpec, plan_schema, read_fields
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item
 from pyspark_wm_source.task.preaggregate import preaggregate
@@ -22,13 +21,18 @@ from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Batch, Column, Feed, Row, random_feed
 from tests.messy.kinds import BY_NAME, Kind
 from tests.messy.scalar import Maker
-from tests.messy.windows import SessionModel, SlidingModel, compare, random_window
+from tests.messy.windows import SessionModel, SlidingModel, compare, random_window, rules_of
 
 _SOURCE = row_schema([""], headers=False, control=False)
 _TEXT, _WHOLE = BY_NAME["text"], BY_NAME["small int64"]
-_JSON_TEXT = Kind("json text", _TEXT.type, tuple(one for one in _TEXT.values if one.decode("utf-8", "replace").encode() == one))
+_JSON_TEXT = Kind(
+    "json text", _TEXT.type, tuple(one for one in _TEXT.values if one.decode("utf-8", "replace").encode() == one)
+)
 _JSON_FLOAT = Kind(
-    "json float", pa.float64(), tuple(one for one in BY_NAME["float64"].values if np.isfinite(one)), frozenset(["number", "sum", "float"])
+    "json float",
+    pa.float64(),
+    tuple(one for one in BY_NAME["float64"].values if np.isfinite(one)),
+    frozenset(["number", "sum", "float"]),
 )
 _COLUMNS = (
     Column("key::string", _TEXT), Column("json:$.v::bigint", _WHOLE), Column("json:$.x::double", _JSON_FLOAT),
@@ -56,8 +60,7 @@ def play(rng: random.Random) -> int:
     feed = random_feed(rng, keys=1, columns=list(_COLUMNS))
     wanted = Maker(rng, feed, where=False, simple=True).drawn(4)
     window = random_window(rng, feed)
-    rules = list(LateRule) if isinstance(window, SlidingWindow) else [LateRule.WINDOW, LateRule.EVENT]
-    late_rule = rng.choice(rules)
+    late_rule = rng.choice(rules_of(window))
     by = {"key::string": "key::string"}
     readers = read_fields(by, [one.spec for one in wanted], _SOURCE)
     plan = WindowPlan(

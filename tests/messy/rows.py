@@ -54,7 +54,9 @@ def play_running(rng: random.Random) -> int:
         assert len(found) == len(made), f"batch {number}: a row came twice"
         timed = [row for row in batch.rows if row.time is not None]
         waiting += [row for row in timed if batch.before is None or row.time >= batch.before]
-        due = sorted((row for row in waiting if batch.after is not None and row.time < batch.after), key=lambda r: r.place)
+        due = sorted(
+            (row for row in waiting if batch.after is not None and row.time < batch.after), key=lambda r: r.place
+        )
         waiting = [row for row in waiting if row not in due]
         assert found.keys() == {(row.partition, row.offset) for row in due}, f"batch {number}"
         for row in due:
@@ -82,11 +84,11 @@ class Counting(Processor):
     def __init__(self, by: tuple[str, ...]) -> None:
         self.by = by
 
-    def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:
+    def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002  one input
         self.state.append("rows", rows)
         return ()
 
-    def on_barrier(self, snapshot: int) -> Iterable[pa.Table]:
+    def on_barrier(self, snapshot: int) -> Iterable[pa.Table]:  # noqa: ARG002  each is alike
         held = self.state.read("rows")
         if held is None:
             return []
@@ -98,7 +100,7 @@ class Counting(Processor):
 
 def play_process(rng: random.Random) -> int:
     feed = random_feed(rng, keys=rng.choice([1, 1, 2]))
-    keys = [one.field.with_nullable(True) for one in feed.columns[: feed.keys]]
+    keys = [one.field.with_nullable(nullable=True) for one in feed.columns[: feed.keys]]
     result = pa.schema([*keys, ("n__", pa.int64())])
     plan = process_plan(feed, partial(Counting, feed.by), result, "counting")
     held: list[Row] = []

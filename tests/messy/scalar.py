@@ -148,7 +148,9 @@ def distinct_of(values: Sequence[Any], kind: pa.DataType) -> int:
 class Maker:
     """Draws aggregates over the columns of a feed."""
 
-    def __init__(self, rng: random.Random, feed: Feed, *, kept: bool = True, where: bool = True, simple: bool = False) -> None:
+    def __init__(
+        self, rng: random.Random, feed: Feed, *, kept: bool = True, where: bool = True, simple: bool = False
+    ) -> None:
         """kept: also those that keep every value. where: also with conditions. simple: of one column alone."""
         self.rng, self.feed, self.kept, self.where, self.simple = rng, feed, kept, where, simple
         self.made: list[Wanted] = []
@@ -177,11 +179,11 @@ class Maker:
     def _add(self, name: str, spec: Any, fits: Callable, shown: Callable) -> None:
         self.made.append(Wanted(f"{name} {len(self.made)}", spec, fits, shown))
 
-    def _whole(self, name: str, make: Callable, column: Column, at: int, answer: Callable[[list], Any]) -> None:
+    def _exactly(self, name: str, make: Callable, at: int, answer: Callable[[list], Any]) -> None:
         """answer: of the rows that take part, which have a value."""
-        self._checked(name, make, column, at, lambda got, rows: got == answer(rows), answer)
+        self._checked(name, make, at, lambda got, rows: got == answer(rows), answer)
 
-    def _checked(self, name: str, make: Callable, column: Column, at: int, fits: Callable, shown: Callable) -> None:
+    def _checked(self, name: str, make: Callable, at: int, fits: Callable, shown: Callable) -> None:
         where = random_where(self.rng, self.feed) if self.where and self.rng.random() < 0.3 else None
         self._add(
             name,
@@ -206,15 +208,15 @@ class Maker:
             answer = lambda rows: len(self._taking_part(rows, None, where))  # noqa: E731
             self._add("count_if", agg.count_if(where.text), lambda got, rows: got == answer(rows), answer)
             return
-        self._whole("count", lambda where: agg.count(column.name, where=where), column, at, len)
+        self._exactly("count", lambda where: agg.count(column.name, where=where), at, len)
 
     def _sum(self, at: int, column: Column) -> None:
         make = lambda where: agg.sum(column.name, where=where)  # noqa: E731
         if column.kind.is_("float"):
             fits = lambda got, rows: sum_fits(got, self._numbers(rows, at)) if rows else got is None  # noqa: E731
-            self._checked("sum", make, column, at, fits, lambda rows: exact_sum(self._numbers(rows, at)))
+            self._checked("sum", make, at, fits, lambda rows: exact_sum(self._numbers(rows, at)))
             return
-        self._whole("sum", make, column, at, lambda rows: sum(self._of(rows, at)) if rows else None)
+        self._exactly("sum", make, at, lambda rows: sum(self._of(rows, at)) if rows else None)
 
     def _avg(self, at: int, column: Column) -> None:
         def answer(rows: list[Row]) -> float | None:
@@ -236,12 +238,12 @@ class Maker:
             values = [one / len(rows) for one in self._numbers(rows, at)]
             return sum_fits(got, values) or near(got, answer(rows), 1e-15 * max(map(abs, values)))
 
-        self._checked("avg", lambda where: agg.avg(column.name, where=where), column, at, fits, answer)
+        self._checked("avg", lambda where: agg.avg(column.name, where=where), at, fits, answer)
 
     def _extreme(self, at: int, column: Column, name: str, pick: Callable) -> None:
         make = lambda where: getattr(agg, name)(column.name, where=where)  # noqa: E731
         key = lambda one: order_of(one, column.kind.type)  # noqa: E731
-        self._whole(name, make, column, at, lambda rows: pick(self._of(rows, at), key=key, default=None))
+        self._exactly(name, make, at, lambda rows: pick(self._of(rows, at), key=key, default=None))
 
     def _min(self, at: int, column: Column) -> None:
         self._extreme(at, column, "min", min)
@@ -259,18 +261,18 @@ class Maker:
 
     def _collect(self, at: int, column: Column) -> None:
         make = lambda where: agg.collect(column.name, where=where)  # noqa: E731
-        self._whole("collect", make, column, at, lambda rows: tuple(self._of(rows, at)))
+        self._exactly("collect", make, at, lambda rows: tuple(self._of(rows, at)))
 
     def _approx_count_distinct(self, at: int, column: Column) -> None:
         make = lambda where: agg.approx_count_distinct(column.name, where=where)  # noqa: E731
         answer = lambda rows: distinct_of(self._of(rows, at), column.kind.type)  # noqa: E731
-        self._whole("approx_count_distinct", make, column, at, answer)
+        self._exactly("approx_count_distinct", make, at, answer)
 
     def _variance(self, at: int, column: Column, *, root: bool = False) -> None:
         name = "stddev" if root else "variance"
         fits = lambda got, rows: spread_fits(got, self._numbers(rows, at), root=root)  # noqa: E731
         make = lambda where: getattr(agg, name)(column.name, where=where)  # noqa: E731
-        self._checked(name, make, column, at, fits, lambda rows: variance(self._numbers(rows, at)))
+        self._checked(name, make, at, fits, lambda rows: variance(self._numbers(rows, at)))
 
     def _stddev(self, at: int, column: Column) -> None:
         self._variance(at, column, root=True)
@@ -278,18 +280,18 @@ class Maker:
     def _linear_trend(self, at: int, column: Column) -> None:
         pairs = lambda rows: list(zip([row.time for row in rows], self._numbers(rows, at), strict=True))  # noqa: E731
         make = lambda where: agg.linear_trend(column.name, where=where)  # noqa: E731
-        self._checked("linear_trend", make, column, at, lambda got, rows: trend_fits(got, pairs(rows)), pairs)
+        self._checked("linear_trend", make, at, lambda got, rows: trend_fits(got, pairs(rows)), pairs)
 
     def _median(self, at: int, column: Column) -> None:
-        self._share(at, column, 0.5, lambda where: agg.median(column.name, where=where), "median")
+        self._share(at, 0.5, lambda where: agg.median(column.name, where=where), "median")
 
     def _quantile(self, at: int, column: Column) -> None:
         share = self.rng.choice([0, 0.25, 0.9, 1])
-        self._share(at, column, share, lambda where: agg.quantile(column.name, share, where=where), "quantile")
+        self._share(at, share, lambda where: agg.quantile(column.name, share, where=where), "quantile")
 
-    def _share(self, at: int, column: Column, share: float, make: Callable, name: str) -> None:
+    def _share(self, at: int, share: float, make: Callable, name: str) -> None:
         fits = lambda got, rows: quantile_fits(got, self._numbers(rows, at), share)  # noqa: E731
-        self._checked(name, make, column, at, fits, lambda rows: quantile_of(self._numbers(rows, at), share))
+        self._checked(name, make, at, fits, lambda rows: quantile_of(self._numbers(rows, at), share))
 
     def _top_n(self, at: int, column: Column) -> None:
         other = self.rng.randrange(len(self.feed.columns))
@@ -302,7 +304,7 @@ class Maker:
             return tuple(self._of(highest[:n], other))
 
         make = lambda where: agg.top_n(n, column.name, shown.name, where=where)  # noqa: E731
-        self._whole("top_n", make, column, at, answer)
+        self._exactly("top_n", make, at, answer)
 
     def _map_agg(self, at: int, column: Column) -> None:
         other = self.rng.randrange(len(self.feed.columns))
@@ -312,5 +314,4 @@ class Maker:
         answer = lambda rows: {self.feed.value(row, at): self.feed.value(row, other) for row in rows}  # noqa: E731
         make = lambda where: agg.map_agg(column.name, value.name, where=where)  # noqa: E731
         fits = lambda got, rows: dict(got) == answer(rows) and len(got) == len(dict(got))  # noqa: E731
-        self._checked("map_agg", make, column, at, fits, answer)
-
+        self._checked("map_agg", make, at, fits, answer)

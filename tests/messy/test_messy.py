@@ -18,8 +18,6 @@ def test_an_operator_agrees_with_brute_force_on_messy_data(family, seed, caplog)
     caplog.set_level(logging.ERROR)  # late rows are told
     first, compared = 1 + abs(seed - DEFAULT_SEED), 0
     for one in range(first, first + EACH):
-        try:
-            compared += play(family, one)
-        except Exception as error:
-            pytest.fail(f"{type(error).__name__}: {error}\n{again(family, one)}")
+        print(again(family, one))  # shown where it fails: the last one is to be repeated
+        compared += play(family, one)
     assert compared > 3 * EACH

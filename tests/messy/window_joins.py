@@ -65,7 +65,7 @@ def play(rng: random.Random) -> int:
 
 
 def side_of(feed: Feed, name: str, unbounded: str) -> WindowJoinSide:
-    schema = pa.schema([one.with_nullable(True) for one in feed.schema(EVENT_TIME)])
+    schema = pa.schema([one.with_nullable(nullable=True) for one in feed.schema(EVENT_TIME)])
     return WindowJoinSide(name=name, schema=schema, on=feed.by, unbounded=name == unbounded)
 
 

@@ -1,4 +1,4 @@
-"""`aggregate` over windows and sessions without panes, against brute force: every window of every key, batch by batch."""
+"""`aggregate` over windows and sessions without panes, against brute force, batch by batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def play(rng: random.Random) -> int:
     plan = plan_of(
         feed, window, wanted,
         late=rng.choice([LatePolicy.DROP, LatePolicy.DROP, LatePolicy.EMIT]),
-        late_rule=rng.choice(list(LateRule) if isinstance(window, SlidingWindow) else [LateRule.WINDOW, LateRule.EVENT]),
+        late_rule=rng.choice(rules_of(window)),
     )  # fmt: skip
     pipeline = Pipeline(plan, rng.choice([1, 2, 2, 3]) if feed.keys else 1)
     model = (SessionModel if plan.is_session else SlidingModel)(feed, plan)
@@ -47,6 +47,10 @@ def random_window(rng: random.Random, feed: Feed) -> SlidingWindow | SessionWind
     return SlidingWindow(slide * rng.choice([1, 1, 2, 5]), slide, rng.choice([0, 0, slide // 2]))
 
 
+def rules_of(window: SlidingWindow | SessionWindow) -> list[LateRule]:
+    return list(LateRule) if isinstance(window, SlidingWindow) else [LateRule.WINDOW, LateRule.EVENT]
+
+
 def plan_of(feed: Feed, window: Any, wanted: Sequence[Wanted], **how: Any) -> WindowPlan:
     schema = feed.schema(pa.field(TIME, pa.int64()))
     order = tuple(name for name, _ in RECORD)
@@ -62,7 +66,11 @@ def place_of(feed: Feed, row: dict[str, Any]) -> Place:
 
 
 def compare(
-    feed: Feed, wanted: Sequence[Wanted], made: Iterable[dict], expected: Sequence[tuple[Place, str, list[Row]]], at: str
+    feed: Feed,
+    wanted: Sequence[Wanted],
+    made: Iterable[dict],
+    expected: Sequence[tuple[Place, str, list[Row]]],
+    at: str,
 ) -> int:
     """expected: place, timing and rows of each result; each place and timing once."""
     found: dict[tuple[Place, str], dict] = {}
@@ -73,7 +81,9 @@ def compare(
             found[where] = row
     rows_at = {(place, timing): rows for place, timing, rows in expected}
     missing, strange = rows_at.keys() - found.keys(), found.keys() - rows_at.keys()
-    assert not missing and not strange, f"{at}: missing {sorted(map(str, missing))}, strange {sorted(map(str, strange))}"
+    assert rows_at.keys() == found.keys(), (
+        f"{at}: missing {sorted(map(str, missing))}, strange {sorted(map(str, strange))}"
+    )
     for where, rows in rows_at.items():
         check(wanted, found[where], rows, f"{at}, {where}")
     return len(rows_at)

@@ -100,6 +100,16 @@ def test_a_row_waits_until_no_change_that_counts_can_come():
     assert [(row["v"], row["w"]) for row in driven.step(Mark(RIGHT, 0, 11))] == [(1, 8)]
 
 
+def test_without_keys_a_row_meets_the_latest_change_of_all(monkeypatch):
+    monkeypatch.setattr(change_table, "_FEW", 3)
+    driven = Driven(latest_plan(on=()), restarts=True)
+    for at in range(20):
+        driven.step(Rows(RIGHT, (Row("abc"[at % 3], 1, at, (at,)),)))
+        driven.step(Mark(LEFT, 0, at))
+    driven.step(Rows(LEFT, (Row("z", 1, 1, (19,)), Row("z", 1, 2, (-1,)))))
+    assert [(row["v"], row["w"]) for row in driven.end()] == [(1, 19)]
+
+
 def test_superseded_changes_are_cleared_away(monkeypatch):
     monkeypatch.setattr(change_table, "_FEW", 3)
     driven = Driven(latest_plan(), restarts=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from keyedwm.windows.aggregates.functions import collect, linear_trend
 from keyedwm.windows.plan import Early, SlidingWindow
+from keyedwm.windows import WindowOperator
 from keyedwm.windows.state import store as logs
-from keyedwm.windows.store.plan import Full, HoppingWindow
+from keyedwm.windows.store.plan import Full, HoppingWindow, tumbling_key_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention
-from tests.windows.stored import KEEP_ALL, Model, Restarted, cut, plan_of, random_messages, table
+from tests.windows.stored import KEEP_ALL, Message, Model, Restarted, cut, plan_of, random_messages, table
 
 WINDOWS = (
     HoppingWindow(10, 10),
@@ -67,3 +69,13 @@ def test_panes_of_what_is_new_are_those_of_the_model_with_a_restart_after_each_s
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     for seed in range(10, 14):
         assert differential(seed, window, full, 50, accumulating=False) > 5
+
+
+@pytest.mark.parametrize("window", [tumbling_rows(4), tumbling_key_rows(4)], ids=str)
+def test_a_trend_over_windows_of_rows_goes_by_event_times_and_a_list_by_offsets(window):
+    aggregates = (("rise", linear_trend("n")), ("all", collect("n")))
+    operator = WindowOperator(plan_of(window, aggregates))
+    times = (4_000, None, 1_000, 2_000)  # the value of a row is its second
+    operator.add_message(table([Message("x", (ms or 0) // 1_000, ms, "a", 0, at) for at, ms in enumerate(times)]))
+    (row,) = operator.flush().to_pylist()
+    assert (round(row["rise"], 12), row["all"]) == (1.0, [4, 0, 1, 2])
