@@ -19,7 +19,7 @@ from keyedwm.spark.source import Source, frame_of
 from keyedwm.spark.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 from keyedwm.windows.aggregates.functions import AggregateSpec, check_aggregate
 from keyedwm.windows.plan import LatePolicy
-from keyedwm.windows.running import Running
+from keyedwm.windows.running import VERSION, Running
 from keyedwm.windows.running_plan import RECORD, RunningPlan
 
 if TYPE_CHECKING:
@@ -77,5 +77,5 @@ def running(
         keep_ms=None if keep is None else duration_ms("keep", keep),
         late=choice("late", late, LatePolicy),
     )
-    told = Told(partial(Running, plan), plan.called, 1, plan.result_schema)
+    told = Told(partial(Running, plan), plan.called, VERSION, plan.result_schema)
     return processed([frame], plan.by, told, Where((axis,), buckets, name, continue_from), "running")

@@ -1,7 +1,8 @@
 """Running aggregates: each row leaves with the aggregates of all rows of its key up to it, in order of event time.
 
-Rule: rows of equal event time are in order of topic, partition and offset. A row waits until the watermark has passed
-it, so everything before it is there, and its result depends neither on the cut nor on which partition was read first.
+Rule: rows of equal event time are in order of topic, partition and offset, those of one record as they came. A row
+waits until the watermark has passed it, so everything before it is there, and its result depends neither on the cut nor
+on which partition was read first.
 In SQL: OVER (PARTITION BY ... ORDER BY event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
 """
 
@@ -17,15 +18,17 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.windows.aggregates.aggregate_function import RowOrder
 from keyedwm.windows.columns import Ints, contiguous
+from keyedwm.windows.grouping import row_groups
 from keyedwm.windows.partials import millis
 from keyedwm.windows.plan import LatePolicy
 from keyedwm.windows.process import Processor
 from keyedwm.windows.results import late_sentence
-from keyedwm.windows.running_plan import RECORD, RunningPlan
+from keyedwm.windows.running_plan import RECORD, WITHIN, RunningPlan
 from keyedwm.windows.running_state import Elements, RunningKeys
 from keyedwm.windows.state.entries import Entries
 from keyedwm.windows.state.key_dictionary import key_columns
 
+VERSION = 2  # of the state: until 1, rows of one record were in order of their values
 _WAITING, _KEYS = "waiting-", "keys"
 # A batch appends to the slices that it touches; the watermark reads those that it has reached, and no others.
 SLICE_MS = 10_000
@@ -73,7 +76,8 @@ class Running(Processor):
         rows = pa.concat_tables([self._plan.schema.empty_table(), *due])
         if not rows.num_rows:
             return
-        rows = rows.take(pc.sort_indices(rows, sort_keys=self._in_order))
+        rows = rows.take(pc.sort_indices(rows, sort_keys=self._in_order))  # stable
+        rows = rows.append_column(WITHIN, pa.array(self._within(rows)))
         held = self.state.read(_KEYS)
         keys = RunningKeys(self._plan, held)
         for start in range(0, rows.num_rows, _MOST_ROWS):
@@ -83,6 +87,16 @@ class Running(Processor):
             self.state.replace(_KEYS, keys.table(live))
         else:
             self.state.append(_KEYS, keys.changed())
+
+    def _within(self, rows: pa.Table) -> Ints:
+        """Return the number of each row, which are in order, among those of its record."""
+        places = np.arange(rows.num_rows)
+        begins = np.zeros(rows.num_rows, np.bool_)
+        begins[:1] = True
+        for name, _ in self._in_order:
+            codes = row_groups([contiguous(rows[name])], rows.num_rows)
+            begins[1:] |= codes[1:] != codes[:-1]
+        return places - np.maximum.accumulate(np.where(begins, places, 0))
 
     def _due(self, number: int, time_ms: int) -> pa.Table:
         """Take the rows below the watermark out of a slice."""
@@ -100,7 +114,7 @@ class Running(Processor):
     def _result(self, keys: RunningKeys, rows: pa.Table) -> pa.Table:
         """Return rows, which are in order, with their aggregates; what is known of their keys goes on."""
         plan, times = self._plan, millis(contiguous(rows[self._plan.time]))
-        order = RowOrder(times, tuple(contiguous(rows[name]) for name in RECORD))
+        order = RowOrder(times, tuple(contiguous(rows[name]) for name in (*RECORD, WITHIN)))
         lifted = [
             function.lift(spec.values_of(rows, plan.schema), order)
             for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)

@@ -13,9 +13,18 @@ from keyedwm.windows.aggregates.aggregate_function import AggregateFunction
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.aggregates.kept_values import TopN
 from keyedwm.windows.aggregates.lists import ListAggregate
-from keyedwm.windows.plan import LatePolicy, accumulator_fields, check_key_columns, check_length, check_result_names
+from keyedwm.windows.plan import (
+    HIDDEN,
+    LatePolicy,
+    accumulator_fields,
+    check_key_columns,
+    check_length,
+    check_result_names,
+)
 
 RECORD = ("topic", "partition", "offset")
+# A column beside those of the plan: the number of a row among those of one record, as explode makes them.
+WITHIN = f"{HIDDEN}within"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +51,8 @@ class RunningPlan:
             raise OptionError(f"running: a result column cannot be called {taken!r}: rows have one; give another name")
         names = [name for name in self.schema.names if name != EVENT_TIME]
         check_result_names([*names, *made], has_aggregates=bool(self.aggregates))
-        object.__setattr__(self, "functions", tuple(spec.bind(self.schema, RECORD) for _, spec in self.aggregates))
+        ordered, order = self.schema.append(pa.field(WITHIN, pa.int64())), (*RECORD, WITHIN)
+        object.__setattr__(self, "functions", tuple(spec.bind(ordered, order) for _, spec in self.aggregates))
         for (name, spec), function in zip(self.aggregates, self.functions, strict=True):
             if isinstance(function, ListAggregate) and not isinstance(function, TopN):
                 raise OptionError(

@@ -268,3 +268,24 @@ def test_many_rows_of_one_key_leave_in_pieces_with_the_results_of_one(monkeypatc
     monkeypatch.setattr(running, "_MOST_ROWS", 64)
     assert Played(plan_of()).batch(rows, 10**6) == whole
     assert np.allclose([one["total"] for one in whole], np.cumsum([row[1] for row in rows]))
+
+
+def test_rows_of_one_record_keep_their_order_and_are_counted_each_whatever_the_cut(monkeypatch):
+    """As `explode` makes them: equal topic, partition and offset."""
+    first = [("a", 2.0, 1_000, 0, 0), ("a", 1.0, 1_000, 0, 0), ("a", 3.0, 1_000, 0, 0), ("a", 3.0, 1_000, 0, 0)]
+    then = [("a", 9.0, 2_000, 0, 1), ("a", 4.0, 2_000, 0, 1)]
+    aggregates = {name: AGGREGATES[name] for name in ("n", "opened", "newest", "total")}
+    wanted = [
+        (2.0, 1, 2.0, 2.0, 2.0), (1.0, 2, 2.0, 1.0, 3.0), (3.0, 3, 2.0, 3.0, 6.0), (3.0, 4, 2.0, 3.0, 9.0),
+        (9.0, 5, 2.0, 9.0, 18.0), (4.0, 6, 2.0, 4.0, 22.0),
+    ]  # fmt: skip
+    for most in (1, 1 << 16):
+        monkeypatch.setattr(running, "_MOST_ROWS", most)
+        for batches in (
+            [(first + then, 5_000)],
+            [(first, 1_500), (then, 5_000)],
+            [(first, None), (then, 1_500), ([], 5_000)],
+        ):
+            played = Played(plan_of(aggregates=tuple(aggregates.items())))
+            made = [row for rows, ms in batches for row in played.batch(rows, ms)]
+            assert [(r["v"], r["n"], r["opened"], r["newest"], r["total"]) for r in made] == wanted
