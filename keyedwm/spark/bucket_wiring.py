@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyedwm.spark.bucket_batch import EMITTED, STORED, BucketLayout
+from keyedwm.spark.lineage import marked
 from keyedwm.windows.operator import AnyPlan
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.process_plan import ProcessPlan
@@ -62,4 +63,6 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
         F.median(size).cast("long").alias("median_bucket_bytes"),
     ]
     output = output_schema(plan.result_schema)
-    return emitted.observe(layout.name, *observed).mapInArrow(Unpack(output), from_arrow_schema(output))
+    results = emitted.observe(layout.name, *observed).mapInArrow(Unpack(output), from_arrow_schema(output))
+    panes = None if isinstance(plan, ProcessPlan) else plan.panes_again
+    return results if panes is None else marked(results, panes)

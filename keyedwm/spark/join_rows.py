@@ -11,11 +11,13 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.join_stage import JoinStage, SelfJoinStage
+from keyedwm.spark.lineage import check_lineage
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.spark.staged_rows import arrow_schema, check_collation, columns_of, control_text
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.windows.join.ship import SHIPPED
+from keyedwm.windows.panes_again import PanesAgain
 from keyedwm.windows.plan import HIDDEN
 
 if TYPE_CHECKING:
@@ -27,12 +29,14 @@ class Side:
     """A frame and the side that its rows make; axes: as the frame's columns call them, in the side's order.
 
     read: the description of the read that the frame is, if it is one: its tasks divide the rows themselves.
+    panes: why its rows cannot be added up, None if they can.
     """
 
     frame: DataFrame
     side: JoinSide
     axes: tuple[str, ...]
     read: Source | None = None
+    panes: PanesAgain | None = None
 
     @property
     def only_axis(self) -> str:
@@ -95,16 +99,19 @@ def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
     return rows.mapInArrow(SelfJoinStage(stages, (of_left, of_right)), from_arrow_schema(SHIPPED))
 
 
-def side_of(given: DataFrame | Source, called: str, on: Sequence[str], wanted: Sequence[str] | None) -> Side:
+def side_of(
+    given: DataFrame | Source, called: str, on: Sequence[str], wanted: Sequence[str] | None, *, takes_panes: bool
+) -> Side:
     """Return the side of a frame, or of a read that is not loaded.
 
-    called: its name. wanted: its axes, None for all; others are ordinary columns then.
+    called: its name. wanted: its axes, None for all; others are ordinary columns then. takes_panes: whether its rows
+    may repeat what earlier ones held.
 
     Raises InputError and OptionError, in one sentence, for a frame that cannot be joined.
     """
     read = given if isinstance(given, Source) else None
     frame = given.load() if isinstance(given, Source) else given
-    _check_rows(frame, called)
+    panes = _check_rows(frame, called, takes_panes=takes_panes)
     known = _known_axes(frame, called)
     used = known if wanted is None else list(dict.fromkeys(_found(axis, known, called) for axis in wanted))
     taken = {CONTROL, *(axis_column(WATERMARK, axis) for axis in known)}
@@ -116,10 +123,10 @@ def side_of(given: DataFrame | Source, called: str, on: Sequence[str], wanted: S
     )
     for axis in used:
         _check_axis(frame, axis, called)
-    return Side(frame, JoinSide(called, arrow_schema(payload), tuple(on), axes), tuple(used), read)
+    return Side(frame, JoinSide(called, arrow_schema(payload), tuple(on), axes), tuple(used), read, panes)
 
 
-def _check_rows(frame: DataFrame, called: str) -> None:
+def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> PanesAgain | None:
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not frame.isStreaming:
@@ -127,11 +134,13 @@ def _check_rows(frame: DataFrame, called: str) -> None:
             f"join: the {called} side is a batch read, which has no watermarks: read it with spark.readStream (and "
             f"trigger(availableNow=True)), or join it with Spark's own join"
         )
+    panes = check_lineage(frame, f"join: the {called} side", takes_panes=takes_panes)
     if CONTROL not in frame.columns or frame.schema[CONTROL].dataType != from_arrow_type(CONTROL_TYPE):
         raise InputError(
             f"join: the {called} side has no control rows (columns {', '.join(frame.columns)}): it must be rows of the "
             f"keyedwm source, read as a stream with emitControl=true and the column {CONTROL!r} kept"
         )
+    return panes
 
 
 def _known_axes(frame: DataFrame, called: str) -> list[str]:

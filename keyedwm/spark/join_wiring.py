@@ -11,6 +11,7 @@ from keyedwm.core.rows import AXIS_KEY
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.join_batch import EMITTED, JoinLayout
 from keyedwm.spark.join_rows import Side, shipped_rows, side_of
+from keyedwm.spark.lineage import marked
 from keyedwm.spark.source import Source, stream_of
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.plan import LEFT, RIGHT, JoinPlan
@@ -52,7 +53,7 @@ def wired(
     result = emitted.observe(layout.name, *metrics).mapInArrow(unpack, from_arrow_schema(output))
     for axis, column in zip(plan.passed_on, plan.watermark_columns, strict=True):
         result = result.withMetadata(column, {AXIS_KEY: axis})
-    return result
+    return marked(result, sides[LEFT].panes)
 
 
 def sides_of(
@@ -67,7 +68,8 @@ def sides_of(
     first = streams[LEFT]
     check_provider(first.spark if isinstance(first, Source) else first.sparkSession, asked_by)
     keys = keys_of(on, asked_by)
-    return [side_of(streams[at], names[at], keys[at], axes[at]) for at in (LEFT, RIGHT)]
+    takes_panes = asked_by == "join_latest"  # a row each of the stream; of changes at one event time the last counts
+    return [side_of(streams[at], names[at], keys[at], axes[at], takes_panes=takes_panes) for at in (LEFT, RIGHT)]
 
 
 def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

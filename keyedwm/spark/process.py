@@ -20,6 +20,7 @@ from keyedwm.spark.bucket_wiring import wired
 from keyedwm.spark.conf import PARTITIONS, check_provider
 from keyedwm.spark.declared import declared
 from keyedwm.spark.frames import check_sendable, named
+from keyedwm.spark.lineage import marked
 from keyedwm.spark.source import Source
 from keyedwm.spark.stage_one import CONTROL_TEXT
 from keyedwm.spark.staged_rows import (
@@ -78,12 +79,12 @@ def process(
     result = declared(schema, _TAKEN, "process")
     whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]
     for frame, of_axis, who in zip(frames, axes, whose, strict=True):
-        check_rows(frame, of_axis, who)
+        check_rows(frame, of_axis, who, takes_panes=True)
         check_keys(frame, keys, who)
     check_sendable(processor, f"process: {called}")
     told = Told(processor, called, made.version, result)
     where = Where(tuple(axes), buckets, name, continue_from)
-    results = processed(frames, keys, told, where)
+    results = marked(processed(frames, keys, told, where), None)  # panes that came in are the processor's business
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
     return results

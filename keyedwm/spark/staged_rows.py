@@ -16,6 +16,7 @@ from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column, null
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
+from keyedwm.spark.lineage import check_lineage
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME, Staged
@@ -112,8 +113,8 @@ def control_text(df: DataFrame) -> Column:
     return F.when(control.isNotNull(), F.to_json(F.struct(*fields)))
 
 
-def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate") -> None:
-    """Refuse a frame without control rows and times, in one sentence."""
+def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_panes: bool = False) -> None:
+    """Refuse a frame without control rows and times, or whose rows cannot be added up, in one sentence."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not df.isStreaming:
@@ -129,6 +130,7 @@ def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate") -> None:
         )
     for column in (axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)):
         if column not in df.columns:
+            check_lineage(df, asked_by, takes_panes=takes_panes)  # with_watermark leaves it out
             axes = [c.removeprefix(f"{WATERMARK}_") for c in df.columns if c.startswith(f"{WATERMARK}_")]
             hint = f"axis must be one of {', '.join(axes)}" if axes else "keep it when columns are chosen"
             raise InputError(f"{asked_by}: the frame has no column {column!r}; {hint}")
@@ -139,6 +141,7 @@ def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate") -> None:
             f"{asked_by}: the column {axis_column(EVENT_TIME, axis)!r} is of type {found}, it must be a timestamp, as "
             f"the source has it"
         )
+    check_lineage(df, asked_by, takes_panes=takes_panes)
 
 
 def check_columns(df: DataFrame, used: Sequence[str], asked_by: str = "aggregate") -> None:

@@ -5,9 +5,6 @@ Rule: what a store cannot do together with the other arguments is refused here, 
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +17,7 @@ from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, duration_ms, span_text, whole
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.spark.frames import check_sendable
+from keyedwm.spark.lineage import streams_of
 from keyedwm.spark.read_messages import message_fields, read_messages
 from keyedwm.spark.source import Source
 from keyedwm.spark.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
@@ -46,8 +44,6 @@ if TYPE_CHECKING:
 # By their classes: a column of Spark has an attribute of every name.
 _OVER_MESSAGES = (WindowFunction, Quantile)
 _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"  # Spark's
-# A stream below other nodes of a plan, as Spark explains it.
-_STREAM = re.compile(r"^[ :]*[:+]- StreamingRelation ", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,10 +177,7 @@ def check_one_source(df: DataFrame, window: object, asked_by: str) -> None:
     """Refuse windows of rows over a union: two sources may read one partition, from different offsets on."""
     if not isinstance(window, RowWindow):
         return
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):  # the only way to a plan that does not reach into the JVM
-        df.explain("simple")
-    streams = len(_STREAM.findall(told.getvalue()))
+    streams = streams_of(df)
     if streams > 1:
         raise OptionError(
             f"{asked_by}: windows of rows count the offsets of one source, and the frame is made of {streams} streams: "

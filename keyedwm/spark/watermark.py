@@ -6,6 +6,8 @@ event at W. No filter may sink below the node that tracks it, or the watermark w
 
 from __future__ import annotations
 
+import warnings
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -13,8 +15,8 @@ from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.spark.frames import require_frame
+from keyedwm.spark.lineage import DRIVING, panes_of
 
-_DRIVING = "_keyedwm_watermark"
 _OF_AXIS = f"{WATERMARK}_"
 
 
@@ -38,11 +40,18 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
                 f"with_watermark: the frame has no column {column!r} (it has {', '.join(df.columns)}); "
                 "apply it to the rows of the keyedwm source before other columns are chosen"
             )
-    followed = df.withColumn(_DRIVING, F.expr(f"`{watermark}` - INTERVAL 1 MILLISECOND")).withWatermark(
-        _DRIVING, "0 seconds"
+    if df.isStreaming and panes_of(df) is not None:
+        warnings.warn(
+            "with_watermark: the frame holds early or late panes, each with the whole total of its window: Spark's own "
+            "aggregates and joins count what several panes say several times, so filter by the column pane",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    followed = df.withColumn(DRIVING, F.expr(f"`{watermark}` - INTERVAL 1 MILLISECOND")).withWatermark(
+        DRIVING, "0 seconds"
     )
     is_event = F.col(CONTROL).isNull() if CONTROL in df.columns else F.expr("true")
     # A condition that Spark takes for non-deterministic keeps its place: neither it nor any later filter is pushed
     # below the watermark node, and control-only batches still move the watermark.
     stays_here = F.when(F.spark_partition_id() < 0, F.expr("false")).otherwise(is_event)
-    return followed.where(stays_here).withMetadata(event_time, {"spark.watermarkDelayMs": 0}).drop(_DRIVING, watermark)
+    return followed.where(stays_here).withMetadata(event_time, {"spark.watermarkDelayMs": 0}).drop(DRIVING, watermark)

@@ -22,6 +22,7 @@ from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, column_type
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.given import MS, expect_member, number, number_or_none, settle
+from keyedwm.windows.panes_again import PanesAgain
 
 WINDOW, PANE, CONTROL = "window", "pane", "control"
 HIDDEN = "__"
@@ -250,6 +251,11 @@ class WindowPlan:
     def has_panes(self) -> bool:
         """Whether a window can have several panes."""
         return self.early is not None or self.lateness_ms > 0
+
+    @property
+    def panes_again(self) -> PanesAgain | None:
+        """Why results cannot be added up, None if they can."""
+        return PanesAgain.EARLY_OR_LATE if self.has_panes and self.accumulating else None
 
     @property
     def by_clock(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from keyedwm.windows.panes_again import PanesAgain
 from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
 from keyedwm.windows.results import Output, no_times
 from keyedwm.windows.state.store import BlobStore
@@ -54,6 +55,15 @@ class StagedStore:
     def by_clock(self) -> bool:
         """Whether some panes are due by wall-clock time."""
         return self.plan.by_clock
+
+    @property
+    def panes_again(self) -> PanesAgain | None:
+        """Why results cannot be added up, None if they can: messages come late wherever windows are of time."""
+        plan = self.plan
+        if not plan.accumulating or (plan.is_rows and plan.early is None):
+            return None
+        whole = plan.is_sessions or plan.is_session_rows or plan.is_on_demand  # these refuse accumulating=False
+        return PanesAgain.WHOLE if whole else PanesAgain.STORE
 
     @cached_property
     def given_back(self) -> GivenBack:

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REASON
+from keyedwm.windows.panes_again import PanesAgain
 from keyedwm.windows.plan import LatePolicy
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack
 from keyedwm.windows.store.join.held import SIDES, told_of_sides
 from keyedwm.windows.store.join.operators import join_operator
-from keyedwm.windows.store.join.plan import LEFT, WindowJoinPlan
+from keyedwm.windows.store.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.windows.store.shipped_messages import ShippedMessages
 from keyedwm.windows.store.staged_operator import StagedOperator
 
@@ -76,6 +77,12 @@ class StagedWindowJoin:
                 else:
                     found[other.name][1][number] = one.name
         return found
+
+    @property
+    def panes_again(self) -> PanesAgain | None:
+        """Why rows cannot be added up, None if they can: a window with one row tells it again when it changes."""
+        again = self.plan.keep is not Keep.ALL or self.plan.emit is Emit.RUNNING
+        return PanesAgain.WHOLE if again else None
 
     @cached_property
     def given_back(self) -> GivenBack:

@@ -1,0 +1,29 @@
+"""Whether a plan's later rows of a window hold what its earlier ones did: who adds them up counts that again."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class PanesAgain(Enum):
+    """What is to be set for results that can be added up; by the word that stands for it."""
+
+    EARLY_OR_LATE = "panes"
+    STORE = "store_panes"
+    WHOLE = "whole_panes"
+
+    @property
+    def advice(self) -> str:
+        """What to do instead, for an error."""
+        return _ADVICE[self]
+
+
+_BY_HAND = "or take the last pane of each window and key from the column pane in a process(...)"
+_ADVICE = {
+    PanesAgain.EARLY_OR_LATE: (
+        "give the first aggregate accumulating=False, so that each pane holds what is new, or leave its early and "
+        "lateness out"
+    ),
+    PanesAgain.STORE: f"give the first aggregate accumulating=False, so that each pane holds what is new, {_BY_HAND}",
+    PanesAgain.WHOLE: "they cannot hold only what is new: take the last row of each window and key in a process(...)",
+}
