@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from keyedwm.arrow.instants import instant_text
-from keyedwm.cli.inspect_checkpoint import print_checkpoint
+from keyedwm.cli.inspect_checkpoint import is_checkpoint, print_checkpoint
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.printable import one_line
@@ -97,7 +97,7 @@ def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int)
     if directory is not None and not directory.exists():
         raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected")
     table = open_table(path, storage) if directory is None or directory.is_dir() else None
-    if table is None and directory is not None and (directory / "offsets").is_dir():
+    if table is None and directory is not None and is_checkpoint(directory):
         if print_checkpoint(out, directory):
             return
         raise InputError(

@@ -21,11 +21,17 @@ from pyspark_wm_source.checkpoint import sources_of
 from pyspark_wm_source.offsets import Channel, QueryOffset
 
 
+def is_checkpoint(directory: Path) -> bool:
+    """Whether a query of Spark was started with this checkpoint; its first file is `metadata`."""
+    return (directory / "offsets").is_dir() or (directory / "metadata").is_file()
+
+
 def print_checkpoint(out: Console, directory: Path) -> bool:
     """Print the sources of the newest planned batch; False if there is none of keyedwm."""
     newest = max(_batches(directory / "offsets"), default=None)
     if newest is None:
-        return False
+        out.print(one_line(f"checkpoint {directory}: no batch was planned yet"), highlight=False, soft_wrap=True)
+        return True
     sources = list(_sources(directory / "offsets" / str(newest)))
     done = "committed" if newest in _batches(directory / "commits") else "planned, not committed yet"
     for number, planned in sources:

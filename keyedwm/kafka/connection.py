@@ -119,7 +119,7 @@ class Connection:
             refusal = _refused(error, self.config)
             if refusal is not None:
                 raise refusal from error
-            raise TransientError(f"{type(error).__name__}: {error}") from error
+            raise TransientError(self._manager.unreached() or f"{type(error).__name__}: {error}") from error
 
     def wait_any(self, answers: Sequence[Answer]) -> None:
         """Wait until one of the answers is there; raises TransientError when none comes within the deadline.
@@ -143,6 +143,11 @@ class Connection:
     def broker_version(self) -> tuple[int, ...]:
         """The version of Kafka of the broker that answered first, as far as the requests that it knows tell it."""
         return tuple(self._manager.broker_version)
+
+    @property
+    def advertised(self) -> list[tuple[int, str, int]]:
+        """Node id, host and port of each broker, as the brokers say."""
+        return sorted((one.node_id, one.host, one.port) for one in self._manager.cluster.brokers())
 
     def close(self) -> None:
         """Close every connection and stop the thread; twice is fine."""

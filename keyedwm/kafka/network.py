@@ -93,6 +93,7 @@ class Manager(KafkaConnectionManager):
         super().__init__(net, **configs)
         self._outside = Outside(self)
         self._distrusted: set[Any] = set()
+        self._unreached: dict[Any, BaseException] = {}
 
     def get_connection(self, node_id: Any, **how: Any) -> Any:
         """A connection to a broker; while connecting a refused login is final, as repeating it can lock the account.
@@ -107,6 +108,9 @@ class Manager(KafkaConnectionManager):
         connection = super().get_connection(node_id, **how)
         if not isinstance(connection, LimitedConnection):
             connection = LimitedConnection.of(connection, self._outside)
+            if not self.cluster.is_bootstrap(node_id):
+                connection.init_future.add_callback(lambda _: self._unreached.pop(node_id, None))
+                connection.init_future.add_errback(functools.partial(self._unreached.__setitem__, node_id))
         if self.cluster.is_bootstrap(node_id):
             connection.init_future.add_errback(functools.partial(self._remember, node_id))
         return connection
@@ -123,6 +127,18 @@ class Manager(KafkaConnectionManager):
             self._distrusted.add(node_id)
             if len(self._distrusted) == len(self.config["bootstrap_servers"]):
                 self._final = error
+
+    def unreached(self) -> str | None:
+        """Say which broker cannot be reached where it says that it is, if that is no bootstrap address; else None."""
+        for node_id, error in sorted(self._unreached.items()):
+            broker = self.cluster.broker_metadata(node_id)
+            if broker is not None and f"{broker.host}:{broker.port}" not in self.config["bootstrap_servers"]:
+                return (
+                    f"the bootstrap address answered, and broker {node_id} is advertised as {broker.host}:"
+                    f"{broker.port}, which is not reached from here ({error}): advertised.listeners of the broker must "
+                    "be an address that the driver and all workers reach"
+                )
+        return None
 
     def drop_connections(self) -> None:
         """Close all connections, in the loop's thread; the next request opens a new one."""

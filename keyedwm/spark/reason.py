@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _OURS = re.compile(r"\b(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)(?:\.\w+)+: (.+\[[^\[\]]+\])")
+# What stands around Spark's own words, of a query and of a call; then its condition, which Spark names for most errors.
+_AROUND = re.compile(
+    r"(?:terminated with exception: |\AAn error occurred while calling .+\n: [\w.$]+: )(.+)", re.DOTALL
+)
+_CONDITION = re.compile(r"^(?:[\w.]+(?:Exception|Error): )?\[([A-Z][\w.]+)\] (.+)", re.DOTALL)
+_BEHIND = re.compile(r"(?:[;,.]? *SQLSTATE: \w+|\n).*", re.DOTALL)
 _NOT_FOUND = re.compile(r"DATA_SOURCE_NOT_FOUND.*\bkeyedwm\b")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)\b")
 # Before any Python runs, so that Spark and Java alone tell of it.
@@ -50,18 +56,35 @@ def reason(failed: StreamingQuery | BaseException | str | None) -> str | None:
     """Return why a query or a call failed: one sentence with its advice in brackets.
 
     failed: a query, an exception that Spark raised, or the text of one; `query.exception()` is None for a query that
-    did not fail. None if there is no error, or none of ours: then Spark's own message is what there is.
+    did not fail. Of an error that is Spark's own, Spark's first sentence. None if there is no error, or neither ours
+    nor Spark's.
     """
-    if isinstance(failed, KeyedwmError):
-        return str(failed)
-    if isinstance(failed, (BaseException, str)):
-        return _in_text(_texts(failed))
-    if failed is None:
-        return None
-    if not hasattr(failed, "exception"):
+    if failed is None or isinstance(failed, (BaseException, str)):
+        error = failed
+    elif hasattr(failed, "exception"):
+        error = failed.exception()
+    else:
         raise OptionError(f"reason: {named(failed)} is no query, no exception and no text of one")
-    error = failed.exception()
-    return None if error is None else _in_text(_texts(error))
+    return None if error is None else _own(error) or _of_spark(error)
+
+
+def _own(error: BaseException | str) -> str | None:
+    """Return the sentence if the error is ours."""
+    return str(error) if isinstance(error, KeyedwmError) else _in_text(_texts(error))
+
+
+def _of_spark(error: BaseException | str) -> str | None:
+    """Return Spark's first sentence, with the name of its condition, if the error is Spark's."""
+    from pyspark.errors import PySparkException
+
+    text = str(error)
+    inner = _AROUND.search(text)
+    text = inner[1] if inner else text
+    told = _CONDITION.match(text)
+    if told is None and inner is None and not isinstance(error, PySparkException):
+        return None
+    sentence = _BEHIND.sub("", told[2] if told else text).strip()
+    return f"{sentence} [Spark{(told and ': ' + told[1]) or ''}]" if sentence else None
 
 
 def _texts(failed: BaseException | str) -> str:
@@ -94,7 +117,7 @@ def show_reason_last() -> None:
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         shown_before(kind, error, trace)
-        told = None if isinstance(error, KeyedwmError) else reason(error)
+        told = None if isinstance(error, KeyedwmError) else _own(error)
         if told:
             print(f"keyedwm: {told}", file=sys.stderr, flush=True)
 

@@ -130,12 +130,19 @@ def test_a_place_that_is_neither_is_one_sentence(capsys, tmp_path):
     assert f"{tmp_path} is neither a ledger" in capsys.readouterr().err
     assert main(["inspect", str(tmp_path / "nowhere")]) == 2
     assert "nowhere does not exist: a ledger, a checkpoint" in capsys.readouterr().err
-    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
-    assert main(["inspect", str(tmp_path / "checkpoint")]) == 2
-    assert "holds no ledger: give the option ledger of its query" in capsys.readouterr().err
     write_deltalake(tmp_path / "foreign", pa.table({"n": [1]}))
     assert main(["inspect", str(tmp_path / "foreign")]) == 2
     assert "holds no record of keyedwm" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_which_no_batch_was_planned_says_so(capsys, tmp_path):
+    (tmp_path / "metadata").write_text('{"id":"ed4a"}')  # Spark's first file
+    assert inspected(capsys, str(tmp_path)) == f"checkpoint {tmp_path}: no batch was planned yet\n"
+    (tmp_path / "offsets").mkdir()
+    assert inspected(capsys, str(tmp_path)) == f"checkpoint {tmp_path}: no batch was planned yet\n"
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n{}")
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert "holds no ledger: give the option ledger of its query" in capsys.readouterr().err
 
 
 def test_state_is_asked_of_a_place_that_does_not_exist_and_of_one_without_state(capsys, tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.errors import PySparkException
 
 from keyedwm.core.errors import DataLossError, OptionError
 from keyedwm.spark import reason
@@ -55,7 +56,31 @@ def test_an_error_of_ours_speaks_for_itself_and_as_a_cause():
     assert reason(outer) == str(ours)
 
 
-def test_what_is_not_ours_has_no_reason():
+OF_SPARK = {
+    "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `nokey` cannot be resolved. Did you mean one of the "
+    "following? [`key`]. SQLSTATE: 42703;\n'Project ['nokey]\n+- x": "A column with name `nokey` cannot be resolved. "
+    "Did you mean one of the following? [`key`] [Spark: UNRESOLVED_COLUMN.WITH_SUGGESTION]",
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [USER_RAISED_EXCEPTION] x y SQLSTATE: P0001 "
+    "SQLSTATE: XXKST\n=== Streaming Query ===": "x y [Spark: USER_RAISED_EXCEPTION]",
+    "An error occurred while calling o1.load.\n: org.apache.spark.SparkClassNotFoundException: "
+    "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: "
+    "keydwm. Make sure the provider name is correct. SQLSTATE: 42K02": "Failed to find the data source: keydwm. Make "
+    "sure the provider name is correct [Spark: DATA_SOURCE_NOT_FOUND]",
+}
+
+
+@pytest.mark.parametrize("text", OF_SPARK, ids=["a column", "a query", "a format"])
+def test_an_error_of_spark_s_own_has_spark_s_first_sentence(text):
+    assert reason(text) == OF_SPARK[text]
+    assert reason(Query(RuntimeError(text))) == OF_SPARK[text]
+
+
+def test_an_error_of_spark_s_without_a_condition_has_its_first_line():
+    error = PySparkException("checkpointLocation must be specified\nJVM stacktrace:")
+    assert reason(error) == "checkpointLocation must be specified [Spark]"
+
+
+def test_what_is_not_ours_nor_spark_s_has_no_reason():
     assert reason(Query(None)) is None
     assert reason(ValueError("keyedwm has nothing to do with it")) is None
 

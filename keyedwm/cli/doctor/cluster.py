@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsRequest
 
-from keyedwm.cli.doctor import rights
+from keyedwm.cli.doctor import brokers, rights
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.kafka.cluster import Cluster
@@ -64,6 +64,14 @@ def look(
         return
     with closing(cluster):
         yield version(config, cluster.connection.broker_version)
+        reached = list(brokers.advertised(cluster))
+        yield from reached
+        if reached and all(finding.fails for finding in reached):
+            return  # all other requests go there
+        if topics or group:
+            yield brokers.coordinator(cluster, brokers.GROUPS)
+        if targets:
+            yield brokers.coordinator(cluster, brokers.TRANSACTIONS)
         for topic in topics:
             yield from _topic(cluster, topic)
         if topics or group:

@@ -1,0 +1,107 @@
+"""The checks of each broker: can it be reached where it says that it is, and does somebody coordinate.
+
+Rule: nothing is made by asking: who asks for a coordinator makes Kafka's own topics, so they are looked at instead.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from keyedwm.cli.doctor.finding import Finding, fail, ok
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.connection import call_with_retries
+from keyedwm.kafka.errors import Code
+from keyedwm.kafka.values import number_of
+
+_PATIENCE_S = 5
+_BROKER = 4  # Kafka's number of the resource type
+_NO_LEADER = -1
+
+
+def advertised(cluster: Cluster) -> Iterator[Finding]:
+    """Check that each broker can be reached where it says that it is."""
+    for node, host, port in cluster.connection.advertised:
+        told, why = f"advertised as {host}:{port}", _not_reached(host, port)
+        if why is None:
+            yield ok(f"broker {node}", f"{told}, which answers")
+        else:
+            yield fail(
+                f"broker {node}", f"the bootstrap address answers, and this broker is {told}, which {why}",
+                "set advertised.listeners of the broker to an address that the driver and all workers reach",
+            )  # fmt: skip
+
+
+def _not_reached(host: str, port: int) -> str | None:
+    try:
+        socket.create_connection((host, port), timeout=_PATIENCE_S).close()
+    except socket.gaierror:
+        return "does not resolve"
+    except TimeoutError:
+        return f"did not answer within {_PATIENCE_S} s"
+    except (OSError, OverflowError, ValueError) as error:  # no name and no port at all, as a broker may tell them
+        return f"cannot be reached ({error})"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    what: str
+    topic: str
+    factor: str
+    without: str
+
+
+GROUPS = _Kind(
+    "group coordinator", "__consumer_offsets", "offsets.topic.replication.factor",
+    "without it no state of a partition can be kept, and every planning waits for it and reads the last batch again",
+)  # fmt: skip
+TRANSACTIONS = _Kind(
+    "transaction coordinator", "__transaction_state", "transaction.state.log.replication.factor",
+    "without it the sink cannot write exactly once",
+)  # fmt: skip
+
+
+def coordinator(cluster: Cluster, kind: _Kind) -> Finding:
+    """Check that groups or transactions have a coordinator: the leader of a partition of Kafka's own topic."""
+    try:
+        leaders = _leaders(cluster, kind.topic)
+        count, wanted = len(cluster.connection.advertised), None if leaders else _factor(cluster, kind.factor)
+    except KeyedwmError as error:
+        return fail(kind.what, error.message, error.advice)
+    if _NO_LEADER in leaders:
+        gone = f"{leaders.count(_NO_LEADER)} of {len(leaders)} partitions of {kind.topic} have no leader"
+        return fail(kind.what, f"{gone}: {kind.without}", "start the brokers that are down")
+    if wanted is not None and wanted > count:
+        cannot = f"{kind.topic} cannot be made, as {kind.factor} is {wanted} and there are {count} brokers"
+        return fail(kind.what, f"{cannot}: {kind.without}", f"set {kind.factor} of the brokers to {count} at most")
+    return ok(kind.what, f"{kind.topic} has {len(leaders)} partitions" if leaders else "was not asked for yet")
+
+
+def _leaders(cluster: Cluster, topic: str) -> list[int]:
+    asked = [MetadataRequest.MetadataRequestTopic(name=topic)]
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=12)
+    answer = call_with_retries(cluster.connection, None, request, f"reading the partitions of {topic}")
+    told = [one for one in answer.topics if one.name == topic and Code.of(one.error_code) is Code.NONE]
+    return [part.leader_id for one in told for part in one.partitions]
+
+
+def _factor(cluster: Cluster, name: str) -> int | None:
+    """How many replicas brokers make of their own topic; None if that is not told."""
+    for node, _, _ in cluster.connection.advertised[:1]:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(node), configuration_keys=[name]
+        )
+        request: Any = DescribeConfigsRequest(resources=[resource], include_synonyms=False, max_version=2)
+        answer = call_with_retries(cluster.connection, node, request, f"reading {name}")
+        for result in answer.results:
+            for config in result.configs:
+                if config.name == name:
+                    return number_of(config.value)
+    return None

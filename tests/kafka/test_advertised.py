@@ -1,0 +1,113 @@
+"""A broker that says it is where nobody finds it (advertised.listeners) is named with the address that it gives."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from keyedwm.cli.main import main
+from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.config import ClientConfig
+from keyedwm.testing.hostile import HostileBroker, hostile_broker
+
+METADATA, CONFIGS = 3, 32
+
+
+@pytest.fixture
+def broker() -> Iterator[HostileBroker]:
+    with hostile_broker() as made:
+        yield made
+
+
+def advertise(broker: HostileBroker, host: str, port: int) -> None:
+    told = [{"node_id": 1, "host": host, "port": port, "rack": None}]
+    broker.lies[METADATA] = lambda request, honest: [honest.honest(request, brokers=told)]
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def test_an_advertised_name_that_does_not_resolve_is_named(broker: HostileBroker) -> None:
+    advertise(broker, "kafka.invalid", 9092)
+    said = asked(broker)
+    assert "broker 1 is advertised as kafka.invalid:9092, which is not reached from here" in said
+    assert "kafka.invalid: the name does not resolve" in said
+    assert "advertised.listeners of the broker must be an address that the driver and all workers reach" in said
+
+
+def test_an_advertised_port_that_refuses_is_named(broker: HostileBroker) -> None:
+    port = closed_port()
+    advertise(broker, "127.0.0.1", port)
+    assert re.search(rf"broker 1 is advertised as 127\.0\.0\.1:{port}, which .*REFUSED", asked(broker))
+
+
+def test_a_broker_that_is_gone_from_its_bootstrap_address_is_not_blamed_for_its_listeners(
+    broker: HostileBroker,
+) -> None:
+    port = closed_port()
+    config = config_of(f"{broker.bootstrap},127.0.0.1:{port}")
+    advertise(broker, "127.0.0.1", port)
+    cluster = Cluster.connect(config)
+    with pytest.raises(UnavailableError) as told:
+        cluster.latest([("t", 0)])
+    cluster.close()
+    assert "advertised" not in str(told.value)
+
+
+def config_of(bootstrap: str) -> ClientConfig:
+    return ClientConfig.from_options({"bootstrap.servers": bootstrap, "default.api.timeout.ms": "1000"})
+
+
+def asked(broker: HostileBroker) -> str:
+    cluster = Cluster.connect(config_of(broker.bootstrap))
+    with pytest.raises(UnavailableError) as told:
+        cluster.latest([("t", 0)])
+    cluster.close()
+    return str(told.value)
+
+
+def doctor(broker: HostileBroker, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    main(["doctor", "--bootstrap", broker.bootstrap, *words])
+    found = capsys.readouterr().out.splitlines()
+    return [line for line in found if line[6:].startswith(("broker", "topic", "group coord", "transaction coord"))]
+
+
+def test_doctor_tries_each_advertised_address(broker: HostileBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    advertise(broker, "kafka.invalid", 9092)
+    answered, line = doctor(broker, capsys, "--topic", "t")  # no request is sent there for the topic
+    assert answered.startswith("ok    broker: answers at ")
+    assert line == (
+        "FAIL  broker 1: the bootstrap address answers, and this broker is advertised as kafka.invalid:9092, which "
+        "does not resolve -> set advertised.listeners of the broker to an address that the driver and all workers reach"
+    )
+
+
+def test_doctor_says_that_nobody_coordinates(broker: HostileBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"read_only": False, "config_source": 5, "is_sensitive": False, "synonyms": [], "is_default": True}
+    factors = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+    result = {"error_code": 0, "error_message": None, "resource_type": 4, "resource_name": "1"}
+    told = [{**result, "configs": [{**config, "name": name, "value": "3"} for name in factors]}]
+    broker.lies[CONFIGS] = lambda request, honest: [honest.honest(request, results=told)]
+    found = doctor(broker, capsys, "--group", "g", "--target", "t")
+    groups, transactions = [line for line in found if "coordinator" in line]
+    assert groups.startswith(
+        "FAIL  group coordinator: __consumer_offsets cannot be made, as offsets.topic.replication.factor is 3 and "
+        "there are 1 brokers: without it no state"
+    )
+    assert transactions.startswith("FAIL  transaction coordinator: __transaction_state cannot be made")
+    lost = {"error_code": 5, "partition_index": 0, "leader_id": -1, "leader_epoch": 0, "replica_nodes": [9],
+            "isr_nodes": [], "offline_replicas": [9]}  # fmt: skip
+    topics = [
+        {"error_code": 0, "name": name, "topic_id": None, "is_internal": True, "partitions": [lost]}
+        for name in ("__consumer_offsets", "__transaction_state", "t")
+    ]
+    broker.lies[METADATA] = lambda request, honest: [honest.honest(request, topics=topics)]
+    (line,) = [line for line in doctor(broker, capsys, "--group", "g") if "coordinator" in line]
+    assert "1 of 1 partitions of __consumer_offsets have no leader" in line
