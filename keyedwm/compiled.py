@@ -92,6 +92,16 @@ def _compiled(function: Callable, **how: bool) -> Callable:
     return cast("Callable", made)
 
 
+@functools.cache
+def say_if_first() -> None:
+    """Say once in a process, where no compiled code is kept yet, what the first tasks of a query wait for."""
+    directory = cache_directory()
+    if directory is not None and next(directory.glob("*/*.nbi"), None) is None:
+        _log.warning(
+            "compiling, once per machine and user: about a minute in the first batch; keyedwm warm does it ahead"
+        )
+
+
 def load_cached() -> None:
     """Load every function of the imported modules that an earlier process has compiled, in all its signatures.
 

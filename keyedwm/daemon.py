@@ -1,14 +1,17 @@
 """The parent of Spark's Python workers, which loads our modules and compiled code once, before it forks them.
 
 Rule: a session names it in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`), nobody else does: one that
-has a daemon module of its own keeps it, and its workers load for themselves. Beside the loading it is PySpark's own
-daemon. What is loaded leaves no thread behind that a worker would miss, only pools that are made anew after a fork.
+has a daemon module of its own keeps it, and its workers load for themselves. Beside the loading, and an end without a
+traceback where Spark has left, it is PySpark's own daemon. What is loaded leaves no thread behind that a worker would
+miss, only pools that are made anew after a fork.
 """
 
 from __future__ import annotations
 
 import gc
 from importlib import import_module
+
+from keyedwm.worker import quiet
 
 # Whatever a task of ours imports, but the writers: the store clients of deltalake have threads.
 MODULES = (
@@ -40,4 +43,6 @@ def load() -> None:
 
 if __name__ == "__main__":
     load()
-    import_module("pyspark.daemon").manager()
+    daemon = import_module("pyspark.daemon")
+    daemon.worker = quiet(daemon.worker)  # type: ignore[attr-defined]
+    daemon.manager()

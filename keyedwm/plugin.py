@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from keyedwm.worker import Travelling
+from keyedwm.worker import Travelling, leave_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -57,3 +57,6 @@ class DefaultSource(Travelling, DataSource):
 def _half(module: str) -> Any:
     """Import one half late: a worker that only reads never loads the writer."""
     return import_module(module)
+
+
+leave_quietly()  # Spark imports this in each worker that it asks about the source or the sink

@@ -1,4 +1,4 @@
-"""GC settings of reused Python workers, the number of the task at work, and the version that a worker must have.
+"""GC settings and the end of reused Python workers, the number of the task at work, and the version they must have.
 
 Rule: Spark keeps a Python worker and gives it one task after another, and after every task the worker runs a full
 garbage collection. The modules and compiled code that stay for the worker's life are frozen once, so that a collection
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from keyedwm import __version__
@@ -53,6 +55,31 @@ def task_number() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
+
+
+def quiet(worker: Callable[..., int]) -> Callable[..., int]:
+    """Return PySpark's worker, which ends without a traceback where Spark has left: nobody is there to be told.
+
+    Spark closes workers that were idle for a minute, and each would fail to answer to that.
+    """
+
+    @functools.wraps(worker)
+    def work(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(1)
+
+    return work
+
+
+@functools.cache
+def leave_quietly() -> None:
+    """Let this worker end as `quiet` has it, also where PySpark's own daemon forked it, as Spark does for sources."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if main is not None and spec is not None and spec.name == "pyspark.daemon":
+        main.worker = quiet(main.worker)  # type: ignore[attr-defined]
 
 
 # Run on the worker before anything there is imported from this package, whose version may be too old to know `arrived`.
@@ -116,6 +143,7 @@ def require_version(sent_by: str) -> str:
 
 def arrived(_sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
     """Make on the worker what was sent; its name is in `_GATE`."""
+    leave_quietly()
     made = kind.__new__(kind)
     if hasattr(made, "__setstate__"):
         made.__setstate__(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyedwm.compiled import say_if_first
 from keyedwm.spark.bucket_batch import EMITTED, STORED, BucketLayout
 from keyedwm.spark.lineage import marked
 from keyedwm.windows.operator import AnyPlan
@@ -44,6 +45,7 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
     from keyedwm.spark.bucket_move import initial_state, moved
     from keyedwm.spark.unpack import Unpack, output_schema
 
+    say_if_first()
     begin = state = None
     if savepoint is not None and isinstance(plan, WindowPlan | ProcessPlan):  # no store moves
         begin = moved(savepoint, plan, layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from keyedwm.compiled import say_if_first
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import whole
 from keyedwm.core.rows import AXIS_KEY
@@ -33,6 +34,7 @@ def wired(
     from keyedwm.spark.join_move import initial_state, moved_join
     from keyedwm.spark.join_unpack import JoinUnpack, output_schema
 
+    say_if_first()
     wanted = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
     count = whole("buckets", str(wanted)) if plan.left.on else 1  # without keys one bucket holds it all
     kind = "latest" if plan.latest else "join"

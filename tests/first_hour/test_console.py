@@ -1,12 +1,18 @@
-"""A script that fails shows the sentence in the last lines of its console, however much Spark says before it."""
+"""A script that fails shows the sentence in the last lines of its console; one that is well adds nothing to Spark's."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.first_hour.conftest import Run
+from tests.installed import PATIENCE_S
+from tests.tools import Record, produce
 
 SCRIPT = """
 import sys
@@ -48,3 +54,48 @@ def test_the_sentence_stands_in_the_last_lines(shell: Run, python: str, tmp_path
     assert sentence in last[0]
     if "timeout" in options[0]:
         assert sentence in next(line for line in ran.stdout.splitlines() if line.startswith("REASON "))
+
+
+HEALTHY = """
+import sys
+from keyedwm.spark import aggregate, count, session_conf, tumbling
+from pyspark.sql import SparkSession
+
+bootstrap, topic, home = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.ui.showConsoleProgress", "false")
+for name, value in session_conf(cores=2).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+print("SESSION", file=sys.stderr, flush=True)
+given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+rows = spark.readStream.format("keyedwm").options(**given).load()
+counts = aggregate(rows, "key", tumbling("1 second"), {"n": count()})
+writer = counts.drop("pane").writeStream.format("keyedwm").trigger(availableNow=True)
+writer.options(path=f"{home}/table", checkpointLocation=f"{home}/checkpoint").start().awaitTermination()
+print("END", file=sys.stderr, flush=True)
+"""
+# What Spark says of each such query: two settings that streams do without, and the life of a worker.
+OF_SPARK = re.compile(
+    r"$|.* WARN (ResolveWriteToStream|MicroBatchExecution): |"
+    r"(Starting )?Streaming TransformWithStateInPandas Python worker|.*StateServer: No more data to read from the "
+)
+
+
+@pytest.mark.starts
+def test_a_healthy_run_says_nothing_beside_what_spark_says_once_a_query(kafka, topic_of, tmp_path: Path):
+    topic = topic_of(2)
+    produce(kafka.bootstrap, topic, [Record(at % 2, at * 300, b"x") for at in range(8)])
+    script = tmp_path / "script.py"
+    script.write_text(HEALTHY)
+    ran = subprocess.run(
+        [sys.executable, script, kafka.bootstrap, topic, tmp_path], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    lines = ran.stderr.partition("SESSION\n")[2].partition("END\n")[0].splitlines()
+    first_time = [line for line in lines if line.startswith("compiling, once per machine and user")]
+    assert [line for line in lines if not OF_SPARK.match(line) and line not in first_time] == []
+    assert len(first_time) <= 1
+    assert len(lines) - len(first_time) <= 14  # one for each bucket would come on top

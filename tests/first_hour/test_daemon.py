@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
 from keyedwm.spark import recommended_conf, session_conf
 from tests.first_hour.conftest import Run
+from tests.installed import PATIENCE_S
 
 NAME = "spark.python.daemon.module"
 SCRIPT = """
@@ -53,3 +57,51 @@ def test_workers_have_everything_loaded_unless_the_session_has_a_daemon_of_its_o
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
     assert json.loads(line.removeprefix("FOUND ")) == found
     assert "RuntimeWarning" not in ran.stderr
+
+
+LEFT = """
+import importlib.util, socket, sys
+from pyspark.daemon import worker
+from keyedwm.worker import quiet
+
+how, sys.argv = sys.argv[1], sys.argv[:1]
+__spec__ = importlib.util.find_spec("pyspark.daemon")
+if how == "our daemon":
+    worker = quiet(worker)
+elif how == "PySpark's daemon":
+    import keyedwm.plugin
+ours, spark = socket.socketpair()
+spark.close()
+worker(ours, True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "says"), [("our daemon", False), ("PySpark's daemon", False), ("nothing of ours", True)]
+)
+def test_a_worker_that_spark_has_left_ends_without_a_traceback(how, says):
+    ran = subprocess.run(
+        [sys.executable, "-c", LEFT, how], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        env=os.environ | {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"},
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert ("BrokenPipeError" in ran.stderr) is says
+    assert says or not ran.stderr
+
+
+def test_what_the_first_tasks_wait_for_is_said_once(tmp_path):
+    tmp_path.chmod(0o700)
+    tell = "from keyedwm.compiled import say_if_first as tell; tell(); tell()"
+
+    def said() -> list[str]:
+        ran = subprocess.run(
+            [sys.executable, "-c", tell], capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+        )  # fmt: skip
+        return ran.stderr.splitlines()
+
+    (line,) = said()
+    assert line.endswith("about a minute in the first batch; keyedwm warm does it ahead")
+    (tmp_path / "windows_1").mkdir()
+    (tmp_path / "windows_1" / "kernels.f-1.py311.kept.nbi").touch()
+    assert said() == []
