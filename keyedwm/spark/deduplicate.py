@@ -52,7 +52,7 @@ def deduplicate(
         raise OptionError(f"deduplicate: on={named(on)}: the names of columns are expected; compute others before")
     if not isinstance(axis, str):
         raise OptionError(f"deduplicate: axis={named(axis)}: the name of a time axis is expected, or leave it out")
-    check_rows(frame, axis, "deduplicate")
+    check_rows(frame, axis, "deduplicate", takes_panes=True)
     check_keys(frame, keys, "deduplicate")
     plan = DeduplicatePlan(
         schema=pa.schema([nullable(one) for one in arrow_schema(columns_of(frame, payload_columns(frame)))]),

@@ -68,6 +68,17 @@ def streams_of(df: DataFrame) -> int:
     return sum(node.startswith("StreamingRelation") for _, node in _nodes(df))
 
 
+def refuse_several_rows(df: DataFrame, asked_by: str) -> None:
+    """Raise OptionError if rows of a frame were made several of one, where each must be a record."""
+    made = next((node for _, node in _above(_nodes(df), "TransformWithState") if node.startswith("Generate ")), None)
+    if made is not None:
+        raise OptionError(
+            f"{asked_by}: the frame has {made.split()[1].partition('(')[0]}, which makes several rows of one record, "
+            "and here a record is one message, known by its topic, partition and offset: do it behind the windows, or "
+            "in a window_function, or leave the store out"
+        )
+
+
 def _panes_of(nodes: Iterable[tuple[int, str]]) -> PanesAgain | None:
     """Return the mark nearest to the top, where no results of their own lie above it."""
     by_mark = {f"SubqueryAlias {_MARK}{one.value}": one for one in PanesAgain}

@@ -16,7 +16,7 @@ from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column, null
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
-from keyedwm.spark.lineage import check_lineage
+from keyedwm.spark.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.windows.plan import WindowPlan
 from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME, Staged
@@ -65,6 +65,7 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
             f"{asked_by}: the frame has no column {missing[0]!r}: a store knows a message by its topic, partition and "
             "offset, as the source's rows have them; keep them when columns are chosen"
         )
+    refuse_several_rows(df, asked_by)
     # A result has no message, and a message that met none has no other one: whatever Spark knows, all can be null.
     return pa.schema([nullable(one) for one in arrow_schema(columns_of(df, payload_columns(df)))])
 

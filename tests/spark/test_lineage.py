@@ -16,6 +16,7 @@ from keyedwm.spark import (
     aggregate,
     async_map,
     count,
+    deduplicate,
     early,
     join,
     join_latest,
@@ -143,6 +144,11 @@ def test_no_operator_that_adds_up_takes_panes(who, rows):
         ADDING[who](panes, rows)
 
 
+def test_deduplicated_panes_are_panes(rows):
+    with pytest.raises(KeyedwmError, match=DISCARD):
+        aggregate(deduplicate(hours(rows.drop("s"), **EARLY), "n", within="1 day"), "k", DAY, N)
+
+
 def test_before_spark_s_own_operators_panes_are_warned_of(rows):
     with pytest.warns(RuntimeWarning, match="filter by the column pane") as told:
         with_watermark(hours(rows, **LATE))
@@ -191,3 +197,16 @@ def test_event_times_that_were_computed_anew_are_warned_of(made, load, bucket_co
         aggregate(first, "k", DAY, {"n": sum("n")}, name="second")
     assert [one.filename for one in told] == [__file__] * is_moved
     assert all("the column 'event_time' was computed anew" in str(one.message) for one in told)
+
+
+def test_several_rows_of_a_record_are_refused_before_a_store(rows):
+    twice = rows.withColumn("item", F.explode(F.array(F.lit("x"), F.lit("x")))).where("item = 'x' OR item IS NULL")
+    words = "the frame has explode, which makes several rows of one record, and here a record is one message"
+    for refused in (
+        lambda: aggregate(twice, "k", HOUR, N, store=KEPT),
+        lambda: window_join(twice, rows, "k", HOUR, store=KEPT),
+        lambda: window_join(rows, twice, "k", session("1 hour"), store=KEPT),
+    ):
+        with pytest.raises(KeyedwmError, match=words):
+            refused()
+    assert "n" in aggregate(twice, "k", HOUR, N).columns

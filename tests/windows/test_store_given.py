@@ -10,11 +10,14 @@ import pytest
 
 from keyedwm.core.errors import InputError
 from keyedwm.windows import WindowJoin, WindowOperator
-from keyedwm.windows.plan import Early, tumbling
+from keyedwm.windows.plan import Early, SessionWindow, tumbling
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
+from keyedwm.windows.store.join.staged import StagedWindowJoin, StagedWindowJoinOperator
 from keyedwm.windows.store.plan import Full, hopping_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention
+from keyedwm.windows.store.staged import StagedStore, StagedStoreOperator
+from tests.windows.session_joins import join_plan
 from tests.windows.stored import KEEP_ALL, SCHEMA, Message, Restarted, plan_of, shown, table
 
 ONE = table([Message("x", 1, 1, "t", 0, 0)])
@@ -135,13 +138,30 @@ def test_rows_of_one_record_that_differ_are_refused_as_all_but_one_would_be_lost
     schema = SCHEMA.set(1, pa.field("n", pa.float64()))
     plan = replace(plan_of(window), schema=schema)
     operator = WindowOperator(plan)
-    with pytest.raises(InputError, match="several rows of one record differ in 'n', and a record is one message, "):
+    with pytest.raises(
+        InputError, match=r"several rows of one record differ in 'n' .t-0 at offset 7., and a record is one "
+    ):
         operator.add_message(of_one_record(1.0, 1.0, 2.0))
     assert (operator.counts.given, operator.next_offsets()) == (0, {})
     operator.add_message(of_one_record(np.nan, np.nan))
     assert (operator.counts.taken, operator.counts.replayed) == (1, 1)
     operator.add_message(of_one_record(3.0))  # a record that comes again is a replay, whatever it holds
     assert (operator.counts.taken, operator.counts.replayed) == (1, 2)
+
+
+@pytest.mark.parametrize("window", [tumbling(10), tumbling_rows(2), tumbling_key_rows(2), SessionWindow(10)], ids=str)
+def test_in_spark_equal_rows_of_one_record_are_refused_too_as_no_batch_brings_a_record_twice(window):
+    operator = StagedStoreOperator(StagedStore(plan=plan_of(window)), MemoryStore())
+    with pytest.raises(InputError, match=r"several rows of one record are equal \(t-0 at offset 7\), and a record is"):
+        list(operator.on_rows(0, of_one_record(1, 1), None))
+
+
+@pytest.mark.parametrize("window", [tumbling(10), SessionWindow(10)], ids=str)
+def test_so_they_are_for_both_sides_of_a_join_in_spark(window):
+    for side in (0, 1):
+        operator = StagedWindowJoinOperator(StagedWindowJoin(plan=join_plan(window)), MemoryStore())
+        with pytest.raises(InputError, match="several rows of one record are equal"):
+            list(operator.on_rows(side, of_one_record(1, 1), None))
 
 
 def test_so_they_are_for_a_side_of_a_join():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from keyedwm.windows import WindowOperator
 from keyedwm.windows.aggregates.functions import collect, linear_trend
 from keyedwm.windows.plan import Early, SlidingWindow
-from keyedwm.windows import WindowOperator
 from keyedwm.windows.state import store as logs
 from keyedwm.windows.store.plan import Full, HoppingWindow, tumbling_key_rows, tumbling_rows
 from keyedwm.windows.store.retention import Retention

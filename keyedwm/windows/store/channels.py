@@ -26,6 +26,8 @@ class Channels:
     def __init__(self, names: tuple[str, str, str], facts: Iterable[Any] = ()) -> None:
         """names: of the columns topic, partition and offset. facts: as `facts` gave them."""
         self._names = names
+        # Whether a call brings each record once: then equal rows of one are no record that came again.
+        self.one_row_each = False
         self.known: list[Channel] = []
         self.first: list[int] = []
         self.next: list[int] = []
@@ -61,7 +63,8 @@ class Channels:
     def fresh(self, rows: pa.Table, numbers: Ints) -> Ints:
         """Return the places of the rows that were never seen, in their order, each record once; they count as seen.
 
-        Raises InputError if two of them are of one record and differ: one would be lost without a word.
+        Raises InputError if two of them are of one record and differ, or are there at all where a call brings each
+        record once: one would be lost without a word.
         """
         offsets = self.offsets(rows)
         places = np.flatnonzero(offsets >= np.array(self.next, np.int64)[numbers])
@@ -71,7 +74,7 @@ class Channels:
         ids, _, _ = pair_groups(offsets, found, len(self.known))
         _, once = np.unique(ids, return_index=True)
         if len(once) < len(ids):
-            self._check_equal(rows, places, places[once[ids]])
+            self._check_again(rows, places, places[once[ids]])
         low = lowest_by_group(offsets, found, len(self.known))
         high = highest_by_group(offsets, found, len(self.known))
         for number in np.unique(found).tolist():
@@ -80,19 +83,21 @@ class Channels:
             self.next[number] = int(high[number]) + 1
         return places[np.sort(once)]
 
-    def _check_equal(self, rows: pa.Table, places: Ints, firsts: Ints) -> None:
-        """Refuse rows of one record that differ; firsts: for each place the first row of its record."""
+    def _check_again(self, rows: pa.Table, places: Ints, firsts: Ints) -> None:
+        """Refuse rows of one record that differ, or any; firsts: for each place the first row of its record."""
         again = places != firsts
         pairs = [rows.take(pa.array(at[again])) for at in (places, firsts)]
         differ = next((name for name in rows.schema.names if _differ(*(one[name] for one in pairs))), None)
-        if differ is None:
+        if differ is None and not self.one_row_each:
             return
         while self.first and self.first[-1] < 0:  # channels that only these rows told of
             del self.known[-1], self.first[-1], self.next[-1]
+        topic, partition, offset = (pairs[0][name][0].as_py() for name in self._names)
+        how = "are equal" if differ is None else f"differ in {differ!r}"
         raise InputError(
-            f"several rows of one record differ in {differ!r}, and a record is one message, known by its topic, "
-            "partition and offset: do not make several rows of it before the windows (explode), or give each an "
-            "offset of its own"
+            f"several rows of one record {how} ({topic}-{partition} at offset {offset}), and a record is one message, "
+            "known by its topic, partition and offset: do not make several rows of it before the windows (explode), or "
+            "give each an offset of its own"
         )
 
     def offsets(self, rows: pa.Table) -> Ints:

@@ -99,6 +99,7 @@ class StagedStoreOperator(StagedOperator):
     def __init__(self, staged: StagedStore, store: BlobStore) -> None:
         self._staged = staged
         self._operator = store_operator(staged.plan, store)
+        self._operator.channels.one_row_each = True
         super().__init__(self._operator, [self._operator])
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:

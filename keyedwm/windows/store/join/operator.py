@@ -41,6 +41,7 @@ class WindowJoinOperator:
         self._logs = TableLogs(store, note=NOTE, facts=told)
         sides: Sequence[Any] = told.get("sides", ({}, {}))
         self.sides = [JoinSide(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
+        self.all_channels = [side.channels for side in self.sides]
         self._times = WaitingTimes(plan.early_every_ms, plan.late_every_ms, told.get("due", {}), self._all_axes())
         self._full: int = told.get("full", LOWEST)  # windows that end by then have spoken
         self._results: list[Iterable[Output]] = []  # each is made when it is asked for

@@ -82,6 +82,7 @@ class SessionJoinOperator:
         self._plan = plan
         self._sessions = JoinedSessions(plan, store)
         self.sides = [SessionJoinSide(self._sessions, number) for number in (LEFT, RIGHT)]
+        self.all_channels = [self._sessions.channels]
 
     @property
     def late_rows(self) -> int:

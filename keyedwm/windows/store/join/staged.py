@@ -120,6 +120,8 @@ class StagedWindowJoinOperator(StagedOperator):
     def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
         self._staged = staged
         self._operator = join_operator(staged.plan, store)
+        for channels in self._operator.all_channels:
+            channels.one_row_each = True
         super().__init__(self._operator, self._operator.sides)
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
