@@ -18,6 +18,7 @@ from keyedwm.valid_text import valid_text
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+_EXACT_DIGITS = 15  # a float holds such a number, and a power of ten as long: their quotient is rounded once
 Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carries no types
 
 
@@ -80,8 +81,15 @@ def as_key(values: pa.Array) -> pa.Array:
 
 
 def as_floats(values: pa.Array) -> pa.Array:
-    """Return numbers as floats; a whole number beyond 2**53 is rounded, as Spark does it."""
-    return values.cast(pa.float64(), safe=False)
+    """Return numbers as the nearest floats, as Spark does it: whole ones beyond 2**53, and decimals, are rounded."""
+    kind = values.type
+    if not pa.types.is_decimal(kind):
+        return values.cast(pa.float64(), safe=False)
+    if not pa.types.is_decimal128(kind) or kind.precision > _EXACT_DIGITS or kind.scale < 0 or not len(values):
+        return values.cast(pa.string()).cast(pa.float64())  # Arrow's own cast is off by a last place
+    words = np.frombuffer(values.buffers()[1], np.int64)[2 * values.offset : 2 * (values.offset + len(values)) : 2]
+    missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    return pa.array(words / 10.0**kind.scale, mask=missing)
 
 
 def empty(field: pa.Field) -> Column:

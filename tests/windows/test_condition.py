@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import InputError, OptionError
 from keyedwm.windows.condition import Condition
 
 SCHEMA = pa.schema(
     [
         ("n", pa.int64()), ("x", pa.float64()), ("d", pa.decimal128(10, 2)), ("wide", pa.decimal128(38, 10)),
-        ("zoned", pa.timestamp("us", "UTC")), ("plain", pa.timestamp("us")),
+        ("zoned", pa.timestamp("us", "UTC")), ("plain", pa.timestamp("us")), ("f", pa.float32()), ("i", pa.int32()),
+        ("b", pa.int8()), ("w", pa.decimal128(38, 0)), ("u", pa.uint64()),
     ]
 )  # fmt: skip
 TRUE = {
@@ -29,6 +30,18 @@ TRUE = {
     "x = 0.1": {"x": 0.1},
     "wide * d > 1": {"wide": Decimal(2), "d": Decimal(1)},
     "wide + n > 0.5": {"wide": Decimal(2), "n": 2**62},
+    "f + 2147483647 = 2147483647.5": {"f": 0.5},
+    "f + n > 9007199254740992": {"f": 2.0, "n": 2**53 + 1},
+    "n * d = 18014398509481986": {"n": 2**53 + 1, "d": Decimal("2.00")},
+    "n * x > 9007199254740992": {"n": 2**53 + 3, "x": 1.0},
+    "d = x": {"d": Decimal("0.29"), "x": 0.29},
+    "i = 2147483647 OR i + i < 0": {"i": 2**31 - 1},
+    "n IS NULL AND i + i > 0 OR i > 0": {"i": 2**31 - 1, "n": 1},
+    "n < i + i OR i > 0": {"i": 2**31 - 1},
+    "b * 2 = 254": {"b": 127},
+    "w * 10 > 0": {"w": Decimal(10**36)},
+    "u > n": {"u": 2**64 - 1, "n": 5},
+    "w > wide": {"w": Decimal(10**38 - 1), "wide": Decimal(10**27)},
     " OR ".join(["n = 0"] * 5_000 + ["n = 1"]): {"n": 1},
 }
 
@@ -41,6 +54,29 @@ def holds(text: str, row: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("text", TRUE, ids=lambda text: text[:30])
 def test_numbers_are_compared_as_spark_does_it(text):
     assert holds(text, TRUE[text])
+
+
+FAILING = {
+    "i + 1 > 0": ({"i": 2**31 - 1}, "the sum of int32 and int32 does not fit in int32"),
+    "n * n > 0": ({"n": 2**62}, "the product of int64 and int64 does not fit in int64"),
+    "-b > 0": ({"b": -128}, "the negative of int8 does not fit in int8"),
+    "w * w > 0": ({"w": Decimal(10**38 - 1)}, "does not fit in decimal128\\(38, 0\\)"),
+    "w - d > 0": ({"w": Decimal(10**38 - 1), "d": Decimal(1)}, "does not fit in decimal128\\(38, 2\\)"),
+    "i + i > 0 OR i > 0": ({"i": 2**31 - 1}, "does not fit in int32"),
+}
+
+
+@pytest.mark.parametrize("text", FAILING)
+def test_an_overflow_is_told_with_its_types_and_how_many_rows_it_is_in(text):
+    row, why = FAILING[text]
+    with pytest.raises(InputError, match=f"failed: overflow in 1 rows, where .*{why}; cast a column to a wider type"):
+        holds(text, row)
+
+
+@pytest.mark.parametrize("text", ["n < 2147483647 + 1", f"x < {'9' * 39}", "n = 'a'", "zoned + plain > 1"])
+def test_what_fails_in_every_row_is_refused_before_there_are_rows(text):
+    with pytest.raises(OptionError, match="cannot be evaluated: "):
+        Condition.parse(text, ("v", SCHEMA))
 
 
 @pytest.mark.parametrize("text", ["(" * 3_000 + "n = 1" + ")" * 3_000, "n" + " + 1" * 900 + " > 0"])

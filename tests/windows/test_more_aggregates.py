@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from conformance.driver import DrivenOperator
 from keyedwm.core.errors import OptionError
 from keyedwm.windows.aggregates import functions as agg
+from keyedwm.windows.columns import as_floats
 from keyedwm.windows.partials import combine_rows
 from keyedwm.windows.plan import SlidingWindow, WindowPlan
 from tests.windows.streams import WINDOWS, Event, Restarted, cut, events, plan_of, played, table, windows_of
@@ -121,6 +123,18 @@ def test_whole_numbers_beyond_the_digits_of_a_float_are_rounded_and_stop_no_wind
     for spec in (agg.median("v"), agg.quantile("v", 0.9), agg.variance("v"), agg.stddev("v"), agg.linear_trend("v")):
         assert one(spec, large, kind=pa.int64()) == one(spec, floats)
     assert one(agg.median("v"), large, kind=pa.int64()) == 2.0**60
+
+
+@pytest.mark.parametrize("digits", [5, 15, 16, 38])
+def test_decimals_are_taken_as_the_nearest_floats(digits, seed):
+    rng = random.Random(seed)
+    decimals = [Decimal(rng.randrange(-(10**5), 10**5)).scaleb(-2), *[Decimal("0.29"), Decimal("0.57"), None]] * 2
+    floats = [None if value is None else float(value) for value in decimals]
+    for spec in (agg.median("v"), agg.variance("v"), agg.linear_trend("v")):
+        assert one(spec, decimals, kind=pa.decimal128(digits, 2)) == one(spec, floats)
+    column = pa.array(decimals, pa.decimal128(digits, 2))
+    assert as_floats(column).to_pylist() == floats
+    assert as_floats(column.slice(3)).to_pylist() == floats[3:]
 
 
 @pytest.mark.parametrize("spec", [agg.variance("v"), agg.stddev("v"), agg.linear_trend("v")])

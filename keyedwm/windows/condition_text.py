@@ -1,0 +1,248 @@
+"""The text of a condition, read into a tree of comparisons of columns and literals.
+
+Rule: = <> < <= > >=, BETWEEN, IS NULL with AND, OR, NOT, + - * and brackets. Whatever else SQL has is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NoReturn, TypeAlias
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import nearest
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>'(?:[^']|'')*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"
+    r"|(?P<sign><=|>=|<>|!=|==|[=<>+\-*().]))"
+)
+COMPARE = {
+    "=": "equal", "==": "equal", "<>": "not_equal", "!=": "not_equal",
+    "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
+}  # fmt: skip
+RECKON = {"+": "add", "-": "subtract", "*": "multiply"}
+_WORDS = {"and", "or", "not", "is", "null", "between", "true", "false"}
+_DEEPEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of one of the sides."""
+
+    side: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number, a text or a truth value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, by its name in Arrow, of some nodes."""
+
+    function: str
+    arguments: tuple[Node, ...]
+
+
+Node: TypeAlias = Column | Literal | Call
+
+
+def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str) -> Node:
+    """Return the tree of a text. One that is too deep for the interpreter's stack is refused."""
+    try:
+        tree = _Parser(text, sides, of).whole()
+    except RecursionError:
+        tree = None
+    if tree is None or _depth(tree) > _DEEPEST:
+        raise OptionError(
+            f"{of}: the condition that begins with {text[:40]!r} is nested more than {_DEEPEST} levels deep: compute a "
+            f"part of it as a column before"
+        )
+    return tree
+
+
+def columns_of(node: Node) -> Iterator[Column]:
+    """Yield the columns that a tree names."""
+    if isinstance(node, Column):
+        yield node
+    elif isinstance(node, Call):
+        for one in node.arguments:
+            yield from columns_of(one)
+
+
+class _Parser:
+    """Recursive descent, a method for each level of precedence."""
+
+    def __init__(self, text: str, sides: Sequence[tuple[str, pa.Schema]], of: str) -> None:
+        self._text, self._sides, self._told = text, sides, f"{of}: the condition {text!r}"
+        self._tokens = list(self._read())
+        self._at = 0
+
+    def whole(self) -> Node:
+        node = self._either()
+        if self._kind != "end":
+            self._refuse()
+        return node
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        at = 0
+        while self._text[at:].strip():
+            token = _TOKEN.match(self._text, at)
+            if token is None:
+                self._refuse(self._text[at:].strip())
+            at = token.end()
+            kind, word = str(token.lastgroup), token[str(token.lastgroup)]
+            if kind == "name" and word.lower() in _WORDS:
+                kind, word = "word", word.lower()
+            yield kind, word
+        yield "end", "its end"
+
+    @property
+    def _kind(self) -> str:
+        return self._tokens[self._at][0]
+
+    @property
+    def _token(self) -> str:
+        return self._tokens[self._at][1]
+
+    def _take(self, *words: str) -> str | None:
+        """Step over one of these words or signs, if it comes next."""
+        if self._kind in ("word", "sign") and self._token in words:
+            self._at += 1
+            return self._tokens[self._at - 1][1]
+        return None
+
+    def _need(self, word: str) -> None:
+        if self._take(word) is None:
+            self._refuse()
+
+    def _refuse(self, found: str | None = None) -> NoReturn:
+        raise OptionError(
+            f"{self._told} cannot be read at {self._token if found is None else found!r}: comparisons of columns and "
+            f"literals with and, or, not, between, is null, + - * are expected"
+        )
+
+    def _either(self) -> Node:
+        nodes = [self._both()]
+        while self._take("or"):
+            nodes.append(self._both())
+        return _balanced("or_kleene", nodes)
+
+    def _both(self) -> Node:
+        nodes = [self._negated()]
+        while self._take("and"):
+            nodes.append(self._negated())
+        return _balanced("and_kleene", nodes)
+
+    def _negated(self) -> Node:
+        return Call("invert", (self._negated(),)) if self._take("not") else self._comparison()
+
+    def _comparison(self) -> Node:
+        node = self._sum()
+        sign = self._take(*COMPARE)
+        if sign is not None:
+            return Call(COMPARE[sign], (node, self._sum()))
+        if self._take("is"):
+            missing = self._take("not") is None
+            self._need("null")
+            return Call("is_null" if missing else "is_valid", (node,))
+        outside = self._take("not") is not None
+        if self._take("between"):
+            low = self._sum()
+            self._need("and")
+            inside = Call("and_kleene", (Call("greater_equal", (node, low)), Call("less_equal", (node, self._sum()))))
+            return Call("invert", (inside,)) if outside else inside
+        if outside:
+            self._refuse()
+        return node
+
+    def _sum(self) -> Node:
+        node = self._product()
+        while sign := self._take("+", "-"):
+            node = Call(RECKON[sign], (node, self._product()))
+        return node
+
+    def _product(self) -> Node:
+        node = self._single()
+        while self._take("*"):
+            node = Call(RECKON["*"], (node, self._single()))
+        return node
+
+    def _single(self) -> Node:
+        if self._take("-"):
+            if self._kind == "number":  # the least whole number has no positive one beside it
+                self._at += 1
+                return Literal(-_number(self._tokens[self._at - 1][1]))
+            return Call("negate", (self._single(),))
+        if self._take("("):
+            node = self._either()
+            self._need(")")
+            return node
+        if (word := self._take("true", "false")) is not None:
+            return Literal(word == "true")
+        kind, word = self._kind, self._token
+        if kind not in ("number", "text", "name"):
+            self._refuse()
+        self._at += 1
+        if kind == "number":
+            return Literal(_number(word))
+        return Literal(word[1:-1].replace("''", "'")) if kind == "text" else self._column(_bare(word))
+
+    def _column(self, word: str) -> Node:
+        """Return the column of a name, or of a side's name, a dot and a name."""
+        if len(self._sides) > 1 and self._take("."):
+            if self._kind != "name":
+                self._refuse()
+            name = _bare(self._token)
+            self._at += 1
+            side = next((at for at, (called, _) in enumerate(self._sides) if called == word), None)
+            if side is None:
+                called = " and ".join(name for name, _ in self._sides)
+                raise OptionError(f"{self._told} names a side {word!r}, the sides are {called}")
+            return self._of(side, name)
+        holding = [at for at, (_, schema) in enumerate(self._sides) if word in schema.names]
+        if len(holding) == 2:
+            called = " or ".join(f"{name}.{word}" for name, _ in self._sides)
+            raise OptionError(f"{self._told}: both sides have a column {word!r}, write {called}")
+        return self._of(holding[0] if holding else None, word)
+
+    def _of(self, side: int | None, name: str) -> Node:
+        sides = self._sides if side is None else [self._sides[side]]
+        known = list(dict.fromkeys(column for _, schema in sides for column in schema.names))
+        if side is None or name not in known:
+            hint = nearest(name, known)
+            advice = f"did you mean {hint!r}?" if hint else f"there are {', '.join(known)}"
+            raise OptionError(f"{self._told} names a column {name!r} that is not there; {advice}")
+        return Column(side, name)
+
+
+def _balanced(function: str, nodes: Sequence[Node]) -> Node:
+    """Many nodes as a tree that is not deep; the function is associative."""
+    if len(nodes) == 1:
+        return nodes[0]
+    half = len(nodes) // 2
+    return Call(function, (_balanced(function, nodes[:half]), _balanced(function, nodes[half:])))
+
+
+def _depth(tree: Node) -> int:
+    levels, found = [tree], 0
+    while levels:
+        found += 1
+        levels = [inner for one in levels if isinstance(one, Call) for inner in one.arguments]
+    return found
+
+
+def _number(word: str) -> int | Decimal:
+    return int(word) if word.isdecimal() else Decimal(word)
+
+
+def _bare(word: str) -> str:
+    return word[1:-1].replace("``", "`") if word.startswith("`") else word
