@@ -152,6 +152,11 @@ def test_what_is_not_finite_shows(odd):
     assert one(agg.median("v"), [1.0, odd, 3.0]) == 3.0
 
 
+@pytest.mark.parametrize("spec", [agg.median("v"), agg.min("v"), agg.max("v"), agg.sum("v"), agg.quantile("v", 0.9)])
+def test_which_of_two_zeros_came_first_changes_no_bit(spec):
+    assert {str(one(spec, zeros)) for zeros in ([0.0, -0.0, 0.0], [-0.0, 0.0, -0.0])} == {"0.0"}
+
+
 def test_only_the_highest_few_are_held_between_batches():
     plan = plan_of(WINDOWS[0], (("best", agg.top_n(2, "n", "offset")),), by=())
     operator = DrivenOperator(plan)

@@ -35,7 +35,7 @@ class Quantile(ListAggregate):
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Sort the values of each list and return the one at the share; null for an empty list."""
         counts = lengths(columns[0])
-        values = contiguous(columns[0].flatten()).to_numpy()
+        values = contiguous(columns[0].flatten()).to_numpy() + 0.0  # -0.0 becomes 0.0: which came first shows nowhere
         if not len(values):
             return pa.nulls(len(counts), self.result)
         # NaN is sorted to the end of its list, as Spark does it.
