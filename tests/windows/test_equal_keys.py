@@ -27,6 +27,7 @@ from keyedwm.windows.shuffle import shipped
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.windows.state.store import MemoryStore
+from keyedwm.windows.store.channels import Channels
 from keyedwm.windows.store.shipped_messages import ShippedMessages
 
 # As the JVM makes them: 0 / 0, sqrt(-1) on x86, and one with a payload.
@@ -212,3 +213,12 @@ def test_an_event_time_that_no_result_can_hold_is_named_with_its_row():
     rows = pa.table([["t", "t"], [0, 1], [7, 8], [1, -(2**60)]], schema=schema)
     with pytest.raises(InputError, match="of topic t, partition 1, offset 8, is farther from 1970 than"):
         combine_rows(plan, rows)
+
+
+@pytest.mark.parametrize("in_struct", [False, True])
+def test_rows_of_one_record_that_differ_in_a_date_beyond_pythons_are_refused_by_name(in_struct):
+    days = pa.StructArray.from_arrays([FAR], ["d"]) if in_struct else FAR
+    rows = pa.table({"topic": ["t", "t"], "partition": [0, 0], "offset": [5, 5], "d": days})
+    channels = Channels(("topic", "partition", "offset"))
+    with pytest.raises(InputError, match="several rows of one record differ in 'd'"):
+        channels.fresh(rows, channels.numbers(rows))
