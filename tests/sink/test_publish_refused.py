@@ -156,6 +156,15 @@ def test_a_new_query_that_reads_again_what_another_has_published_there_is_refuse
     assert numbers(tmp_path) == [1, 1, 1, 2]
 
 
+def test_rows_that_a_restore_took_out_are_written_by_a_new_query(tmp_path):
+    to = how(tmp_path, SnapshotMode.BARRIER)
+    publish(to, [staged(to, [0], control=(barrier(0, 5),))], batch=0)
+    publish(to, [staged(to, [1], 1, control=(barrier(1, 10),))], batch=1)
+    DeltaTable(tmp_path).restore(1)
+    publish(to, [staged(to, [1], query="new", control=(barrier(0, 9),))], batch=0)
+    assert numbers(tmp_path) == [0, 1]
+
+
 def test_two_queries_whose_operators_count_their_own_barriers_share_a_table(tmp_path, caplog):
     to = how(tmp_path, SnapshotMode.BARRIER)
     for query, offset in (("q", 10), ("other", 1)):
