@@ -146,7 +146,8 @@ def _check_barriers(
         if twice is not None:
             raise InputError(
                 f"channel {twice} comes from two sources of this query: load the topic once and unite frames of that, "
-                f"or write with guarantee=at-least-once"
+                f"or write with guarantee=at-least-once; if it is a topic of the same name in two clusters, write "
+                f"each in a query of its own, or mirror one under another name"
             )
         _check_order(report)
 

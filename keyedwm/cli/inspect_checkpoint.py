@@ -41,6 +41,8 @@ def print_checkpoint(out: Console, directory: Path) -> bool:
             out.print(
                 one_line(f"the group's coordinator did not answer: {planned.outage}"), highlight=False, soft_wrap=True
             )
+        if not planned.channels:
+            out.print("no partition is selected: its topics, or those of its pattern, are not there", highlight=False)
         for key in _keys(planned):
             out.print(one_line(_summary(planned, key)), highlight=False, soft_wrap=True)
         out.print(_table(planned))

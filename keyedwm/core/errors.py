@@ -47,6 +47,12 @@ class DataLossError(KeyedwmError):
     advice = "set failOnDataLoss=false to go on without the lost records"
 
 
+class StartBeyondEndError(DataLossError):
+    """A start was given that the log does not reach: mistyped, or the topic was recreated."""
+
+    advice = "fix the offset, or set failOnDataLoss=false to start at the log's end"
+
+
 class RegressionError(KeyedwmError):
     """A watermark of one channel and key did not increase (rule 1)."""
 

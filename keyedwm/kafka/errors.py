@@ -115,9 +115,10 @@ class UnknownTopicError(InputError):
     advice = "create the topic, or fix the options subscribe and assign"
 
     @classmethod
-    def of(cls, topic: str) -> UnknownTopicError:
-        """For a topic, in the words that Spark's own source uses."""
-        return cls(f"This server does not host this topic-partition: topic {topic!r} does not exist")
+    def of(cls, topic: str, meant: str | None = None) -> UnknownTopicError:
+        """For a topic, in the words that Spark's own source uses; meant: the name of one that there is."""
+        hint = f"; did you mean {meant!r}?" if meant is not None else ""
+        return cls(f"This server does not host this topic-partition: topic {topic!r} does not exist{hint}")
 
 
 class AccessError(KeyedwmError):

@@ -27,6 +27,7 @@ _EXTENSION = "extension_"
 # Who gives these wants encryption or a login; others, as ssl.protocol, only tune it.
 _MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "ssl.cipher.", "ssl.endpoint.",
               "ssl.engine.")  # fmt: skip
+_MSK_IAM = "AWS_MSK_IAM"
 _MEANS_LOGIN = ("sasl.jaas.", "sasl.mechanism", "sasl.oauthbearer.", "sasl.kerberos.service.", "sasl.login.callback.",
                 "sasl.login.class", "sasl.client.callback.")  # fmt: skip
 _OF_A_STORE = {"truststore": ("ssl.truststore.password",), "keystore": ("ssl.keystore.password", "ssl.key.password")}
@@ -200,6 +201,13 @@ def _tls(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
+    if given.get("sasl.mechanism", "").strip().upper() == _MSK_IAM:
+        raise OptionError(
+            f"option kafka.sasl.mechanism: {_MSK_IAM} is a class of Java; MSK takes the same IAM role by OAUTHBEARER: "
+            "set kafka.sasl.mechanism=OAUTHBEARER and kafka.sasl.oauthbearer.token.provider=module:function, where "
+            "the function returns a token of the package aws-msk-iam-sasl-signer-python "
+            "(docs/source.md#amazon-msk-with-iam)"
+        )
     mechanism = choice("kafka.sasl.mechanism", given.get("sasl.mechanism", "GSSAPI"), Mechanism)
     settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_given": "sasl.mechanism" in given}
     if mechanism is Mechanism.GSSAPI:

@@ -35,7 +35,11 @@ _KEEP_THEM = (
     'keep them, for example with .where("control IS NOT NULL OR (...)"), and in the place of dropDuplicates take '
     "keyedwm.spark.deduplicate"
 )
-_LOAD_ONCE = "if two reads of one topic were united, load it once and unite frames of that"
+_LOAD_ONCE = (
+    "if two reads of one topic were united, load it once and unite frames of that; topics of one name in two clusters "
+    "cannot be united, as a partition is known by its topic and number: read each in a query of its own, or mirror one "
+    "under another name"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

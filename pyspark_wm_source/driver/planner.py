@@ -16,7 +16,7 @@ from typing import Any
 
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.encoding import KEY_BYTES, MARK
-from keyedwm.core.errors import DataLossError, KeyedwmError, OptionError
+from keyedwm.core.errors import DataLossError, KeyedwmError, OptionError, StartBeyondEndError
 from keyedwm.core.idleness import Idleness
 from keyedwm.kafka.cluster import Cluster, shared
 from keyedwm.kafka.errors import LogTruncatedError, UnknownTopicError
@@ -27,7 +27,7 @@ from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
 from pyspark_wm_source.driver.continued import continued
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
-from pyspark_wm_source.driver.report import barriers_again, describe
+from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
 from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
 from pyspark_wm_source.driver.splits import ControlSettings, Split, splits
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
@@ -63,6 +63,7 @@ class Planner:
         self._freeze = False
         self._closed = False
         self._told_settings = False
+        self._told_nothing = False
         self._read_planned_at_s: float | None = None
         self._facts: dict[str, Any] | None = None
         self._ends: dict[TopicPartition, int] | None = None
@@ -130,6 +131,7 @@ class Planner:
             planned = replace(planned, group=self._group)  # whoever goes on from a savepoint has a group of its own
         planned = replace(planned, outage=self._states.outage.why)
         self._facts = describe(planned, seen, self._ends or {}, self._states.recovered)
+        self._tell_nothing_selected(planned)
         if options.propagate:
             self._facts["barriers_again"] = barriers_again(planned)
         first = start.batch == NOT_STARTED
@@ -269,6 +271,14 @@ class Planner:
             start.batch,
         )
 
+    def _tell_nothing_selected(self, planned: QueryOffset) -> None:
+        """Say in progress, and warn once, that there is nothing to read."""
+        why = nothing_selected(planned, self._options.topics)
+        if why and not self._told_nothing:
+            LOG.warning("%s", why)
+        self._told_nothing = bool(why)
+        self._facts = {**(self._facts or {}), **({"nothing_selected": why} if why else {})}
+
     def _refuse_other_topics(self, gone: Sequence[TopicPartition]) -> None:
         """Refuse options that do not select a channel of the checkpoint: nothing was lost, the options changed."""
         left_out = [tp for tp in gone if not self._options.topics.selects(tp)]
@@ -341,12 +351,16 @@ class Planner:
             checked |= self._cluster.latest(behind)
         for tp in behind:
             at = _stands_at(start, tp)
-            why = (
-                f"but it was read up to {at}: the topic was deleted and recreated"
-                if tp in start.channels
-                else f"but the query is to start at {at}: that offset was never written, or the topic was recreated"
-            )
-            self._lost(f"{tp} ends at offset {checked[tp]}, {why}")
+            if tp in start.channels:
+                why = f"but it was read up to {at}: the topic was deleted and recreated"
+                self._lost(f"{tp} ends at offset {checked[tp]}, {why}")
+            else:
+                first = self._cluster.earliest([tp])[tp]
+                self._lost(
+                    f"option {self._options.start.given or 'startingOffsets'}: {tp} is to start at offset {at}, and "
+                    f"its log holds {_range(first, checked[tp])}",
+                    StartBeyondEndError,
+                )
         return checked
 
     def _still_there(self, end: QueryOffset) -> None:
@@ -362,9 +376,9 @@ class Planner:
                 f"{found[0]}, but Trigger.AvailableNow planned to read more: the topic was deleted and recreated"
             )
 
-    def _lost(self, what: str) -> None:
+    def _lost(self, what: str, kind: type[DataLossError] = DataLossError) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(what)
+            raise kind(what)
         LOG.warning("%s; going on (failOnDataLoss=false)", what)
 
 
@@ -372,6 +386,10 @@ def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
     """The next offset to read of a channel; 0 for one that was found just now."""
     before = start.channels.get(tp)
     return start.begins.get(tp, 0) if before is None else before.next_offset
+
+
+def _range(first: int, end: int) -> str:
+    return f"no records, its next offset is {end}" if first == end else f"the offsets {first} to {end - 1}"
 
 
 def _wall_ms() -> int:

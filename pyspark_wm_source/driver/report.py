@@ -14,6 +14,7 @@ from keyedwm.core.watermark import Status
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.driver.plan import Seen
 from pyspark_wm_source.offsets import Channel, QueryOffset, as_spark_offsets
+from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.task.propagated import last_barrier
 
 _MOST_NAMED = 5
@@ -45,6 +46,16 @@ def describe(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int
         "recovery_reads": recovered,
         **({"coordinator": planned.outage} if planned.outage else {}),
     }
+
+
+def nothing_selected(planned: QueryOffset, topics: Topics) -> str:
+    """Say why no partition is read: no topic is there yet, or the pattern is wrong; empty where one is."""
+    if planned.channels:
+        return ""
+    if topics.pattern is None:
+        return f"option {topics.option}: none of its partitions is there any more, nothing is read until one is"
+    matched = f"{topics.pattern!r} matches no topic that this client may see"
+    return f"option {topics.option}: {matched}, nothing is read until one is there"
 
 
 def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import KeyedwmError, OptionError
+from keyedwm.core.options import nearest
 from keyedwm.kafka.cluster import Cluster
+from keyedwm.kafka.errors import UnknownTopicError
 from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.options.start_offsets import EARLIEST, LATEST, Bound, NoMatch, Topics
+from pyspark_wm_source.options.start_offsets import EARLIEST, INTERNAL_TOPICS, LATEST, Bound, NoMatch, Topics
 
 
 def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicPartition, ...]:
     """Return the channels to read, in order; before the query runs, a topic that does not exist is an error."""
     names = topics.select(cluster.topics() if topics.pattern is not None else ())
-    found = cluster.partitions(names, missing_ok=running or topics.pattern is not None)
+    try:
+        found = cluster.partitions(names, missing_ok=running or topics.pattern is not None)
+    except UnknownTopicError as error:
+        raise _with_nearest(cluster, names) or error from error
     if topics.assigned is not None and not running:
         for topic, partitions in topics.assigned.items():
             if missing := sorted(set(partitions) - set(found[topic])):
@@ -29,6 +34,17 @@ def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicP
         for partition in found[topic]
         if wanted is None or partition in wanted[topic]
     )
+
+
+def _with_nearest(cluster: Cluster, names: Sequence[str]) -> UnknownTopicError | None:
+    """Name the topic that was likely meant, of those that this client may see; None if no name is close."""
+    try:
+        known = cluster.topics()
+    except KeyedwmError:
+        return None  # the list is a courtesy: what is told instead is that the topic does not exist
+    missing = [name for name in names if name not in known]
+    meant = nearest(missing[0], set(known) - INTERNAL_TOPICS) if missing else None
+    return None if meant is None else UnknownTopicError.of(missing[0], meant)
 
 
 def resolve(

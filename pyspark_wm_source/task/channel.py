@@ -9,17 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keyedwm.arrow.axis import AxisRun, late
 from keyedwm.arrow.event_times import EventTimeReader, EventTimes
 from keyedwm.core.axis import AxisState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
+from keyedwm.core.event_time import EventTime, Place
 from keyedwm.kafka.records import Records
 from keyedwm.kafka.values import TopicPartition
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
-from pyspark_wm_source.task.unreadable import warn_unreadable, warn_unwritten
+from pyspark_wm_source.task.unreadable import only, warn_unreadable, warn_unwritten
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,19 +112,32 @@ class EventTimeRun:
         if reader.unwritten:
             warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
         below = int(np.count_nonzero(late(ms, valid, self._stamps[name])))
-        bad = 0 if valid is None else int(np.count_nonzero(~valid))
+        there = None if valid is None else _may_have_time(spec, records)
+        unread = None if valid is None else ~valid if there is None else ~valid & there
+        bad = 0 if unread is None else int(np.count_nonzero(unread))
         self.counts = self.counts.plus(Counts(bad, below))
-        if valid is None:
-            return ms, None
+        if valid is None or unread is None or not bad:
+            return ms, valid
         if self._fail:
-            at = int(np.argmin(valid))
+            at = int(np.argmax(unread))
             raise InputError(
                 f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
                 f"{spec.text} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
             )
-        if bad == len(valid) and self._first[name]:
-            warn_unreadable(self._channel.topic, str(self._channel), spec, records)
+        if self._first[name] and bad == (len(valid) if there is None else np.count_nonzero(there)):
+            some = records if there is None else only(records, there)
+            warn_unreadable(self._channel.topic, str(self._channel), spec, some)
         return ms, valid
+
+
+def _may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None:
+    """Which records can have an event time: a null value (a tombstone) holds none, and is not wrong for that.
+
+    None: all of them.
+    """
+    if spec.place is not Place.VALUE or records.value is None or not records.value.null_count:
+        return None
+    return np.asarray(records.value.is_valid())
 
 
 class ChannelRun:

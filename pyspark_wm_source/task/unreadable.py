@@ -8,8 +8,11 @@ upstream came without their event times: by the time of writing they are ahead o
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from keyedwm.arrow.event_times import EventTimeReader
 from keyedwm.core.event_time import EventTime, Place, Unit
@@ -29,6 +32,21 @@ def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records)
     if (topic, spec) not in _told:
         _told.add((topic, spec))
         _log.warning("%s", sentence(channel, spec, records))
+
+
+def only(records: Records, wanted: NDArray[np.bool_]) -> Records:
+    """Return the wanted ones of some records."""
+    mask = pa.array(wanted)
+    return replace(
+        records,
+        count=int(np.count_nonzero(wanted)),
+        key=None if records.key is None else records.key.filter(mask),
+        value=None if records.value is None else records.value.filter(mask),
+        headers=None if records.headers is None else records.headers.filter(mask),
+        offset=records.offset[wanted],
+        timestamp_ms=records.timestamp_ms[wanted],
+        timestamp_type=records.timestamp_type[wanted],
+    )
 
 
 def warn_unwritten(topic: str, channel: str, spec: EventTime, count: int) -> None:

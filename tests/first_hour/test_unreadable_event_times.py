@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.counts import Counts
+from keyedwm.core.errors import InputError
 from keyedwm.core.event_time import EventTime, Unit
 from keyedwm.kafka.records import Records
 from keyedwm.kafka.values import TopicPartition
@@ -51,7 +52,7 @@ def test_the_sentence_shows_an_example_and_the_option_that_would_read_it(text, v
     assert advice in told
 
 
-def run(topic: str, *values: bytes, bad: int = 0) -> None:
+def run(topic: str, *values: bytes | None, bad: int = 0) -> None:
     task = ChannelRange(channel=TopicPartition(topic, 0), start=7, end=9, counts=Counts(bad, 0), axes={})
     axes = axes_of({"eventtime": "json:$.t"})
     EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=False).read(records(*values))
@@ -67,3 +68,30 @@ def test_a_task_warns_once_for_a_topic_and_only_if_none_could_be_read(caplog, mo
         run("all", b"no json", b"no json")
     (told,) = caplog.records
     assert told.getMessage().startswith("all-0: none of the first 2 event times could be read from json:$.t (unit ms)")
+
+
+def test_a_tombstone_is_no_bad_event_time_and_fails_no_query(caplog, monkeypatch):
+    monkeypatch.setattr(unreadable, "_told", set())
+    task = ChannelRange(channel=TopicPartition("u", 0), start=7, end=9, counts=Counts(), axes={})
+
+    def read(event_time: str, *values: bytes | None) -> Counts:
+        axes = axes_of({"eventtime": event_time})
+        it = EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=True)
+        _, valid = it.read(records(*values))[""]
+        assert valid.tolist() == [value is not None for value in values]
+        return it.counts
+
+    assert read("json:$.t", None, b'{"t":5}', None) == read("json:$.t", None) == Counts()
+    assert caplog.text == ""
+    with pytest.raises(InputError, match=r"u-0: the record at offset 8 has no usable event time in json:\$\.t"):
+        read("json:$.t", None, b"x")
+    with pytest.raises(InputError, match="the record at offset 7 has no usable event time in header:h"):
+        read("header:h", None)  # a tombstone has headers as any record
+
+
+def test_the_example_is_no_tombstone(caplog, monkeypatch):
+    monkeypatch.setattr(unreadable, "_told", set())
+    run("w", None, b'{"t":"2026-01-01T00:00:00Z"}')
+    assert "none of the first 1 event times could be read from json:$.t" in caplog.text
+    assert "the record at offset 8 has the value" in caplog.text
+    assert "eventTimeUnit=iso would read it" in caplog.text

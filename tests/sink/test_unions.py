@@ -180,8 +180,11 @@ def test_a_source_that_told_something_but_delivered_no_barrier_is_refused():
 def test_one_channel_of_two_sources_is_refused_under_exactly_once():
     a, b = Source("a", 1), Source("a", 1)
     again = [replace(row, source="another") for row in b.rows() if row.kind is ControlKind.BARRIER]
-    with pytest.raises(InputError, match="channel a-0 comes from two sources of this query: load the topic once"):
+    with pytest.raises(
+        InputError, match="channel a-0 comes from two sources of this query: load the topic once"
+    ) as told:
         sealed(None, a.rows(), again)
+    assert "if it is a topic of the same name in two clusters, write each in a query of its own" in told.value.message
     assert sealed(None, again, again, guarantee=LEAST).snapshot == 0
 
 

@@ -231,8 +231,11 @@ def test_channels_of_a_bucket_of_version_1_go_over_to_their_sources():
 
 def test_a_channel_of_two_sources_is_refused():
     rows = [*named("a", *barriers(0, "t-0")), *named("b", *barriers(0, "t-0"))]
-    with pytest.raises(InputError, match="channel t-0 comes from two sources: if two reads of one topic were united"):
+    with pytest.raises(
+        InputError, match="channel t-0 comes from two sources: if two reads of one topic were united"
+    ) as told:
         inbox().take(rows)
+    assert "topics of one name in two clusters cannot be united" in told.value.message
 
 
 @pytest.mark.parametrize("restart", [False, True])
