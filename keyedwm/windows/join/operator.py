@@ -204,8 +204,8 @@ class JoinOperator:
             inside = (low <= apart) & (apart <= high)
             kept = inside if kept is None else kept & inside
         if not plan.exact_hash:
-            columns = (_columns(left, plan.left.on, at_left), _columns(right, plan.right.on, at_right))
-            same = same_keys(*(list(one.values()) for one in columns), len(at_left))
+            mine, theirs = _columns(left, plan.left.on, at_left), _columns(right, plan.right.on, at_right)
+            same = same_keys(list(mine.values()), list(theirs.values()), len(at_left))
             kept = same if kept is None else kept & same
         if plan.matches is not None:
             used = plan.matches.columns
