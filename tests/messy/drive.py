@@ -90,7 +90,9 @@ class Pipeline:
             of_bucket.init(self.state[bucket])
             mine = shipped[shipped["bucket"] == bucket]
             emitted = list(of_bucket.handleInputRows((bucket,), iter([mine]), _TIMERS))
-            made += [row for out in self.unpack([_batch_of(emitted)]) for row in rows_of(out)]
+            for out in self.unpack([_batch_of(emitted)]):
+                assert all(field.nullable for field in out.schema)  # control rows have nothing in most columns
+                made += rows_of(out)
         return made
 
     def _shipped(self, given: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
