@@ -51,7 +51,10 @@ class State:
         self.blobs: dict[str, bytes] = {}
 
     def getValueState(self, *_: str) -> Any:
-        return SimpleNamespace(get=lambda: self.note, update=lambda told: setattr(self, "note", told))
+        return SimpleNamespace(
+            exists=lambda: self.note is not None, get=lambda: self.note,
+            update=lambda told: setattr(self, "note", told),
+        )  # fmt: skip
 
     def getMapState(self, *_: str) -> Any:
         return SimpleNamespace(
