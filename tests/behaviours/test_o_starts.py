@@ -38,7 +38,7 @@ def test_the_largest_cap_does_not_overflow(five, send, open_stream):
 def test_a_start_beyond_the_end_fails_or_goes_on_from_the_end(five, send, open_stream, cap):
     beyond = json.dumps({five: {"0": 10}})
     with pytest.raises(
-        DataLossError, match=rf"{five}-0 ends at offset 5, but the query is to start at 10: that offset was never"
+        DataLossError, match=rf"{five}-0 is to start at offset 10, and its log holds the offsets 0 to 4"
     ):
         open_stream(five, cap, startingOffsets=beyond).batch()
     stream = open_stream(five, cap, startingOffsets=beyond, failOnDataLoss="false")
