@@ -58,7 +58,7 @@ def drawn(seed: int) -> Case:
     of_keys = [one for one, can_be_key in EXPRESSIONS.items() if can_be_key]
     keys = rng.sample(of_keys, rng.choice([1, 1, 2]))
     values = rng.sample([one for one in EXPRESSIONS if one not in keys], 3)
-    taken = {"topic", "partition", "offset"}
+    taken = {"topic", "partition", "offset", "reason"}  # the last one is that of messages which a store gives back
     names: list[str] = []
     for name in rng.sample(NAMES, len(NAMES)):
         if name.lower() not in taken:
