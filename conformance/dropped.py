@@ -16,7 +16,8 @@ from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
 from keyedwm.windows.aggregates.functions import count
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import PANE, WINDOW, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.plan import LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.plan_checks import PANE, WINDOW
 
 _MOST = 1_000
 

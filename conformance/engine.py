@@ -22,19 +22,8 @@ from keyedwm.core.aggregate import Aggregate
 from keyedwm.core.frames import floor_frame
 from keyedwm.windows.aggregates import functions as aggregates
 from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import (
-    END,
-    LAST,
-    PANE,
-    ROWS,
-    START,
-    WINDOW,
-    LatePolicy,
-    SessionWindow,
-    SlidingWindow,
-    Timing,
-    WindowPlan,
-)
+from keyedwm.windows.plan import END, LAST, ROWS, START, LatePolicy, SessionWindow, SlidingWindow, Timing, WindowPlan
+from keyedwm.windows.plan_checks import PANE, WINDOW
 from keyedwm.windows.state.note import NOTE, note
 
 Results = list[WindowResult | Late]

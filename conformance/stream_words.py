@@ -16,7 +16,8 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import PANE, WINDOW, SessionWindow
+from keyedwm.windows.plan import SessionWindow
+from keyedwm.windows.plan_checks import PANE, WINDOW
 
 PER_INPUT = "-per-input"
 _FOREVER_MS = 1 << 42

@@ -38,6 +38,9 @@ _UNIT_MS = {
 }  # fmt: skip
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
+_UNIT_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_MONTHS = re.compile(r"(\d{1,6})\s*(month|quarter|year)s?")
+
 
 def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
     """Return the known name that `name` was most likely meant to be, or None. similarity: 1 for equal names."""
@@ -104,6 +107,18 @@ def duration_ms(name: str, value: str) -> int:
         right += ", in whole milliseconds" if re.search(r"micro|nano|\d\s*[un]s\b", text) or total != int(total) else ""
         raise wrong(name, value, right)
     return int(total)
+
+
+def offset_ms(name: str, value: str) -> int:
+    """Parse how much later something begins, or with a `-` in front earlier, into whole milliseconds."""
+    text = str(value).strip().lower().removeprefix("interval ").lstrip()
+    return -duration_ms(name, text[1:]) if text.startswith("-") else duration_ms(name, value)
+
+
+def months_of(value: str) -> int | None:
+    """Return the whole number of months, quarters or years that a text says, None if it says something else."""
+    found = _MONTHS.fullmatch(str(value).strip().lower().removeprefix("interval "))
+    return int(found[1]) * _UNIT_MONTHS[found[2]] if found else None
 
 
 def span_text(ms: int) -> str:

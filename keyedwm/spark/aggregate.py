@@ -23,12 +23,13 @@ from keyedwm.spark.staged_rows import ship_rows
 from keyedwm.spark.store import Store, check_store, ship_messages
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.plan import Early, FrameWindow, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.windows.shuffle import ORDER, TIME
 from keyedwm.windows.store.functions import WindowFunction
 from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import HoppingWindow, RowWindow, spread_by
 from keyedwm.windows.store.staged import StagedStore
+from keyedwm.windows.zoned import ZonedWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,7 @@ _TAKEN = (EVENT_TIME, WATERMARK)
 def aggregate(
     df: DataFrame | Source,
     by: str | Sequence[str] | Mapping[str, str],
-    window: SlidingWindow | SessionWindow | HoppingWindow | RowWindow | OnDemandWindow,
+    window: FrameWindow | SessionWindow | HoppingWindow | RowWindow | OnDemandWindow,
     aggs: Mapping[str, AggregateSpec | WindowFunction],
     *,
     early: Early | None = None,
@@ -136,7 +137,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
     check_own_aggregates(aggs, "aggregate")
-    if not isinstance(window, (SlidingWindow, SessionWindow, HoppingWindow, RowWindow, OnDemandWindow)):
+    if not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow, HoppingWindow, RowWindow, OnDemandWindow)):
         raise OptionError(
             f"aggregate: window={window!r}: a window of keyedwm.spark is expected, such as tumbling('1 minute')"
         )

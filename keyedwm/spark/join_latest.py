@@ -11,7 +11,8 @@ from keyedwm.spark.join_wiring import check_names, sides_of, wired
 from keyedwm.spark.source import Source
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, How, JoinPlan
-from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
+from keyedwm.windows.plan import LatePolicy
+from keyedwm.windows.plan_checks import FARTHEST_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

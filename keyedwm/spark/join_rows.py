@@ -18,7 +18,7 @@ from keyedwm.spark.staged_rows import arrow_schema, check_collation, columns_of,
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.windows.join.ship import SHIPPED
 from keyedwm.windows.panes_again import PanesAgain
-from keyedwm.windows.plan import HIDDEN
+from keyedwm.windows.plan_checks import HIDDEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -36,6 +36,7 @@ from keyedwm.windows.store.plan import (
 )
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
+from keyedwm.windows.zoned import refuse_zoned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -146,6 +147,7 @@ def check_store(store: object, asked: Mapping[str, Any], continue_from: str | No
         return
     if not isinstance(store, Store):
         raise OptionError(f"aggregate: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
+    refuse_zoned(window, "aggregate")
     if isinstance(window, RowWindow) and (store.late_every is not None or store.late_rows is not None):
         raise OptionError(
             "aggregate: late_every and late_rows have no effect on windows of rows: offsets never come late; leave "

@@ -27,6 +27,7 @@ from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SessionWindow, Slid
 from keyedwm.windows.store.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.windows.store.join.staged import StagedWindowJoin
 from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow
+from keyedwm.windows.zoned import refuse_zoned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -165,6 +166,7 @@ def _early_every_ms(early: object) -> int | None:
 
 
 def _check_window_and_store(window: object, store: object) -> None:
+    refuse_zoned(window, "window_join")
     if not isinstance(window, (SlidingWindow, HoppingWindow, SessionWindow, RowWindow)):
         raise OptionError(
             f"window_join: window={window!r}: keyedwm.spark's tumbling, sliding, hopping, session, tumbling_rows or "

@@ -2,36 +2,70 @@
 
 from __future__ import annotations
 
-from keyedwm.core.options import choice, duration_ms, whole
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, duration_ms, months_of, offset_ms, span_text, whole
 from keyedwm.core.touching import Touching
-from keyedwm.windows.plan import Early, EveryBy, SessionWindow, SlidingWindow
+from keyedwm.windows.plan import Early, EveryBy, FrameWindow, SessionWindow, SlidingWindow
 from keyedwm.windows.store import plan
 from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
+from keyedwm.windows.zoned import ZonedWindow
 
 
-def tumbling(size: str, offset: str = "0 seconds") -> SlidingWindow:
-    """Windows `[start, start + size)` that meet end to end; `offset` moves them from the epoch.
+def tumbling(size: str, offset: str = "0 seconds", *, zone: str | None = None) -> FrameWindow:
+    """Windows `[start, start + size)` that meet end to end; `offset` moves them from the epoch, a negative one back.
 
-    Raises OptionError unless 0 <= offset < size.
+    zone: whose clock hours, days, weeks (from Monday) and months follow, "Europe/Berlin"; without one it is UTC's, and
+    weeks begin on Thursday, as Spark's. Raises OptionError unless -size < offset < size.
     """
-    return sliding(size, size, offset)
+    return sliding(size, size, offset, zone=zone)
 
 
-def sliding(size: str, slide: str, offset: str = "0 seconds") -> SlidingWindow:
-    """Windows of `size`, one every `slide` (hopping windows).
+def sliding(size: str, slide: str, offset: str = "0 seconds", *, zone: str | None = None) -> FrameWindow:
+    """Windows of `size`, one every `slide` (hopping windows); zone: as of `tumbling`.
 
-    Raises OptionError unless the slide divides the size and 0 <= offset < slide.
+    Raises OptionError unless the slide divides the size and -slide < offset < slide.
     """
-    return SlidingWindow(duration_ms("size", size), duration_ms("slide", slide), duration_ms("offset", offset))
+    if zone is not None and not isinstance(zone, str):
+        raise OptionError(f"zone={zone!r}: the name of a time zone is expected, such as 'Europe/Berlin'")
+    months, slide_months, later_ms = months_of(size), months_of(slide), offset_ms("offset", offset)
+    if months is not None and slide_months is not None:
+        return _zoned(zone or "UTC", (months, slide_months), later_ms, are_months=True)
+    if zone is not None and months is None and slide_months is None:
+        return _zoned(zone, (duration_ms("size", size), duration_ms("slide", slide)), later_ms)
+    size_ms, slide_ms = duration_ms("size", size), duration_ms("slide", slide)
+    return SlidingWindow(size_ms, slide_ms, _forward(later_ms, slide_ms))
 
 
-def hopping(size: str, step: str, offset: str = "0 seconds") -> HoppingWindow:
+def _zoned(zone: str, lengths: tuple[int, int], later_ms: int, *, are_months: bool = False) -> ZonedWindow:
+    """A window of a zone's clock. lengths: size and slide."""
+    size, slide = lengths
+    if slide < 1 or size < 1 or size % slide:
+        told = [f"{one} months" if are_months else span_text(one) for one in lengths]
+        raise OptionError(f"a window of {told[0]} every {told[1]}: the slide must be above 0 and divide the size")
+    frames_each = size // slide
+    if are_months:
+        return ZonedWindow(zone, 0, slide, frames_each, later_ms)
+    return ZonedWindow(zone, slide, 0, frames_each, _forward(later_ms, slide))
+
+
+def _forward(later_ms: int, slide_ms: int) -> int:
+    """An offset of 0 or more that gives the same windows; one that is too large stays, and is refused."""
+    return later_ms + slide_ms if -slide_ms < later_ms < 0 else later_ms
+
+
+def hopping(size: str, step: str, offset: str = "0 seconds", *, zone: str | None = None) -> HoppingWindow:
     """Windows of `size`, one every `step` of any ratio, also one larger than the size; they need a store.
 
-    Raises OptionError unless size and step are above 0 and 0 <= offset < step.
+    Raises OptionError unless size and step are above 0 and -step < offset < step, and for a zone, which stores lack.
     """
-    return HoppingWindow(duration_ms("size", size), duration_ms("step", step), duration_ms("offset", offset))
+    if zone is not None:
+        raise OptionError(
+            f"hopping: zone={zone!r}: windows that keep their messages have one length, and days of a time zone have "
+            "not: take sliding(size, slide, zone=...) without a store"
+        )
+    step_ms = duration_ms("step", step)
+    return HoppingWindow(duration_ms("size", size), step_ms, _forward(offset_ms("offset", offset), step_ms))
 
 
 def on_demand(size: str, opens: str) -> OnDemandWindow:

@@ -22,7 +22,7 @@ from keyedwm.windows.columns import Flags, Ints, contiguous
 from keyedwm.windows.kernels import pass_within
 from keyedwm.windows.partials import millis
 from keyedwm.windows.passed_keys import HELD, NEVER, Passed, PassedKeys
-from keyedwm.windows.plan import check_key_columns, check_length
+from keyedwm.windows.plan_checks import check_key_columns, check_length
 from keyedwm.windows.process import Processor
 from keyedwm.windows.running_plan import RECORD
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns

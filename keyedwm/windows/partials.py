@@ -15,8 +15,9 @@ from keyedwm.core.late import LateRule
 from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.windows.columns import Column, Ints, as_key, contiguous, ints, to_arrow
 from keyedwm.windows.grouping import pair_groups, row_groups
-from keyedwm.windows.kernels import count_by_group, frames_of, lowest_by_group
-from keyedwm.windows.plan import FARTHEST_MS, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.kernels import count_by_group, lowest_by_group
+from keyedwm.windows.plan import FrameWindow, SessionWindow, WindowPlan
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from keyedwm.windows.session_merge import joined_runs
 
 _UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
@@ -71,12 +72,12 @@ def millis(times: pa.Array) -> Ints:
     return ticks if unit == "ms" else ticks // _UNITS[unit]
 
 
-def _frame_groups(window: SlidingWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
+def _frame_groups(window: FrameWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
     """Return the groups in order of frame, the first row of each, and the start of its frame."""
-    frames = frames_of(times, window.slide_ms, window.offset_ms)
+    frames = window.frames_of(times)
     ids, starts, _ = pair_groups(frames, numbers, int(numbers.max()) + 1)
     first = _first_rows(ids, len(starts))
-    return Groups(ids, len(starts)), first, [window.offset_ms + starts * window.slide_ms]
+    return Groups(ids, len(starts)), first, [window.starts_of(starts)]
 
 
 def _session_groups(window: SessionWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -19,17 +19,26 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.options import span_text
 from keyedwm.core.touching import Touching
-from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, column_type
+from keyedwm.windows.aggregates.aggregate_function import AggregateFunction
 from keyedwm.windows.aggregates.functions import AggregateSpec
+from keyedwm.windows.columns import Ints
 from keyedwm.windows.given import MS, expect_member, number, number_or_none, settle
+from keyedwm.windows.kernels import frames_of
 from keyedwm.windows.panes_again import PanesAgain
+from keyedwm.windows.plan_checks import (
+    HIDDEN,
+    PANE,
+    WINDOW,
+    check_key_columns,
+    check_length,
+    check_result_names,
+    check_time_column,
+)
+from keyedwm.windows.zoned import ZonedWindow
 
-WINDOW, PANE, CONTROL = "window", "pane", "control"
-HIDDEN = "__"
 START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
 _MILLIS, _MICROS = pa.int64(), pa.timestamp("us", tz="UTC")
 WINDOW_TYPE = pa.struct([("start", _MICROS), ("end", _MICROS)])
-FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
 PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", pa.bool_())])
 
 
@@ -57,12 +66,6 @@ class EveryBy(Enum):
     EVENT = "event"  # event time: the watermark, or the highest event time where that completes windows
 
 
-def check_length(what: str, ms: int) -> None:
-    """Raise OptionError if a length of time is beyond what results can hold."""
-    if ms > FARTHEST_MS:
-        raise OptionError(f"the {what} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
-
-
 def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]:
     """Return the hidden columns that hold the accumulators of aggregates, one after the other."""
     return [
@@ -70,45 +73,6 @@ def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]
         for number, function in enumerate(functions)
         for inner in function.fields
     ]
-
-
-def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
-    """Raise OptionError unless a result can have these columns beside its window and pane."""
-    if not has_aggregates:
-        raise OptionError("an aggregation needs at least one aggregate, for example count()")
-    for name in names:
-        if not name.strip():
-            raise OptionError(f"a result column is called {name!r}: a name is expected, such as 'orders'")
-        if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
-            raise OptionError(
-                f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
-                f"{HIDDEN} are taken; give it another name"
-            )
-    lower = [name.lower() for name in names]  # Spark does not tell names of another case apart
-    doubled = sorted({name for name in names if lower.count(name.lower()) > 1})
-    if doubled:
-        raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")
-
-
-def check_key_columns(schema: pa.Schema, needed: Sequence[str], by: Sequence[str]) -> None:
-    """Raise OptionError unless the input has these columns, and those of `by` can be keys."""
-    for name in needed:
-        column_type(schema, name)
-    for name in by:
-        found = column_type(schema, name)
-        if pa.types.is_nested(found):
-            raise OptionError(
-                f"the key column {name!r} is of type {found}, which cannot be a key: take its parts, or a text of it"
-            )
-
-
-def check_time_column(schema: pa.Schema, name: str) -> None:
-    """Raise OptionError unless a column can hold event times."""
-    found = column_type(schema, name)
-    if not (pa.types.is_timestamp(found) or pa.types.is_int64(found)):
-        raise OptionError(
-            f"the event-time column {name!r} is of type {found}, it must be a timestamp or int64 milliseconds"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +94,45 @@ class SlidingWindow:
             nearest_ms = max(1, round(self.size_ms / self.slide_ms)) * self.slide_ms
             raise OptionError(
                 f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)} is no whole number of frames: "
-                f"the slide must divide the size (a size of {span_text(nearest_ms)} would do)"
+                f"the slide must divide the size (a size of {span_text(nearest_ms)} would do), or take "
+                "hopping and aggregate(..., store=)"
             )
         if not 0 <= self.offset_ms < self.slide_ms:
             raise OptionError(
                 f"the offset of a window is {self.offset_ms} ms, it must be 0 or more and below {self.slide_ms} ms"
             )
+
+    @property
+    def frames_each(self) -> int:
+        """How many frames a window holds; a frame is as long as the slide, and there is one from each start on."""
+        return self.size_ms // self.slide_ms
+
+    def frames_of(self, times: Ints) -> Ints:
+        """Return the number of the frame of each time."""
+        return frames_of(times, self.slide_ms, self.offset_ms)
+
+    def starts_of(self, frames: Ints) -> Ints:
+        """Return when frames begin."""
+        return self.offset_ms + frames * self.slide_ms
+
+    def frame_of(self, time_ms: int) -> int:
+        """Return the number of the frame of a time."""
+        return (time_ms - self.offset_ms) // self.slide_ms
+
+    def start_of(self, frame: int) -> int:
+        """Return when a frame begins."""
+        return self.offset_ms + frame * self.slide_ms
+
+    def noted(self, frames: Ints) -> Ints:
+        """Return what stands for frames in the state: their numbers."""
+        return frames
+
+    def read_noted(self, noted: Ints) -> Ints:
+        """Return the frames that such numbers stand for."""
+        return noted
+
+
+FrameWindow: TypeAlias = SlidingWindow | ZonedWindow
 
 
 def tumbling(size_ms: int, offset_ms: int = 0) -> SlidingWindow:
@@ -215,7 +212,7 @@ class WindowPlan:
 
     schema: pa.Schema
     by: tuple[str, ...]
-    window: SlidingWindow | SessionWindow
+    window: FrameWindow | SessionWindow
     aggregates: tuple[tuple[str, AggregateSpec], ...]
     time: str = "event_time"
     order: tuple[str, ...] = ()

@@ -13,14 +13,8 @@ from keyedwm.windows.aggregates.aggregate_function import AggregateFunction
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.aggregates.kept_values import TopN
 from keyedwm.windows.aggregates.lists import ListAggregate
-from keyedwm.windows.plan import (
-    HIDDEN,
-    LatePolicy,
-    accumulator_fields,
-    check_key_columns,
-    check_length,
-    check_result_names,
-)
+from keyedwm.windows.plan import LatePolicy, accumulator_fields
+from keyedwm.windows.plan_checks import HIDDEN, check_key_columns, check_length, check_result_names
 
 RECORD = ("topic", "partition", "offset")
 # A column beside those of the plan: the number of a row among those of one record, as explode makes them.

@@ -15,7 +15,7 @@ from keyedwm.windows.aggregates.aggregate_function import AggregateFunction, Gro
 from keyedwm.windows.aggregates.lists import ListAggregate
 from keyedwm.windows.columns import Column, Flags, Ints, concat, contiguous, ints, take, to_arrow
 from keyedwm.windows.kernels import add_by_span
-from keyedwm.windows.plan import HIDDEN
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.running_plan import RunningPlan
 from keyedwm.windows.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns

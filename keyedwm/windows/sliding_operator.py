@@ -17,7 +17,7 @@ from keyedwm.windows.aggregates.aggregate_function import Groups
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.early_timer import EarlyTimer
 from keyedwm.windows.grouping import pair_groups
-from keyedwm.windows.plan import LAST, ROWS, START, LatePolicy, SlidingWindow, Timing, WindowPlan
+from keyedwm.windows.plan import LAST, ROWS, START, FrameWindow, LatePolicy, Timing, WindowPlan
 from keyedwm.windows.results import Output, Panes, late_sentence, outputs, passed_on_ms
 from keyedwm.windows.state.entries import Entries, joined, merged, neutral_totals, read_entries
 from keyedwm.windows.state.frame_log import FrameLog
@@ -34,10 +34,10 @@ PIECE_ROWS = 200_000
 class SlidingOperator:
     """One instance of the operator; see `operator.Operator`."""
 
-    def __init__(self, plan: WindowPlan, window: SlidingWindow, store: BlobStore) -> None:
+    def __init__(self, plan: WindowPlan, window: FrameWindow, store: BlobStore) -> None:
         self._plan = plan
         self._window = window
-        self._frames_each = window.size_ms // window.slide_ms
+        self._frames_each = window.frames_each
         self._accumulating = plan.accumulating or not plan.has_panes
         self._overlap = self._frames_each if self._accumulating else 1
         facts = read_note(plan, store)
@@ -70,7 +70,7 @@ class SlidingOperator:
         keys = KeyDictionary(self._plan.key_fields)
         numbers = keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
         entries = read_entries(self._plan, numbers, rows)
-        frames = (ints(contiguous(rows[START])) - self._window.offset_ms) // self._window.slide_ms
+        frames = self._window.frames_of(ints(contiguous(rows[START])))
         late = self._late(frames, rows)
         if late.any():
             yield from self._expired(keys, entries.take(np.flatnonzero(late)), frames[late])
@@ -80,7 +80,7 @@ class SlidingOperator:
         if rows[ROWS].num_chunks > 1:  # several tasks: the state need not hold a key of a frame more than once
             entries, frames = self._grouped(keys, entries, frames)
         self._frames.append(keys, entries, frames)
-        self._timer.append(keys, entries.keys, frames)
+        self._timer.append(keys, entries.keys, self._window.noted(frames))
         yield from self._panes_at_once(keys, entries.keys, frames)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
@@ -110,7 +110,7 @@ class SlidingOperator:
         keys = KeyDictionary(self._plan.key_fields)
         changed, frames = self._timer.drain(keys, now_ms)
         if len(changed):
-            changed, ends = self._windows_of(keys, changed, frames)
+            changed, ends = self._windows_of(keys, changed, self._window.read_noted(frames))
             is_open = ends > self._closed_end()
             yield from self._early(keys, changed[is_open], ends[is_open], 1)
 
@@ -133,7 +133,7 @@ class SlidingOperator:
         return owner.merge(tables)
 
     def _last_end(self, watermark_ms: int) -> int:
-        return (watermark_ms - self._window.offset_ms) // self._window.slide_ms
+        return self._window.frame_of(watermark_ms)
 
     def _closed_end(self) -> int:
         """The last end at or below the watermark; below every end if there is none."""
@@ -154,8 +154,7 @@ class SlidingOperator:
         rows = int(entries.rows.sum())
         self.late_rows += rows
         if self._plan.late is LatePolicy.FAIL:
-            starts = self._window.offset_ms + frames * self._window.slide_ms
-            raise InputError(late_sentence(rows, int(starts.min()), self.watermark_ms))
+            raise InputError(late_sentence(rows, self._window.start_of(int(frames.min())), self.watermark_ms))
         if self._plan.late is LatePolicy.EMIT:
             whole, ends = self._grouped(keys, entries, frames + self._frames_each)
             yield from self._outputs(keys, whole, ends, Timing.EXPIRED, np.zeros(len(ends), np.int64))
@@ -237,7 +236,7 @@ class SlidingOperator:
         return time_ms
 
     def _end_ms(self, end: int) -> int:
-        return self._window.offset_ms + end * self._window.slide_ms
+        return self._window.start_of(end)
 
     def _next_end(self, low: int, high: int) -> int:
         """Return the first end from `low` on of a window that may have something to show; above `high` if none has."""
@@ -280,8 +279,6 @@ class SlidingOperator:
     def _outputs(
         self, keys: KeyDictionary, totals: Entries, ends: Ints, timing: Timing, index: Ints
     ) -> Iterator[Output]:
-        ends_ms = self._window.offset_ms + ends * self._window.slide_ms
+        starts_ms, ends_ms = self._window.starts_of(ends - self._frames_each), self._window.starts_of(ends)
         last = timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._plan.lateness_ms)
-        yield from outputs(
-            self._plan, keys, Panes(totals, ends_ms - self._window.size_ms, ends_ms, timing, index, last)
-        )
+        yield from outputs(self._plan, keys, Panes(totals, starts_ms, ends_ms, timing, index, last))

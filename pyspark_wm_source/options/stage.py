@@ -21,8 +21,10 @@ from keyedwm.core.options import choice, wrong
 from keyedwm.core.touching import Touching
 from keyedwm.windows.aggregates.functions import AggregateSpec, aggregate_of
 from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.plan import HIDDEN, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME
+from keyedwm.windows.zoned import ZonedWindow
 from pyspark_wm_source.options.json_option import json_object
 
 STAGE_OPTIONS = ("frame", "by", "aggregates")
@@ -59,7 +61,7 @@ class StageSpec:
     It crosses Spark as three options: `as_options` writes them and `parse` reads them, and nothing else does.
     """
 
-    window: SlidingWindow | SessionWindow
+    window: FrameWindow | SessionWindow
     late_rule: LateRule
     by: Mapping[str, str]
     aggregates: Mapping[str, AggregateSpec]
@@ -71,6 +73,9 @@ class StageSpec:
         frame: dict[str, Any] = {"axis": self.axis, "buckets": self.buckets, "late_rule": self.late_rule.value}
         if isinstance(self.window, SessionWindow):
             frame |= {"gap_ms": self.window.gap_ms, "touching": self.window.touching.value}
+        elif isinstance(self.window, ZonedWindow):
+            frame |= {"size_ms": self.window.slide_ms, "offset_ms": self.window.offset_ms}
+            frame |= {"zone": self.window.zone, "months": self.window.slide_months, "rules": self.window.rules_digest}
         else:
             frame |= {"size_ms": self.window.slide_ms, "offset_ms": self.window.offset_ms}
         aggregates = {name: spec.describe() for name, spec in self.aggregates.items()}
@@ -88,14 +93,8 @@ class StageSpec:
                 )
         frame = _frame(given["frame"], axes)
         by, texts = (_texts(name, given[name]) for name in STAGE_OPTIONS[1:])
-        if "gap_ms" in frame:
-            window: SlidingWindow | SessionWindow = SessionWindow(
-                frame["gap_ms"], choice("frame", frame["touching"], Touching)
-            )
-        else:
-            window = SlidingWindow(frame["size_ms"], frame["size_ms"], frame["offset_ms"])
         return StageSpec(
-            window=window,
+            window=_window(frame),
             late_rule=choice("frame", frame["late_rule"], LateRule),
             by=by,
             aggregates={name: aggregate_of(text) for name, text in texts.items()},
@@ -139,13 +138,29 @@ class Stage:
         return bucket_ids(self.buckets)
 
 
+def _window(frame: Mapping[str, Any]) -> FrameWindow | SessionWindow:
+    """The session, or the windows of a single frame."""
+    if "gap_ms" in frame:
+        return SessionWindow(frame["gap_ms"], choice("frame", frame["touching"], Touching))
+    if "zone" not in frame:
+        return SlidingWindow(frame["size_ms"], frame["size_ms"], frame["offset_ms"])
+    window = ZonedWindow(frame["zone"], frame["size_ms"], frame["months"], 1, frame["offset_ms"])
+    if window.rules_digest != frame["rules"]:
+        raise OptionError(
+            f"option frame: the time zone {frame['zone']!r} has other rules on this machine than where the plan was "
+            "made: install the same tzdata on driver and workers, or load() the source"
+        )
+    return window
+
+
 def _frame(text: str, axes: Sequence[str]) -> dict[str, Any]:
     frame = json_object("frame", text)
     window = ("gap_ms", "touching") if "gap_ms" in frame else ("size_ms", "offset_ms")
-    names = ("axis", "buckets", "late_rule", *window)
+    zone = ("zone", "months", "rules") if "zone" in frame and "gap_ms" not in frame else ()
+    names = ("axis", "buckets", "late_rule", *window, *zone)
     if set(frame) != set(names):
         raise wrong("frame", text, f"it must have {', '.join(names)} and nothing else")
-    numbers = [frame[name] for name in names if name == "buckets" or name.endswith("_ms")]
+    numbers = [frame[name] for name in names if name in {"buckets", "months"} or name.endswith("_ms")]
     if not all(type(number) is int for number in numbers) or frame["buckets"] < 1:
         raise wrong("frame", text, "a whole number of buckets from 1 up is expected, and whole milliseconds")
     if frame["axis"] not in axes:

@@ -10,7 +10,8 @@ from typing import Any
 
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
+from keyedwm.windows.plan import LatePolicy
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from tests.messy.drive import JoinPipeline
 from tests.messy.feed import Column, Feed, Row, random_columns, random_feed
 

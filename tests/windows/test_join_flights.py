@@ -13,7 +13,7 @@ from keyedwm.cli.demo.flights import data_file
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
 from keyedwm.windows.join.ship import staged
-from keyedwm.windows.plan import FARTHEST_MS
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from tests.windows.joins import Driven
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

@@ -11,7 +11,7 @@ import pytest
 from keyedwm.windows.join import change_table, held, keys
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, How, JoinPlan
-from keyedwm.windows.plan import FARTHEST_MS
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from tests.windows.joins import Driven, Mark, Row, Rows, Step, counted, cut, plan_of, random_steps
 
 SEEDS = 200

@@ -9,7 +9,8 @@ import pytest
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.plan import FARTHEST_MS, tumbling
+from keyedwm.windows.plan import tumbling
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from keyedwm.windows.state.store import MemoryStore
 from keyedwm.windows.store.functions import window_function
 from keyedwm.windows.store.plan import Full, tumbling_rows

@@ -12,7 +12,7 @@ from keyedwm.spark.join_unpack import JoinUnpack, output_schema
 from keyedwm.windows.buckets import bucket_ids
 from keyedwm.windows.join.bounds import Bound
 from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.windows.plan import FARTHEST_MS
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from keyedwm.windows.state.blobs import unpacked
 from keyedwm.windows.state.store import MemoryStore
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from keyedwm.core.errors import OptionError
-from keyedwm.windows.plan import FARTHEST_MS
+from keyedwm.windows.plan_checks import FARTHEST_MS
 
 # Beyond every event time, and still far from the ends of 64 bits.
 UNBOUNDED = 2**61

@@ -19,7 +19,8 @@ from keyedwm.core.watermark import MAX_KEY
 from keyedwm.windows.condition import Condition
 from keyedwm.windows.join.bounds import Bound, TimeBounds
 from keyedwm.windows.join.keys import can_be_key, hash_is_key
-from keyedwm.windows.plan import HIDDEN, LatePolicy
+from keyedwm.windows.plan import LatePolicy
+from keyedwm.windows.plan_checks import HIDDEN
 
 LEFT, RIGHT = 0, 1
 HASH = "__hash"

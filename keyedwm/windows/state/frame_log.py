@@ -16,7 +16,7 @@ from keyedwm.windows.aggregates.aggregate_function import Groups, Spans
 from keyedwm.windows.columns import Ints
 from keyedwm.windows.grouping import pair_groups
 from keyedwm.windows.kernels import closing_windows, sorted_by_number
-from keyedwm.windows.plan import SlidingWindow, WindowPlan
+from keyedwm.windows.plan import FrameWindow, WindowPlan
 from keyedwm.windows.state.entries import Entries, merged, no_entries, over_spans, read_entries, table_of
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.windows.state.store import TableLogs
@@ -28,7 +28,7 @@ _FRAMES_IN_BLOCK = 8
 class FrameLog:
     """Frames by number; the window that ends at frame `e` holds the frames `[e - overlap, e)`."""
 
-    def __init__(self, plan: WindowPlan, window: SlidingWindow, overlap: int, logs: TableLogs) -> None:
+    def __init__(self, plan: WindowPlan, window: FrameWindow, overlap: int, logs: TableLogs) -> None:
         self._plan = plan
         self._window = window
         self._overlap = overlap
@@ -193,10 +193,10 @@ class FrameLog:
         return f"{BLOCK}{length}@{self._start_ms(first)}"
 
     def _start_ms(self, number: int) -> int:
-        return self._window.offset_ms + number * self._window.slide_ms
+        return self._window.start_of(number)
 
     def _number(self, start_ms: str) -> int:
-        return (int(start_ms) - self._window.offset_ms) // self._window.slide_ms
+        return self._window.frame_of(int(start_ms))
 
 
 def _entries(plan: WindowPlan, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Entries:

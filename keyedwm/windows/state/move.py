@@ -18,7 +18,8 @@ from keyedwm.core.errors import OptionError
 from keyedwm.windows.aggregates.first_last import FirstOrLast
 from keyedwm.windows.buckets import bucket_of
 from keyedwm.windows.columns import contiguous, ints, to_arrow
-from keyedwm.windows.plan import END, HIDDEN, ROWS, WindowPlan
+from keyedwm.windows.plan import END, ROWS, WindowPlan
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.session_rules import NEVER
 from keyedwm.windows.state.blobs import read_stored
 from keyedwm.windows.state.entries import neutral

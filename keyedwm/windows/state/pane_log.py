@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Ints, contiguous, ints
-from keyedwm.windows.plan import HIDDEN, ROWS, SlidingWindow
+from keyedwm.windows.plan import ROWS, FrameWindow
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.windows.state.store import TableLogs
 
@@ -47,14 +48,12 @@ class Keyed(Protocol):
 class PaneLog:
     """Logs by the window's end, counted in frames. prefix: of their names."""
 
-    def __init__(self, plan: Keyed, window: SlidingWindow, logs: TableLogs, prefix: str = _PANES) -> None:
+    def __init__(self, plan: Keyed, window: FrameWindow, logs: TableLogs, prefix: str = _PANES) -> None:
         self._plan = plan
         self._window = window
         self._logs = logs
         self._prefix = prefix
-        self._ends = {
-            (int(name.removeprefix(prefix)) - window.offset_ms) // window.slide_ms for name in logs.names(prefix)
-        }
+        self._ends = {window.frame_of(int(name.removeprefix(prefix))) for name in logs.names(prefix)}
         self._oldest = sorted(self._ends)  # a heap of them: forgetting looks at no others
 
     @staticmethod
@@ -131,4 +130,4 @@ class PaneLog:
         )
 
     def _name(self, end: int) -> str:
-        return f"{self._prefix}{self._window.offset_ms + end * self._window.slide_ms}"
+        return f"{self._prefix}{self._window.start_of(end)}"

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
-from keyedwm.windows.plan import END, HIDDEN, START, SessionWindow, WindowPlan
+from keyedwm.windows.plan import END, START, SessionWindow, WindowPlan
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.session_merge import joined_runs
 from keyedwm.windows.state.entries import Entries, joined, no_entries, read_entries, table_of
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns

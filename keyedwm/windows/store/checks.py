@@ -8,7 +8,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import span_text
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
-from keyedwm.windows.plan import check_length
+from keyedwm.windows.plan_checks import check_length
 from keyedwm.windows.store.retention import Retention
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.windows.columns import Ints, contiguous, ints
 from keyedwm.windows.given import MS, number
-from keyedwm.windows.plan import FARTHEST_MS
+from keyedwm.windows.plan_checks import FARTHEST_MS
 
 _HIGHEST_OFFSET = 2**62
 _SHOWN = 200  # of what Arrow says, which names the value

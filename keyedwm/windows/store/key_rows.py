@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
-from keyedwm.windows.plan import HIDDEN
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
 FACTS = tuple(f"{HIDDEN}{name}" for name in ("channel", "count", "first", "last", "bytes"))

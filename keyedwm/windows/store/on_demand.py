@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from keyedwm.core.errors import OptionError
 from keyedwm.windows.given import MS, number, settle
-from keyedwm.windows.plan import check_length
+from keyedwm.windows.plan_checks import check_length
 from keyedwm.windows.store.retention import Retention
 
 ON_DEMAND = "on_demand"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.grouping import pair_groups
-from keyedwm.windows.plan import HIDDEN
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
 OPENED = "opened"  # the log

@@ -18,17 +18,12 @@ from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.functions import AggregateSpec
 from keyedwm.windows.condition import Condition
 from keyedwm.windows.given import MS, expect, expect_member, names, number, number_or_none, pairs, settle
-from keyedwm.windows.plan import (
+from keyedwm.windows.plan import PANE_TYPE, WINDOW_TYPE, Early, EveryBy, SessionWindow, SlidingWindow
+from keyedwm.windows.plan_checks import (
     FARTHEST_MS,
     HIDDEN,
     PANE,
-    PANE_TYPE,
     WINDOW,
-    WINDOW_TYPE,
-    Early,
-    EveryBy,
-    SessionWindow,
-    SlidingWindow,
     check_key_columns,
     check_length,
     check_result_names,

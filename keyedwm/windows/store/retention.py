@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from keyedwm.core.errors import OptionError
 from keyedwm.windows.given import MS, number_or_none, settle
-from keyedwm.windows.plan import check_length
+from keyedwm.windows.plan_checks import check_length
 
 MOST = 2**63 - 1
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints, contiguous, ints
 from keyedwm.windows.kernels import add_by_group, highest_by_group, lowest_by_group
-from keyedwm.windows.plan import HIDDEN
+from keyedwm.windows.plan_checks import HIDDEN
 from keyedwm.windows.state.key_dictionary import KeyDictionary, key_columns
 
 

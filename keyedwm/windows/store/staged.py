@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.windows.panes_again import PanesAgain
-from keyedwm.windows.plan import FARTHEST_MS, LatePolicy
+from keyedwm.windows.plan import LatePolicy
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from keyedwm.windows.results import Output, no_times
 from keyedwm.windows.state.store import BlobStore
 from keyedwm.windows.store.given_back import GivenBack

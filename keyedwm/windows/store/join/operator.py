@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.windows.columns import Flags, Ints
-from keyedwm.windows.plan import FARTHEST_MS, Timing
+from keyedwm.windows.plan import Timing
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.note import NOTE
 from keyedwm.windows.state.store import BlobStore, StateChanges, TableLogs

@@ -20,15 +20,8 @@ from keyedwm.windows.aggregates.aggregate_function import column_type
 from keyedwm.windows.given import MS, expect, expect_member, names, number_or_none, settle, shown
 from keyedwm.windows.join.keys import can_be_key
 from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import (
-    HIDDEN,
-    WINDOW,
-    WINDOW_TYPE,
-    SessionWindow,
-    SlidingWindow,
-    check_length,
-    check_time_column,
-)
+from keyedwm.windows.plan import WINDOW_TYPE, SessionWindow, SlidingWindow
+from keyedwm.windows.plan_checks import HIDDEN, WINDOW, check_length, check_time_column
 from keyedwm.windows.store.checks import check_record, check_retention
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.on_demand import OnDemandWindow

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from keyedwm.windows.aggregates.functions import count
 from keyedwm.windows.columns import Ints, contiguous, ints
 from keyedwm.windows.partials import millis
-from keyedwm.windows.plan import FARTHEST_MS, Timing
+from keyedwm.windows.plan import Timing
+from keyedwm.windows.plan_checks import FARTHEST_MS
 from keyedwm.windows.results import Output
 from keyedwm.windows.state.store import BlobStore, StateChanges
 from keyedwm.windows.store.account import Account
