@@ -44,16 +44,19 @@ def zone_rules(zone: str) -> Rules:
     def offset(moment: datetime) -> timedelta | None:
         return info.utcoffset(info.fromutc(moment))  # of UTC's date and time, under the name of the zone
 
-    begin, second = datetime(_FIRST_YEAR, 1, 1, tzinfo=info), timedelta(seconds=1)
-    rules = [(begin, offset(begin))]
-    for day in range((_LAST_YEAR - _FIRST_YEAR) * 365):  # no clock is changed and changed back within a day
-        low, high = begin + timedelta(days=day), begin + timedelta(days=day + 1)
-        if offset(high) == rules[-1][1]:
+    low, last = (datetime(year, 1, 1, tzinfo=info) for year in (_FIRST_YEAR, _LAST_YEAR))
+    day, second = timedelta(days=1), timedelta(seconds=1)
+    rules = [(low, offset(low))]
+    while low < last:  # no clock is changed and changed back within a day
+        high = following = low + day
+        if (found := offset(high)) is rules[-1][1] or found == rules[-1][1]:
+            low = following
             continue
         while high - low > second:
             middle = low + (high - low) // second // 2 * second
             low, high = (middle, high) if offset(middle) == rules[-1][1] else (low, middle)
         rules.append((high, offset(high)))
+        low = following
     unit = timedelta(milliseconds=1)
     epoch = datetime(1970, 1, 1, tzinfo=info)
     return tuple(((moment - epoch) // unit, (ahead or timedelta()) // unit) for moment, ahead in rules)
