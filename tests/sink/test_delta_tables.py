@@ -103,6 +103,20 @@ def test_timestamps_partition_a_table_whatever_zone_spark_shows_them_in(spark, t
     assert row["at"] == row["same"] == at(2024, 0)
 
 
+def test_dates_and_narrow_numbers_of_spark_go_into_wider_columns(spark, table):
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for columns in (
+            "timestamp'2024-01-01 00:00:00' as at, 1L as n, 0.5D as d",
+            "date'2024-01-01' as at, 1 as n, 0.5F as d",
+        ):
+            spark.sql(f"select {columns}").write.format("keyedwm").mode("append").save(str(table))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    one, other = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert one == other == {"at": at(2024, 0) - dt.timedelta(hours=7), "n": 1, "d": 0.5}
+
+
 def test_more_partitions_than_open_files_lose_nothing(spark, table):
     frame = spark.range(0, 300, 1, 1).selectExpr("id", "id % 150 as part")
     frame.write.format("keyedwm").mode("append").options(path=str(table), partitionBy="part").save()
