@@ -80,9 +80,11 @@ def test_days_of_a_zone_are_counted_over_rows_and_in_the_source_also_after_a_res
 
 def test_stores_refuse_a_zone_in_one_sentence(topic_of, load):
     with pytest.raises(OptionError, match="aggregate: windows that keep their messages have one length"):
-        aggregate(load(topic_of(1)), "key", tumbling("1 day", zone=BERLIN), {"n": count()}, store=Store("1 hour"))
+        aggregate(
+            load(topic_of(1)), "key", tumbling("1 day", zone=BERLIN), {"n": count()}, store=Store(retention="1 hour")
+        )
     with pytest.raises(OptionError, match="window_join: windows that keep their messages have one length"):
-        window_join(load("a"), load("b"), "key", tumbling("1 month"), store=Store("1 hour"))
+        window_join(load("a"), load("b"), "key", tumbling("1 month"), store=Store(retention="1 hour"))
 
 
 def _records(times: list[int]) -> list[Record]:
