@@ -297,4 +297,7 @@ def test_a_wrong_call_is_one_sentence(topic_of, load):
     added = ["window", "timing", "rejected", "event_time", "watermark", "control"]
     assert (made.columns[0], made.columns[-6:]) == ("k", added)
     assert {"v_orders", "v_shipments", "event_time_orders"} <= set(made.columns)
-    assert aggregate(made, "k", TEN, {"n": count()}).columns[0] == "k"
+    with pytest.raises(KeyedwmError, match="take the last row of each window and key in a process"):
+        aggregate(made, "k", TEN, {"n": count()})  # a window tells its one row again when it changes
+    pairs = call(frame, window=hopping("4 seconds", "10 seconds"), late="emit", how="full")
+    assert aggregate(pairs, "k", TEN, {"n": count()}).columns[0] == "k"
