@@ -12,7 +12,7 @@ from keyedwm.core.field import Field
 from keyedwm.plugin import FORMAT
 from keyedwm.spark.frames import named, require_session
 from keyedwm.windows.aggregates.functions import Aggregate, is_simple
-from keyedwm.windows.plan import WindowPlan
+from keyedwm.windows.plan import RowGapWindow, WindowPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +83,9 @@ def ship_source(
     from pyspark_wm_source.options.source_options import SourceOptions
     from pyspark_wm_source.options.stage import HIDDEN_ORDER, StageSpec, plan_schema, read_fields
 
+    if isinstance(asked["window"], RowGapWindow):
+        gap = asked["window"].gap_column
+        raise OptionError(f"aggregate: session(gap_column={gap!r}) needs a column of rows: load() the source")
     for name, spec in asked["aggregates"]:
         if isinstance(spec, Aggregate):
             raise OptionError(f"aggregate: {name!r} is an Aggregate of your own, it runs over rows: load() the source")

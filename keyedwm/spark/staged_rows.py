@@ -18,7 +18,7 @@ from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
 from keyedwm.spark.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.windows.plan import WindowPlan
+from keyedwm.windows.plan import RowGapWindow, WindowPlan
 from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME, Staged
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def ship_rows(
 ) -> tuple[DataFrame, WindowPlan, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
     check_rows(df, axis)
-    used = list(dict.fromkeys([*keys, *(name for _, spec in asked["aggregates"] for name in spec.inputs(df.columns))]))
+    gap = [asked["window"].gap_column] if isinstance(asked["window"], RowGapWindow) else []
+    read = [name for _, spec in asked["aggregates"] for name in spec.inputs(df.columns)]
+    used = list(dict.fromkeys([*keys, *gap, *read]))
     check_columns(df, used)
     check_keys(df, keys)
     timed = timed_rows(df, axis)

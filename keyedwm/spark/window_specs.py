@@ -5,7 +5,7 @@ from __future__ import annotations
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, duration_ms, months_of, offset_ms, span_text, whole
 from keyedwm.core.touching import Touching
-from keyedwm.windows.plan import Early, EveryBy, FrameWindow, SessionWindow, SlidingWindow
+from keyedwm.windows.plan import Early, EveryBy, FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.windows.store import plan
 from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
@@ -117,12 +117,22 @@ def session_rows(between: int) -> SessionRowWindow:
     return plan.session_rows(whole("between", str(between), at_least=0))
 
 
-def session(gap: str, touching: str = "merge") -> SessionWindow:
+def session(gap: str | None = None, touching: str = "merge", *, gap_column: str | None = None) -> SessionWindow:
     """Rows of a key less than `gap` apart; exactly `gap` apart they merge, or stay `separate` (rule 11).
 
-    Raises OptionError unless the gap is above 0 and `touching` is merge or separate.
+    gap_column: in place of `gap`, a column with the gap behind each row, an INTERVAL DAY TO SECOND; rows in which it is
+    null, 0 or less belong to no session, as with Spark's `session_window`. It takes no store and no unloaded source.
+
+    Raises OptionError unless the gap is above 0, one of the two is given, and `touching` is merge or separate.
     """
-    return SessionWindow(duration_ms("gap", gap), choice("touching", touching, Touching))
+    joined = choice("touching", touching, Touching)
+    if gap_column is None:
+        if gap is None:
+            raise OptionError("session: a gap such as '10 minutes' is expected, or gap_column='the column that has it'")
+        return SessionWindow(duration_ms("gap", gap), joined)
+    if gap is not None or not isinstance(gap_column, str) or not gap_column:
+        raise OptionError(f"session: gap={gap!r}, gap_column={gap_column!r}: a gap or the name of a column is expected")
+    return RowGapWindow(touching=joined, gap_column=gap_column)
 
 
 def early(rows: int | None = None, every: str | None = None, by: str = EveryBy.CLOCK.value) -> Early:

@@ -16,7 +16,7 @@ from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.windows.columns import Column, Ints, as_key, contiguous, ints, to_arrow
 from keyedwm.windows.grouping import pair_groups, row_groups
 from keyedwm.windows.kernels import count_by_group, lowest_by_group
-from keyedwm.windows.plan import FrameWindow, SessionWindow, WindowPlan
+from keyedwm.windows.plan import FrameWindow, RowGapWindow, SessionWindow, WindowPlan
 from keyedwm.windows.plan_checks import FARTHEST_MS
 from keyedwm.windows.session_merge import joined_runs
 
@@ -30,6 +30,8 @@ def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table
             raise InputError(f"the rows have no column {name!r}, they have {', '.join(batch.schema.names)}")
     if batch.num_rows and batch[plan.time].null_count:
         batch = batch.filter(pc.is_valid(batch[plan.time]))
+    if batch.num_rows and isinstance(plan.window, RowGapWindow):
+        batch = batch.filter(pc.greater_equal(_gaps(plan.window, batch), plan.window.gap_ms))
     if not batch.num_rows:
         return plan.partial_schema.empty_table()
     times = millis(contiguous(batch[plan.time]))
@@ -38,7 +40,8 @@ def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table
     keys = [as_key(contiguous(batch[name])) for name in plan.by]
     numbers = row_groups(keys, len(times))
     if isinstance(plan.window, SessionWindow):
-        groups, first, interval = _session_groups(plan.window, numbers, times)
+        ends = times + _gaps_ms(plan, plan.window, batch)
+        groups, first, interval = _session_groups(plan.window, numbers, times, ends)
     else:
         groups, first, interval = _frame_groups(plan.window, numbers, times)
     rows = RowOrder(times, tuple(contiguous(batch[name]) for name in plan.order))
@@ -80,9 +83,31 @@ def _frame_groups(window: FrameWindow, numbers: Ints, times: Ints) -> tuple[Grou
     return Groups(ids, len(starts)), first, [window.starts_of(starts)]
 
 
-def _session_groups(window: SessionWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
-    """Return the groups in order of start, the first row of each, and its interval."""
-    ids, starts, ends = joined_runs(window, numbers, times, times + window.gap_ms)
+def _gaps(window: RowGapWindow, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+    """Return the gap of each row in whole milliseconds, rounded down."""
+    return contiguous(batch[window.gap_column]).cast(pa.duration("ms"), safe=False).cast(pa.int64())
+
+
+def _gaps_ms(plan: WindowPlan, window: SessionWindow, batch: pa.RecordBatch | pa.Table) -> Ints | int:
+    """Return how long a session goes on behind each row; raise InputError where that is out of reach."""
+    if not isinstance(window, RowGapWindow):
+        return window.gap_ms
+    gaps = ints(_gaps(window, batch))
+    at = int(np.argmax(gaps))
+    if gaps[at] > FARTHEST_MS:
+        places = ", ".join(f"{name} {batch[name][at].as_py()}" for name in plan.order)
+        raise InputError(
+            f"the gap {gaps[at]} ms of a session{places and f' at {places}'} in column {window.gap_column!r} is longer "
+            f"than {FARTHEST_MS} ms"
+        )
+    return gaps
+
+
+def _session_groups(
+    window: SessionWindow, numbers: Ints, times: Ints, until: Ints
+) -> tuple[Groups, Ints, list[Column]]:
+    """Return the groups in order of start, the first row of each, and its interval; until: the end of each row's."""
+    ids, starts, ends = joined_runs(window, numbers, times, until)
     return Groups(ids, len(starts)), _first_rows(ids, len(starts)), [starts, ends]
 
 

@@ -29,6 +29,7 @@ from keyedwm.windows.plan_checks import (
     HIDDEN,
     PANE,
     WINDOW,
+    check_gap_column,
     check_key_columns,
     check_length,
     check_result_names,
@@ -156,6 +157,18 @@ class SessionWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class RowGapWindow(SessionWindow):
+    """Sessions in which each row has a gap of its own, a duration in `gap_column`; `gap_ms` is the shortest there is.
+
+    As in Spark's `session_window` with a column, rows with a gap of null, 0 or less belong to no session.
+    """
+
+    gap_ms: int = 1
+    touching: Touching = Touching.MERGE
+    gap_column: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Early:
     """Panes before the watermark: after so many new rows of a window, every so often if there is news, or both.
 
@@ -266,6 +279,7 @@ class WindowPlan:
             *self.by,
             self.time,
             *self.order,
+            *([self.window.gap_column] if isinstance(self.window, RowGapWindow) else []),
             *(name for _, spec in self.aggregates for name in spec.inputs(self.schema.names)),
         ]
         return tuple(dict.fromkeys(used))
@@ -354,6 +368,8 @@ class WindowPlan:
 
     def _check_time(self) -> None:
         check_time_column(self.schema, self.time)
+        if isinstance(self.window, RowGapWindow):
+            check_gap_column(self.schema, self.window.gap_column)
 
     def _check_late(self) -> None:
         if self.lateness_ms < 0:

@@ -57,3 +57,13 @@ def check_time_column(schema: pa.Schema, name: str) -> None:
         raise OptionError(
             f"the event-time column {name!r} is of type {found}, it must be a timestamp or int64 milliseconds"
         )
+
+
+def check_gap_column(schema: pa.Schema, name: str) -> None:
+    """Raise OptionError unless a column can hold the gaps of sessions."""
+    found = column_type(schema, name)
+    if not pa.types.is_duration(found):
+        raise OptionError(
+            f"the gap column {name!r} of a session is of type {found}, it must be an INTERVAL DAY TO SECOND, as of "
+            "make_dt_interval(0, 0, minutes)"
+        )

@@ -8,8 +8,18 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import span_text
 from keyedwm.core.rows import REASON
 from keyedwm.windows.aggregates.aggregate_function import column_type
+from keyedwm.windows.plan import RowGapWindow
 from keyedwm.windows.plan_checks import check_length
 from keyedwm.windows.store.retention import Retention
+
+
+def check_gap(window: object) -> None:
+    """Refuse sessions with a gap of each row: messages wait for a gap that all of them have."""
+    if isinstance(window, RowGapWindow):
+        raise OptionError(
+            f"session(gap_column={window.gap_column!r}): sessions that keep their messages have one gap: give "
+            "session(gap), or leave the store out"
+        )
 
 
 def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:

@@ -29,7 +29,14 @@ from keyedwm.windows.plan_checks import (
     check_result_names,
     check_time_column,
 )
-from keyedwm.windows.store.checks import check_early, check_late, check_record, check_retention, check_sessions
+from keyedwm.windows.store.checks import (
+    check_early,
+    check_gap,
+    check_late,
+    check_record,
+    check_retention,
+    check_sessions,
+)
 from keyedwm.windows.store.functions import FullState, FullStateSpec, bound
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.key_grid import KeyGrid
@@ -220,6 +227,7 @@ class StorePlan:
         expect("the schema of messages", self.schema, pa.Schema, "a pyarrow.Schema")
         kinds = (SlidingWindow, HoppingWindow, RowWindow, OnDemandWindow, SessionWindow)
         expect("the window", self.window, kinds, "one such as tumbling(60_000)")
+        check_gap(self.window)
         expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
         expect("early", self.early, (Early, type(None)), "Early(rows=..., every_ms=...), or nothing,")
         expect("accumulating", self.accumulating, bool, "True or False")

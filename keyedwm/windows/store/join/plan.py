@@ -22,7 +22,7 @@ from keyedwm.windows.join.keys import can_be_key
 from keyedwm.windows.join.plan import How
 from keyedwm.windows.plan import WINDOW_TYPE, SessionWindow, SlidingWindow
 from keyedwm.windows.plan_checks import HIDDEN, WINDOW, check_length, check_time_column
-from keyedwm.windows.store.checks import check_record, check_retention
+from keyedwm.windows.store.checks import check_gap, check_record, check_retention
 from keyedwm.windows.store.grid import Grid
 from keyedwm.windows.store.on_demand import OnDemandWindow
 from keyedwm.windows.store.plan import (
@@ -304,6 +304,7 @@ class WindowJoinPlan:
             expect(name, side, WindowJoinSide, "a WindowJoinSide(name=..., schema=..., on=...)")
         kinds = (SlidingWindow, HoppingWindow, RowWindow, OnDemandWindow, SessionWindow)
         expect("the window", self.window, kinds, "one such as tumbling(60_000)")
+        check_gap(self.window)
         expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
         expect_member("full", self.full, Full)
         expect_member("keep", self.keep, Keep)
