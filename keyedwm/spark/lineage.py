@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import itertools
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError, OptionError
@@ -70,7 +71,7 @@ def streams_of(df: DataFrame) -> int:
 
 def refuse_several_rows(df: DataFrame, asked_by: str) -> None:
     """Raise OptionError if rows of a frame were made several of one, where each must be a record."""
-    made = next((node for _, node in _above(_nodes(df), "TransformWithState") if node.startswith("Generate ")), None)
+    made = next((node for node in _above_streams(_nodes(df)) if node.startswith("Generate ")), None)
     if made is not None:
         raise OptionError(
             f"{asked_by}: the frame has {made.split()[1].partition('(')[0]}, which makes several rows of one record, "
@@ -119,6 +120,15 @@ def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, s
             hidden = depth if node.startswith(kind) else None
             if hidden is None:
                 yield depth, node
+
+
+def _above_streams(nodes: Sequence[tuple[int, str]]) -> Iterator[str]:
+    """The nodes above our operators that a stream's rows pass: not those of a static frame that is joined."""
+    above = list(_above(nodes, "TransformWithState"))
+    for at, (depth, node) in enumerate(nodes):
+        below = itertools.takewhile(lambda one, depth=depth: one[0] > depth, nodes[at + 1 :])
+        if (depth, node) in above and any(inner.startswith("StreamingRelation") for _, inner in below):
+            yield node
 
 
 def _refuse_sparks_watermark(nodes: Iterable[str], asked_by: str) -> None:

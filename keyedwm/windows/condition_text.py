@@ -17,7 +17,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import nearest
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>'(?:[^']|'')*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"
+    r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>'(?:[^'\\]|''|\\.)*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"
     r"|(?P<sign><=|>=|<>|!=|==|[=<>+\-*().]))"
 )
 COMPARE = {
@@ -25,6 +25,9 @@ COMPARE = {
     "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
 }  # fmt: skip
 RECKON = {"+": "add", "-": "subtract", "*": "multiply"}
+# As Spark reads them in a text; other letters behind a backslash are refused.
+_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\", "'": "'", '"': '"'}
+_QUOTED = re.compile(r"''|\\(.)", re.DOTALL)
 _WORDS = {"and", "or", "not", "is", "null", "between", "true", "false"}
 _DEEPEST = 200
 
@@ -194,7 +197,14 @@ class _Parser:
         self._at += 1
         if kind == "number":
             return Literal(_number(word))
-        return Literal(word[1:-1].replace("''", "'")) if kind == "text" else self._column(_bare(word))
+        return Literal(self._unquoted(word[1:-1])) if kind == "text" else self._column(_bare(word))
+
+    def _unquoted(self, word: str) -> str:
+        """Return what a text says; raise OptionError for an escape that is not read."""
+        for found in _QUOTED.finditer(word):
+            if found[1] is not None and found[1] not in _ESCAPED:
+                raise OptionError(f"{self._told} has {found[0]!r} in a text: a backslash is written as two")
+        return _QUOTED.sub(lambda found: "'" if found[1] is None else _ESCAPED[found[1]], word)
 
     def _column(self, word: str) -> Node:
         """Return the column of a name, or of a side's name, a dot and a name."""

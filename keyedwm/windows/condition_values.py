@@ -57,6 +57,9 @@ def compared(function: str, left: Value, right: Value) -> Value:
     """Compare numbers exactly, but as doubles beside a float; other types as Arrow does."""
     one, other = left.data, right.data
     kinds = (one.type, other.type)
+    if any(map(_types.is_date, kinds)) and any(_types.is_timestamp(kind) and kind.tz for kind in kinds):
+        what = f"{one.type} and {other.type} are compared by a session's time zone in Spark, and there is none here"
+        raise pa.ArrowTypeError(f"{what}; cast the date to a timestamp before")
     if all(_is_number(kind) for kind in kinds):
         if any(_types.is_floating(kind) for kind in kinds):
             one, other = _ordered(_doubles(one)), _ordered(_doubles(other))

@@ -2,8 +2,8 @@
 
 Rule: a row is a duplicate if a row of its key that passed lies at most `within` from it, before or behind. Rows are
 taken in the order of their channels, or as they come where they have none. A row that passed is held until the
-watermark is more than `within` above it: no row that is not late can be its duplicate any more, so neither the cut into
-batches nor a restart changes what passes.
+watermark is more than `within` above it: no row that is not late can be its duplicate any more, so a restart does not
+change what passes, nor does the cut into batches where a key's rows come in one channel.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class ZonedWindow:
             )
         if not 0 <= self.offset_ms < (self.slide_ms or _SHORTEST_MONTH_MS):
             raise OptionError(
-                f"the offset of a window is {self.offset_ms} ms, it must be 0 or more and below the slide"
+                f"the offset of a window is {self.offset_ms} ms, it must be 0 or more and below "
+                f"{'28 days, as it is of months' if self.slide_months else 'the slide'}"
             )
         object.__setattr__(self, "rules", self.rules or zone_rules(self.zone))
 

@@ -38,7 +38,8 @@ def check_reads_nothing_again(
                 continue
             said = (
                 f"{where} holds what query {name} wrote of {channel} up to offset {known.offset}, and the first batch "
-                f"of the new query {report.query} has rows of offset {here} of it, which would be there twice"
+                f"of the new query {report.query} has rows of offset {here} of it, which are there twice if that query "
+                f"wrote them"
             )
             if is_restored_behind(table, name):
                 break  # those rows were taken out again
@@ -52,5 +53,6 @@ def check_reads_nothing_again(
     if others:
         _log.warning(
             "%s holds rows of other queries, %s is one, and query %s is new there: if its checkpoint was lost, rows "
-            "are written again (sharedTable=true: it was not)", where, next(iter(others)), report.query,
+            "are written again, so stop it and give it the checkpoint again, or another table; if both are to write "
+            "here, set sharedTable=true", where, next(iter(others)), report.query,
         )  # fmt: skip

@@ -47,7 +47,7 @@ LITERALS = (
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _COMPARE = ("=", "==", "<>", "!=", "<", "<=", ">", ">=")
 _OF_OTHER_TYPES = (
-    "s r", "s bytes", "bytes r", "t u", "day day", "at at", "local local", "day at", "local day", "s 'a'", "'é' r",
+    "s r", "s bytes", "bytes r", "t u", "day day", "at at", "local local", "local day", "s 'a'", "'é' r",
     "t true",
 )  # fmt: skip
 _TRY = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}

@@ -210,3 +210,9 @@ def test_several_rows_of_a_record_are_refused_before_a_store(rows):
         with pytest.raises(KeyedwmError, match=words):
             refused()
     assert "n" in aggregate(twice, "k", HOUR, N).columns
+
+
+def test_a_static_frame_that_was_exploded_makes_no_several_rows_of_a_record(spark, rows):
+    groups = spark.createDataFrame([("x", ["a", "b"])], "g string, ks array<string>")
+    look = groups.select("g", F.explode("ks").alias("k"))
+    assert "n" in aggregate(rows.join(F.broadcast(look), "k", "left"), "k", HOUR, N, store=KEPT).columns

@@ -88,3 +88,29 @@ def test_a_condition_that_is_too_deep_is_refused_in_one_sentence(text):
 def test_types_that_cannot_be_compared_are_refused_before_there_are_rows():
     with pytest.raises(OptionError, match="cannot be evaluated: Cannot compare timestamp with timezone"):
         Condition.parse("zoned < plain", ("v", SCHEMA))
+
+
+def test_a_date_beside_an_instant_is_refused_as_it_depends_on_a_time_zone():
+    schema = pa.schema([("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))])
+    for text in ("at >= day", "day < at"):
+        with pytest.raises(OptionError, match=r"compared by a session's time zone in Spark.* cast the date"):
+            Condition.parse(text, ("", schema))
+    Condition.parse("local >= day", ("", schema))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(r"k = 'a\tb'", "a\tb"), (r"k = 'a\\tb'", "a\\tb"), (r"k = 'it\'s'", "it's"), ("k = 'it''s'", "it's")],
+)
+def test_a_backslash_in_a_text_means_what_it_means_in_spark(text, value):
+    condition = Condition.parse(text, ("", pa.schema([("k", pa.string())])))
+    assert condition.holds({"k": pa.array([value, "a", r"a\tb" if value != r"a\tb" else "x"])}).tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_an_escape_that_is_not_read_is_refused():
+    with pytest.raises(OptionError, match="a backslash is written as two"):
+        Condition.parse(r"k = '\d'", ("", pa.schema([("k", pa.string())])))
