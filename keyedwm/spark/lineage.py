@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import itertools
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -125,10 +124,17 @@ def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, s
 def _above_streams(nodes: Sequence[tuple[int, str]]) -> Iterator[str]:
     """The nodes above our operators that a stream's rows pass: not those of a static frame that is joined."""
     above = list(_above(nodes, "TransformWithState"))
-    for at, (depth, node) in enumerate(nodes):
-        below = itertools.takewhile(lambda one, depth=depth: one[0] > depth, nodes[at + 1 :])
-        if (depth, node) in above and any(inner.startswith("StreamingRelation") for _, inner in below):
-            yield node
+    for at, one in enumerate(nodes):
+        if one in above and any(inner.startswith("StreamingRelation") for inner in _below(nodes, at)):
+            yield one[1]
+
+
+def _below(nodes: Sequence[tuple[int, str]], at: int) -> Iterator[str]:
+    """The nodes below one of them."""
+    for depth, node in nodes[at + 1 :]:
+        if depth <= nodes[at][0]:
+            return
+        yield node
 
 
 def _refuse_sparks_watermark(nodes: Iterable[str], asked_by: str) -> None:
