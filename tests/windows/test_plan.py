@@ -111,7 +111,9 @@ def test_a_users_functions_see_no_nulls_and_their_windows_come_all_the_same():
 def test_an_event_time_in_the_wrong_unit_is_refused():
     schema = pa.schema({"t": pa.int64()})
     plan = WindowPlan(schema=schema, by=(), window=WINDOW, aggregates=(("rows", agg.count()),), time="t")
-    with pytest.raises(InputError, match="an event time in 't' lies between 1 and 1700000000000000000 ms"):
+    with pytest.raises(
+        InputError, match=r"the event time 1700000000000000000 ms is farther from 1970 .* is its unit right"
+    ):
         combine_rows(plan, pa.table([[1, 1_700_000_000_000_000_000]], schema=schema))
 
 

@@ -33,7 +33,15 @@ class Buckets:
         self.plan = plan
 
     def batch(self, messages: list, watermark_ms: int | None = None) -> tuple[list, list]:
-        """Return the panes in order, and the messages that were given back with the reason."""
+        """Return the panes in order, and the messages that were given back with the reason.
+
+        A batch of Spark brings a record once: one that comes again does so in a batch of its own.
+        """
+        *before, last = once_each(messages)
+        parts = [*(self._batch(part, None) for part in before), self._batch(last, watermark_ms)]
+        return [one for panes, _ in parts for one in panes], [one for _, back in parts for one in back]
+
+    def _batch(self, messages: list, watermark_ms: int | None) -> tuple[list, list]:
         given: list[list] = [[] for _ in range(self._tasks)]
         for one in messages:
             self._chance.choice(given).append(one)
@@ -70,6 +78,19 @@ class Buckets:
 
 def staged(window, late=LatePolicy.EMIT, **settings) -> StagedStore:
     return StagedStore(plan=plan_of(window, **settings), late=late)
+
+
+def once_each(messages: list) -> list[list]:
+    """In lists of which none has a record twice; at least one list."""
+    seen: Counter = Counter()
+    parts: list[list] = [[]]
+    for one in messages:
+        record = tuple(one)[3:]  # topic, partition and offset
+        if seen[record] == len(parts):
+            parts.append([])
+        parts[seen[record]].append(one)
+        seen[record] += 1
+    return parts
 
 
 def joined(steps: list[tuple]) -> list[tuple]:

@@ -23,8 +23,6 @@ from keyedwm.windows.aggregates.moments import LinearTrend
 from keyedwm.windows.columns import Ints, contiguous
 from keyedwm.windows.partials import millis
 
-_EPOCH = pa.scalar(0, pa.int64())
-
 
 @dataclass(frozen=True, slots=True)
 class WindowRows:
@@ -257,7 +255,8 @@ class _Recomputed:
 def _with_times(values: pa.Array, times: pa.Array) -> tuple[pa.Array, Ints]:
     """Return values at their event times in ms; those of rows without one are null."""
     there = times.is_valid()
-    return pc.if_else(there, values, pa.scalar(None, values.type)), millis(pc.fill_null(times, _EPOCH.cast(times.type)))
+    epoch = pa.scalar(0, pa.int64()).cast(times.type)
+    return pc.if_else(there, values, pa.scalar(None, values.type)), millis(pc.fill_null(times, epoch))
 
 
 def bound(
