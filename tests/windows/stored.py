@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -255,3 +256,16 @@ def cut(seed: int, messages: list[Message], watermarks: bool) -> list[tuple]:
         if watermarks and rng.random() < 0.5:
             steps.append(("watermark", top - rng.randrange(0, 20)))
     return steps
+
+
+def once_each(messages: list) -> list[list]:
+    """In lists of which none has a record twice; at least one list."""
+    seen: Counter = Counter()
+    parts: list[list] = [[]]
+    for one in messages:
+        record = tuple(one)[3:]  # topic, partition and offset
+        if seen[record] == len(parts):
+            parts.append([])
+        parts[seen[record]].append(one)
+        seen[record] += 1
+    return parts

@@ -18,7 +18,7 @@ from keyedwm.windows.store.plan import Full, HoppingWindow, RowWindow
 from keyedwm.windows.store.retention import Retention
 from keyedwm.windows.store.staged import StagedStore
 from tests.spark.test_bucket_batch import Pipeline, told
-from tests.windows.stored import IN_ORDER, SCHEMA, Restarted, cut, plan_of, random_messages, shown, table
+from tests.windows.stored import IN_ORDER, SCHEMA, Restarted, cut, once_each, plan_of, random_messages, shown, table
 
 STAGED = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
 WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1), SlidingWindow(12, 4, 1))
@@ -78,19 +78,6 @@ class Buckets:
 
 def staged(window, late=LatePolicy.EMIT, **settings) -> StagedStore:
     return StagedStore(plan=plan_of(window, **settings), late=late)
-
-
-def once_each(messages: list) -> list[list]:
-    """In lists of which none has a record twice; at least one list."""
-    seen: Counter = Counter()
-    parts: list[list] = [[]]
-    for one in messages:
-        record = tuple(one)[3:]  # topic, partition and offset
-        if seen[record] == len(parts):
-            parts.append([])
-        parts[seen[record]].append(one)
-        seen[record] += 1
-    return parts
 
 
 def joined(steps: list[tuple]) -> list[tuple]:

@@ -16,7 +16,7 @@ from keyedwm.windows.store.plan import Full, HoppingWindow, tumbling_rows
 from keyedwm.windows.store.retention import Retention
 from tests.spark.test_join_batch import told
 from tests.spark.two_inputs import TwoInputs
-from tests.windows.stored import KEEP_ALL, SCHEMA, Message
+from tests.windows.stored import KEEP_ALL, SCHEMA, Message, once_each
 from tests.windows.test_window_join import made, messages
 from tests.windows.window_joins import NAMES, Model, Played, as_table, plan_of, recut, shown, steps
 
@@ -144,7 +144,11 @@ class Buckets:
         self.marks: dict[str, int] = {}
 
     def step(self, name: str, side: str, what) -> list[tuple]:
-        """Return the rows of a batch that brought this of one side."""
+        """Return the rows of the batch that brought this of one side; a record comes again in a batch of its own."""
+        parts = once_each(what) if name == "add_message" else [what]
+        return [row for part in parts for row in self._batch(name, side, part)]
+
+    def _batch(self, name: str, side: str, what) -> list[tuple]:
         rows = [dict(zip(SCHEMA.names, one, strict=True)) for one in what] if name == "add_message" else []
         if name == "watermark":
             self._told[side] = max(what, self._told.get(side, what))
