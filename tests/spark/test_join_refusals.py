@@ -65,7 +65,7 @@ ONE_AXIS = {
     "join: on={} names no column": lambda df: join(df, df, {}, within=HOUR),
     "join_latest: on={} names no column": lambda df: join_latest(df, df, {}),
     "on=['k', 'k'] names the column 'k' twice": lambda df: join(df, df, ["k", "k"], within=HOUR),
-    "cannot be evaluated: = does not take string and int64; cast the column before": lambda df: join(
+    "cannot be evaluated: = does not take string and int32; cast the column before": lambda df: join(
         df, df, "v", within=HOUR, condition="left.k = 5"
     ),
     "join: 'k' of the left side has the collation UTF8_LCASE, but keys are compared byte by byte": lambda df: join(
