@@ -27,7 +27,7 @@ _NODE = re.compile(r"^([ :]*)(?:[:+]- )?~?([A-Z]\w*.*)$")
 _INDENT = 3
 # A column of a projection under another name, and what becomes an event time: the end of its expression, and its name.
 _RENAMED = re.compile(r"(?<=[ \[])(\w+#\d+) AS (\w+#\d+)")
-_AS_EVENT_TIME = re.compile(r"(\S+) AS (event_time\w*)#\d+")
+_AS_EVENT_TIME = re.compile(r"(\S+) AS (event_time)#\d+")
 
 _SPARKS_WATERMARK = re.compile(r"EventTimeWatermark [0-9a-f-]+, ([^#]+)#\d+: \w+, (.+)")
 
