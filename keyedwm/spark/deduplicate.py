@@ -1,6 +1,6 @@
 """`deduplicate`: each key once within a time (docs/windows.md).
 
-Rule: what cannot be is refused here, before a row is read. The plan is that of `process`.
+Rule: a wrong call is refused here, before a row is read. The query plan is that of `process`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a frame is made of, read from its analysed plan as Spark writes it down.
+"""The lineage of a frame, read from the text of its analysed plan.
 
-Rule: what a frame was goes on with it through unions, views and columns that are dropped or renamed, so a mark is a
-node of the plan (an alias) and not a column.
+Rule: a mark on a frame must survive unions, views and columns that are dropped or renamed, so it is a node of the plan
+(an alias) and not a column.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values within a condition, and what Spark makes of two of them.
+"""Values within a condition, and the results of Spark's operators on two of them.
 
 Rule: numbers meet in Spark's common type. Whole numbers keep their width, whole numbers with floats are doubles,
 decimals have Spark's digits (38 at most, rounded half up beyond). A row whose result does not fit is null and marked

@@ -1,4 +1,4 @@
-"""Whether a plan's later rows of a window hold what its earlier ones did: who adds them up counts that again."""
+"""Plans whose later panes of a window repeat rows of earlier panes: a sum over such panes counts these rows again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every plan over rows checks of its columns, names and lengths: an OptionError of one sentence each."""
+"""Checks that all plans over rows share, of columns, names and lengths: each raises an OptionError of one sentence."""
 
 from __future__ import annotations
 

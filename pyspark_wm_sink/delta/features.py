@@ -1,7 +1,8 @@
-"""What a Delta table asks of its writers, by its protocol and its columns: each thing is known here, or refused.
+"""Requirements of a Delta table on its writers, by its protocol and its columns: the sink meets each, or refuses it.
 
-Rule: by name, and before a row is written. A feature is known where appending files needs nothing for it, or where this
-sink does what it asks; what deltalake does not commit to is refused, though an append would need nothing.
+Rule: a requirement is refused by name, before a row is written. A feature is accepted where an append needs nothing for
+it, or where this sink does what it needs. Features that deltalake does not commit to are refused, though an append
+would need nothing for some of them.
 """
 
 from __future__ import annotations

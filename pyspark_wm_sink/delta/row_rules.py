@@ -1,6 +1,6 @@
-"""What a table's columns forbid in a row, checked while rows are staged: nulls, and texts that are too long.
+"""Rules of a table's columns, checked while rows are staged: no nulls, and no text beyond its length.
 
-Rule: a rule that a table has is checked on every row, or the table is refused (`features`). Texts are written as Spark
+Rule: each rule of a table is checked on every row, or the table is refused (`features`). Texts are written as Spark
 writes them: those of char(n) are padded with blanks, and blanks beyond the length of varchar(n) are cut off.
 """
 

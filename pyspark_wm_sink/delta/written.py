@@ -1,4 +1,4 @@
-"""The rows of a task as its table has them: cast to the table's types, and held to what its columns forbid."""
+"""The rows of a task as they are written: cast to the table's types, and checked by the rules of its columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A checkpoint, or a savepoint, that other watermark settings have written: each axis goes on from its last watermark.
+"""Changed watermark settings on a checkpoint or a savepoint: each axis goes on from its last watermark.
 
-Rule: of a policy's state only the watermark that was sent means the same to every policy. It is the floor of the new
-one: nothing below it is sent any more. What decided that stands in the offset, so a batch that is run again agrees.
+Rule: the last watermark that was sent is the only part of a policy's state that all policies share. It is the floor of
+the new policy. The settings' fingerprint in the offset decides this, so a batch that is run again agrees.
 """
 
 from __future__ import annotations

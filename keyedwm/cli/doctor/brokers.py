@@ -1,6 +1,7 @@
-"""The checks of each broker: can it be reached where it says that it is, and does somebody coordinate.
+"""Checks of each broker: whether its advertised address can be reached, and whether coordinators can exist.
 
-Rule: nothing is made by asking: who asks for a coordinator makes Kafka's own topics, so they are looked at instead.
+Rule: a check creates nothing. Brokers create their internal topics when a client asks for a coordinator, so the checks
+read the metadata of these topics instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is made of exact sums: `count * product - left * right`, and ratios of such numbers, rounded once.
+"""Results of exact sums: `count * product - left * right`, and ratios of such numbers, rounded once.
 
 Rule: numbers are those of `exact_sum`. A ratio is divided digit by digit until its float is decided: the nearest one,
 of two the even one, as IEEE 754 has it.
