@@ -59,7 +59,7 @@ campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=c
 	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED)) $(if $(WHERE),--where $(WHERE))
 
 simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order
-	@$(BIN)/python -m tests.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1)
+	@$(BIN)/python -m tests.system.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1)
 
 fuzz: install  ## made-up bytes for every reader, by coverage (SECONDS=600); what reaches new code is kept in tests/fuzzing/corpus
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --upgrade --target build/fuzz -r tests/fuzzing/requirements.txt

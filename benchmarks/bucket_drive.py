@@ -151,9 +151,9 @@ class Driven:
 
 def plan_of(kind: str, arguments: tuple[int, ...], aggregates: str) -> Any:
     """Return a plan over rows of `rows_of`: how many rows, and with `sums` the sum of a column."""
-    plans = importlib.import_module("keyedwm.windows.plan")
+    plans = importlib.import_module("keyedwm.operators.frames.plan")
     functions = importlib.import_module(
-        "keyedwm.windows.aggregates" if IS_FIRST_ENGINE else "keyedwm.windows.aggregates.functions"
+        "keyedwm.operators.aggregates" if IS_FIRST_ENGINE else "keyedwm.operators.aggregates.functions"
     )
     sliding, session = (plans.Sliding, plans.Session) if IS_FIRST_ENGINE else (plans.SlidingWindow, plans.SessionWindow)
     window = session(*arguments) if kind == "session" else sliding(*arguments)
@@ -168,14 +168,14 @@ def shipping(control: list[dict[str, Any]]) -> tuple[Any, Any]:
         return importlib.import_module("keyedwm.windows.shipping").shipped, [json.dumps(one) for one in control]
     from keyedwm.core.control_row import ControlRow
     from keyedwm.core.rows import ControlKind
-    from keyedwm.windows.shuffle import shipped
+    from keyedwm.operators.shuffle import shipped
 
     return shipped, [ControlRow(**{**one, "kind": ControlKind(one["kind"])}) for one in control]
 
 
 def bucket(plan: Any) -> Any:
     """Return a fresh processor."""
-    made = importlib.import_module("keyedwm.spark.bucket")
+    made = importlib.import_module("keyedwm.spark.hosting.bucket")
     if IS_FIRST_ENGINE:
         return made.Bucket(plan, importlib.import_module("keyedwm.spark.round").Placing("load", (0,), 0))
     return made.Bucket(plan, made.BucketLayout("load", (0,), 0))

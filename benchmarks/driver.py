@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import Sheet, cpu_seconds
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.connector import spark_kafka_connector_jars
 from keyedwm.testing.local import local_broker
 from keyedwm.testing.standalone import standalone

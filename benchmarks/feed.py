@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import KEYS, PARTITIONS, VALUE
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import Sender, new_producer
 
 RATE = 20_000
 CHUNK_MS = 20

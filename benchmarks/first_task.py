@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from benchmarks.measure import Sheet, load_hundred_bytes, median, session
 from benchmarks.turns import in_turn
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.spark.conf import recommended_conf
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.spark.session.conf import recommended_conf
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
 from keyedwm.testing.standalone import standalone

@@ -20,9 +20,9 @@ from benchmarks.measure import Run, Sheet, drained, load_hundred_bytes, session
 from benchmarks.source import FOUR, SPARE
 from benchmarks.turns import Bench
 from benchmarks.windows_answer import load as load_windows
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.spark.conf import recommended_conf
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.spark.session.conf import recommended_conf
 from keyedwm.testing.broker import broker
 from keyedwm.testing.standalone import standalone
 

@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from benchmarks.measure import FIRST_MS, HDFS, PARTITIONS, VALUE, Finished, Sheet, finished, new_topic
 from benchmarks.turns import Bench, bench, in_turn
-from keyedwm.kafka.produce import send
-from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.kafka.requests.produce import send
+from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from keyedwm.kafka.cluster import Cluster
+    from keyedwm.kafka.requests.cluster import Cluster
 
 LAG = "1 second"
 OURS, DEFAULT, ROCKS = "keyedwm", "spark, default store", "spark, RocksDB"

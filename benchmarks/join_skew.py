@@ -21,15 +21,15 @@ from benchmarks.measure import HDFS
 from benchmarks.plots import BOTTOM, HEIGHT, LEFT, LEGEND, TOP, WIDTH, Axis, frame, side_lines
 from benchmarks.turns import running
 from docs.figures.draw import Drawing
-from keyedwm.kafka.produce import send
-from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.kafka.requests.produce import send
+from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
 from keyedwm.testing.admin import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from keyedwm.kafka.cluster import Cluster
+    from keyedwm.kafka.requests.cluster import Cluster
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 HOUR_MS = 3_600_000

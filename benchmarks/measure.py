@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.produce import send
-from keyedwm.kafka.records import Wanted
-from keyedwm.kafka.values import Codec, Isolation
+from keyedwm.kafka.client.values import Codec, Isolation
+from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.admin import create_topic
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, is_below, new_topic, session, through_json
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.broker import broker
 
 TOPIC = "bench-memory"

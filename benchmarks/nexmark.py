@@ -28,9 +28,9 @@ from benchmarks.nexmark_joins import JOINS
 from benchmarks.nexmark_queries import END, LAG, Events, checksum, observed
 from benchmarks.nexmark_queries import QUERIES as OF_ONE_STREAM
 from benchmarks.turns import PAIRS, in_turn, running
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.produce import Sender, new_producer
-from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import Sender, new_producer
+from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

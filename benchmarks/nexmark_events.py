@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.compiled import compiled, inlined
+from keyedwm.runtime.compiled import compiled, inlined
 
 PERSON, AUCTION, BID = range(3)
 KINDS = (b"person", b"auction", b"bid")

@@ -23,10 +23,10 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from benchmarks.measure import Sheet, through_json
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.connection import Connection, Retry
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import Connection, Retry
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.testing.admin import create_partitions, create_topic
 from keyedwm.testing.local import local_broker
 from pyspark_wm_source.reader import row_schema, stream_reader

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from benchmarks.flame import Stack, by_part, draw, sampled
 from benchmarks.measure import load_hundred_bytes, median, new_topic, session, through_json
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import broker
 from keyedwm.testing.java import find_java
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
@@ -43,7 +43,13 @@ BATCHES = 4
 TIMEOUT_MS = 60_000
 PLANNING, COMMIT, REST = "planning", "sink: commit", "other"
 # A stack belongs to the first part that one of its frames names, by function or file: inner calls come first.
-_WIRE = ("keyedwm/kafka/connection.py", "keyedwm/kafka/cluster.py", "kafka/net/", "kafka/protocol/", "selectors.py")
+_WIRE = (
+    "keyedwm/kafka/client/connection.py",
+    "keyedwm/kafka/requests/cluster.py",
+    "kafka/net/",
+    "kafka/protocol/",
+    "selectors.py",
+)
 READING = {
     "state commit": ("_leave ",),
     "decode": tuple(f"keyedwm/kafka/{name}.py" for name in ("records", "batches", "decode", "codecs", "pieces")),
@@ -53,14 +59,14 @@ READING = {
         "keyedwm/arrow/axis.py",
         "keyedwm/arrow/event_times.py",
     ),
-    "fetch": ("keyedwm/kafka/fetch.py", *_WIRE),
+    "fetch": ("keyedwm/kafka/requests/fetch.py", *_WIRE),
     "rows": ("pyspark_wm_source/", "keyedwm/arrow/"),
     "Arrow hand-over": ("to_jvm ",),
 }
 WRITING = {
-    "sink: encode": ("keyedwm/kafka/encode.py", "keyedwm/kafka/codecs.py"),
-    "sink: produce": ("keyedwm/kafka/produce.py", "keyedwm/kafka/transactions.py", *_WIRE),
-    "sink: rows": ("pyspark_wm_sink/", "keyedwm/kafka/partitioner.py"),
+    "sink: encode": ("keyedwm/kafka/records/encode.py", "keyedwm/kafka/records/codecs.py"),
+    "sink: produce": ("keyedwm/kafka/requests/produce.py", "keyedwm/kafka/requests/transactions.py", *_WIRE),
+    "sink: rows": ("pyspark_wm_sink/", "keyedwm/kafka/records/partitioner.py"),
     "sink: Arrow hand-over": ("from_jvm ",),
 }
 IN_JVM = {

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import FIRST_MS, KEYS, PARTITIONS
-from keyedwm.kafka.cluster import Cluster, close_shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster, close_shared
+from keyedwm.kafka.requests.produce import send
+from keyedwm.operators.frames.plan import ROWS
+from keyedwm.operators.state.blobs import unpacked
 from keyedwm.testing.admin import create_topic, delete_topic
 from keyedwm.testing.broker import broker
-from keyedwm.windows.plan import ROWS
-from keyedwm.windows.state.blobs import unpacked
 
 ROUNDS = 3
 FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 10_000, "offset_ms": 0}

@@ -22,8 +22,8 @@ import pyarrow as pa
 from benchmarks.measure import FIRST_MS, HDFS, KEYS, PARTITIONS, Sheet, new_topic
 from benchmarks.turns import Bench, bench
 from benchmarks.windows import DEFAULT, OURS
-from keyedwm.kafka.produce import send
-from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.kafka.requests.produce import send
+from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -33,24 +33,24 @@ from keyedwm.core.encoding import METADATA_BYTES, CommittedState, encode_committ
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee, Status
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.values import TopicPartition
-from keyedwm.spark.inbox import Inbox
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.state.blobs import packed
+from keyedwm.spark.hosting.inbox import Inbox
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.broker import broker
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import SlidingWindow, WindowPlan
-from keyedwm.windows.state.blobs import packed
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
-from pyspark_wm_source.offsets import Channel, QueryOffset
 from pyspark_wm_source.reader import row_schema, stream_reader
 from pyspark_wm_source.task.channel import RangeResult
+from pyspark_wm_source.values.offsets import Channel, QueryOffset
 
 RUNS = 5
 CHANNELS = (1_000, 10_000, 100_000)

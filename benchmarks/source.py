@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from benchmarks.measure import PARTITIONS, Run, Sheet, drained, load_hundred_bytes, new_topic
 from benchmarks.turns import Bench, bench, in_turn
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.produce import send
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import send
 
 FOUR = "key,value,event_time,watermark"
 SPARK = "spark"

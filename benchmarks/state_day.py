@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from benchmarks.bucket_drive import START_MS, Driven, Spent, rows_of
 from benchmarks.measure import Sheet
-from keyedwm.windows.state.blobs import unpacked
+from keyedwm.operators.state.blobs import unpacked
 
 FLAT = 1.5
 OF_LIVE = 3.0

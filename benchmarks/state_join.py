@@ -22,12 +22,12 @@ from benchmarks.measure import Sheet
 from benchmarks.turns import in_turn
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import ControlKind
-from keyedwm.spark.join_batch import JoinLayout
-from keyedwm.spark.join_bucket import JoinBucket
-from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
-from keyedwm.windows.join.ship import ship_side
-from keyedwm.windows.state.blobs import unpacked
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
+from keyedwm.operators.join.ship import ship_side
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.spark.hosting.join_batch import JoinLayout
+from keyedwm.spark.hosting.join_bucket import JoinBucket
 
 ROWS, KEYS = 10_000, 100_000
 PER_MS, WITHIN_MS = 10, 10_000

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, new_topic, steady_rate
 from benchmarks.turns import Bench, bench, in_turn
-from keyedwm.kafka.produce import send
-from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.kafka.requests.produce import send
+from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,13 +27,13 @@ from benchmarks.store_native import MINUTE, MINUTE_MS, with_apply, with_buckets,
 from benchmarks.turns import RECORDS, Bench, in_turn, running
 from benchmarks.windows import LAG, MILLION, Share, reading
 from benchmarks.windows_answer import Stream, load
-from keyedwm.spark.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.operators.frames.plan import tumbling
+from keyedwm.operators.messages.functions import median
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.plan import tumbling
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.functions import median
-from keyedwm.windows.store.plan import StorePlan
-from keyedwm.windows.store.retention import Retention
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import Run, Sheet, session
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, new_topic
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import send
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from conformance.driver import DrivenOperator
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
+from keyedwm.operators.partials import combine_rows
 
 BATCH_ROWS = 200_000
 SPAN_MS = 4_000_000

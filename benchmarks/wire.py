@@ -16,14 +16,14 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.kafka.batches import find_batches, verify
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.encode import encode
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.produce import send, to_rows
-from keyedwm.kafka.records import Wanted, read_records
-from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.records.batches import find_batches, verify
+from keyedwm.kafka.records.encode import encode
+from keyedwm.kafka.records.read import Wanted, read_records
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import send, to_rows
 from keyedwm.testing import admin
 from keyedwm.testing.broker import broker
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 from conformance.decided import EVERY_ROW
 from conformance.retold import samza
 from conformance.verdict import MATCH, Outcome, Verdict, fail, otherwise
-from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.keys import key_hashes
-from keyedwm.windows.join.operator import JoinOperator
-from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.keys import key_hashes
+from keyedwm.operators.join.operator import JoinOperator
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
+from keyedwm.operators.state.store import MemoryStore
 
 _SIDES: Mapping[str, int] = {"left": LEFT, "right": RIGHT}
 

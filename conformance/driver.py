@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from keyedwm.windows.operator import operator_of
-from keyedwm.windows.plan import WindowPlan
-from keyedwm.windows.results import Output
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.protocol import operator_of
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.store import MemoryStore
 
 
 class DrivenOperator:

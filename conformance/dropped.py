@@ -14,10 +14,10 @@ import pyarrow as pa
 from conformance.driver import DrivenOperator
 from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
-from keyedwm.windows.aggregates.functions import count
-from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import LatePolicy, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.windows.plan_checks import PANE, WINDOW
+from keyedwm.operators.aggregates.functions import count
+from keyedwm.operators.frames.plan import LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.plan_checks import PANE, WINDOW
 
 _MOST = 1_000
 

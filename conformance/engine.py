@@ -20,11 +20,21 @@ from conformance.models.sessions import Session, SessionConfig, Sessions, Sessio
 from conformance.models.sliding import Sliding, SlidingConfig, SlidingState
 from keyedwm.core.aggregate import Aggregate
 from keyedwm.core.frames import floor_frame
-from keyedwm.windows.aggregates import functions as aggregates
-from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import END, LAST, ROWS, START, LatePolicy, SessionWindow, SlidingWindow, Timing, WindowPlan
-from keyedwm.windows.plan_checks import PANE, WINDOW
-from keyedwm.windows.state.note import NOTE, note
+from keyedwm.operators.aggregates import functions as aggregates
+from keyedwm.operators.frames.plan import (
+    END,
+    LAST,
+    ROWS,
+    START,
+    LatePolicy,
+    SessionWindow,
+    SlidingWindow,
+    Timing,
+    WindowPlan,
+)
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.plan_checks import PANE, WINDOW
+from keyedwm.operators.state.note import NOTE, note
 
 Results = list[WindowResult | Late]
 _BUILT_IN = {

@@ -44,12 +44,12 @@ class Family:
 
 
 _AXIS = "keyedwm.arrow.axis:AxisRun"
-_SLIDING = "keyedwm.windows.sliding_operator:SlidingOperator"
-_SESSION = "keyedwm.windows.session_operator:SessionOperator"
-_JOIN = "keyedwm.windows.join.operator:JoinOperator"
+_SLIDING = "keyedwm.operators.frames.sliding:SlidingOperator"
+_SESSION = "keyedwm.operators.frames.sessions:SessionOperator"
+_JOIN = "keyedwm.operators.join.operator:JoinOperator"
 _IN_FLIGHT = "keyedwm.core.in_flight:InFlight"
-_STORE = "keyedwm.windows.store.operator:StoreOperator"
-_COMBINE = "keyedwm.windows.partials:combine_rows"
+_STORE = "keyedwm.operators.messages.operator:StoreOperator"
+_COMBINE = "keyedwm.operators.partials:combine_rows"
 FAMILIES = (
     Family(
         name="coalescing, valves, multiplexers, retention",
@@ -118,7 +118,7 @@ FAMILIES = (
     Family(
         name="merging of sessions",
         files=("oracle/flink-merge-windows", "oracle/flink-merging-window-set", "windows/session-m*"),
-        drives=("keyedwm.windows.session_merge:joined_runs",),
+        drives=("keyedwm.operators.frames.session_merge:joined_runs",),
     ),
     Family(
         name="panes, several windows and inputs, counts",
@@ -126,7 +126,7 @@ FAMILIES = (
             "windows/beam-*", "windows/stream-*", "windows/sliding-*", "windows/multi-*", "windows/count-*",
             "windows/jet-co*", "windows/arroyo-[!s]*", "windows/samza-[!j]*",
         ),
-        drives=("keyedwm.windows.operator:operator_of", _COMBINE, f"{_STORE}.on_rows"),
+        drives=("keyedwm.operators.protocol:operator_of", _COMBINE, f"{_STORE}.on_rows"),
     ),
     Family(
         name="whole data sets",
@@ -136,14 +136,14 @@ FAMILIES = (
     Family(
         name="messages that are kept",
         files=("windows/seed-[!j]*",),
-        drives=(f"{_STORE}.on_rows", "keyedwm.windows.store.messages:MessageStore.read"),
+        drives=(f"{_STORE}.on_rows", "keyedwm.operators.messages.messages:MessageStore.read"),
     ),
     Family(
         name="joins of windows",
         files=("windows/seed-join-*", "windows/join-*"),
         drives=(
-            "keyedwm.windows.store.join.window_join:WindowJoin.flush",
-            "keyedwm.windows.store.join.session_operator:SessionJoinOperator.on_end",
+            "keyedwm.operators.messages.join.window_join:WindowJoin.flush",
+            "keyedwm.operators.messages.join.session_operator:SessionJoinOperator.on_end",
         ),
     ),
     Family(
@@ -159,7 +159,7 @@ FAMILIES = (
     Family(
         name="joins of streams",
         files=("jet/stream_join",),
-        drives=(f"{_JOIN}.on_rows", f"{_JOIN}.on_watermark", "keyedwm.windows.join.held:HeldRows.drain"),
+        drives=(f"{_JOIN}.on_rows", f"{_JOIN}.on_watermark", "keyedwm.operators.join.held:HeldRows.drain"),
     ),
     Family(
         name="time bounds out of a condition",

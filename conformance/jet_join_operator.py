@@ -16,10 +16,10 @@ import pyarrow as pa
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.coalescer import ChannelAdded, Coalescer, WatermarkAdvanced
 from keyedwm.core.errors import KeyedwmError, OptionError
-from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.operator import JoinOperator
-from keyedwm.windows.join.plan import HASH, LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.operator import JoinOperator
+from keyedwm.operators.join.plan import HASH, LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.state.store import MemoryStore
 
 Row = tuple
 SIDES = {"l": LEFT, "r": RIGHT}

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from conformance.store_plans import KEEP, ROWS_BY_NUMBER, interval_ms
-from keyedwm.windows.join.plan import How
-from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.plan import Full, hopping, hopping_rows
-from keyedwm.windows.store.retention import Retention
+from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.plan import Full, hopping, hopping_rows
+from keyedwm.operators.messages.retention import Retention
 
 _NEVER = 1 << 40
 EQUAL_WINDOWS = "both sides of a join have the same windows, or one of them is unbounded"

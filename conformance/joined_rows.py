@@ -13,12 +13,12 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from conformance.verdict import MATCH, Verdict, fail, otherwise
+from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.plan import HoppingWindow, hopping
+from keyedwm.operators.messages.retention import Retention
 from keyedwm.windows import WindowJoin
-from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import SessionWindow
-from keyedwm.windows.store.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.plan import HoppingWindow, hopping
-from keyedwm.windows.store.retention import Retention
 
 _SCHEMA = pa.schema(
     [("id", pa.int64()), ("value", pa.int64()), ("time", pa.int64()), ("topic", pa.string()), ("partition", pa.int32()),

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from conformance.store_plans import KEEP, SCHEMA
 from conformance.verdict import MATCH, Verdict, fail, otherwise
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.messages.plan import StorePlan, hopping, hopping_rows
+from keyedwm.operators.messages.retention import Retention
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.store.plan import StorePlan, hopping, hopping_rows
-from keyedwm.windows.store.retention import Retention
 
 _ONE_LAYOUT = "messages lie in one layout, by event time or offset; those of a join value are picked out of a range"
 _EVERYTHING = (-(1 << 40), 1 << 40)

@@ -16,8 +16,8 @@ from benchmarks.nexmark_events import AUCTION, BID, KINDS, PERSON, Stream, aucti
 from benchmarks.nexmark_queries import EVERY, EXCHANGE, Events
 from conformance.golden_windows import hashed, windowed
 from conformance.verdict import Verdict, compare, fail, otherwise
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import SlidingWindow, tumbling
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 
 _FIELDS = {"email": "emailAddress"}
 _JOINED = {"q3", "q4", "q8_beam", "q8_flink", "q9"}

@@ -22,10 +22,10 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import NoThrottle
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
-from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
 from pyspark_wm_source.task.channel import RangeResult
+from pyspark_wm_source.values.offsets import NOT_STARTED, QueryOffset
 
 Answer = TypeVar("Answer")
 

@@ -1,4 +1,4 @@
-"""Intervals merged to sessions by the product: `keyedwm.windows.session_merge.joined_runs`, beside the scalar model."""
+"""Intervals merged to sessions by the product (`frames/session_merge.py`, `joined_runs`), beside the scalar model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from conformance.disagreement import DisagreementError
 from conformance.models.sessions import merge
 from keyedwm.core.touching import Touching
-from keyedwm.windows.plan import SessionWindow
-from keyedwm.windows.session_merge import joined_runs
+from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.frames.session_merge import joined_runs
 
 Span = tuple[int, int]
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import Early
-from keyedwm.windows.store.functions import median, quantile
-from keyedwm.windows.store.plan import Full, StorePlan, hopping, hopping_rows
-from keyedwm.windows.store.retention import Retention
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import Early
+from keyedwm.operators.messages.functions import median, quantile
+from keyedwm.operators.messages.plan import Full, StorePlan, hopping, hopping_rows
+from keyedwm.operators.messages.retention import Retention
 
 SCHEMA = pa.schema(
     [("key", pa.string()), ("value", pa.int64()), ("time", pa.int64()), ("topic", pa.string()),

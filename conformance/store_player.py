@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
+from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.messages.plan import AnyWindow, Reason, StorePlan, hopping, hopping_key_rows, hopping_rows
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.plan import SessionWindow
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.plan import AnyWindow, Reason, StorePlan, hopping, hopping_key_rows, hopping_rows
-from keyedwm.windows.store.retention import Retention
 
 _RECORD = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
 _KEEP = Retention(max_messages=1 << 40)

@@ -15,9 +15,9 @@ from conformance.decided import ALWAYS, DECIDED
 from conformance.store_plans import SCHEMA, store_plan
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.errors import OptionError
+from keyedwm.operators.messages.plan import Reason, StorePlan
+from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.plan import Reason, StorePlan
 
 _WAITS = "results wait until they are fetched, and nobody pushes input at an operator"
 _ALL_OPEN = "early panes come of every open window that has news, at one beat"

@@ -15,10 +15,10 @@ import pyarrow as pa
 from conformance.store_plans import AGGREGATES, KEEP, SCHEMA, late_ms
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.touching import Touching
+from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.messages.plan import StorePlan, session_rows
+from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
-from keyedwm.windows.plan import SessionWindow
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.plan import StorePlan, session_rows
 
 _OVER = "a session by rows is over as soon as more offsets came than may lie between two of its messages"
 

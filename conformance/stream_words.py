@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.touching import Touching
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import SessionWindow
-from keyedwm.windows.plan_checks import PANE, WINDOW
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.plan_checks import PANE, WINDOW
 
 PER_INPUT = "-per-input"
 _FOREVER_MS = 1 << 42

@@ -15,10 +15,10 @@ from conformance.join_plans import EQUAL_WINDOWS, JoinConfig, Windows, row_of
 from conformance.joined_rows import session_join
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.errors import OptionError
+from keyedwm.operators.messages.join.plan import WindowJoinPlan
+from keyedwm.operators.messages.plan import Reason
+from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.join.plan import WindowJoinPlan
-from keyedwm.windows.store.plan import Reason
 
 __all__ = ["session_join", "window_join"]
 _FROM_MESSAGES = "windows follow from the messages: one before the first window opens its own"

@@ -12,8 +12,8 @@ import pyarrow as pa
 from conformance.driver import DrivenOperator
 from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
-from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import LatePolicy, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.plan import LatePolicy, SlidingWindow, WindowPlan
+from keyedwm.operators.partials import combine_rows
 
 
 class Player(Protocol):

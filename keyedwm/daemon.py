@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from importlib import import_module
 
-from keyedwm.worker import quiet
+from keyedwm.runtime.worker import quiet
 
 # Whatever a task of ours imports, but the writers: the store clients of deltalake have threads.
 MODULES = (
@@ -21,13 +21,13 @@ MODULES = (
     "numba",
     "pyspark_wm_source.task.scan",
     "pyspark_wm_source.task.stages",
-    "keyedwm.spark.stage_one",
-    "keyedwm.spark.bucket",
-    "keyedwm.spark.bucket_batch",
-    "keyedwm.spark.unpack",
-    "keyedwm.spark.join_stage",
-    "keyedwm.spark.join_bucket",
-    "keyedwm.spark.join_unpack",
+    "keyedwm.spark.hosting.stage_one",
+    "keyedwm.spark.hosting.bucket",
+    "keyedwm.spark.hosting.bucket_batch",
+    "keyedwm.spark.hosting.unpack",
+    "keyedwm.spark.hosting.join_stage",
+    "keyedwm.spark.hosting.join_bucket",
+    "keyedwm.spark.hosting.join_unpack",
 )
 
 
@@ -35,7 +35,7 @@ def load() -> None:
     """Import what the tasks need, and load the functions that an earlier process has compiled."""
     for name in MODULES:
         import_module(name)
-    import_module("keyedwm.compiled").load_cached()
+    import_module("keyedwm.runtime.compiled").load_cached()
     # What all workers share is never collected, so it stays shared.
     gc.collect()
     gc.freeze()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from keyedwm.worker import Travelling, leave_quietly
+from keyedwm.runtime.worker import Travelling, leave_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.addresses import one_line, open_address
+from keyedwm.config.addresses import one_line, open_address
 from keyedwm.core.errors import FormatError, OptionError, UnavailableError
 from keyedwm.core.parsing import parse_json, shown
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from keyedwm import private
-from keyedwm.addresses import one_line, open_address
+from keyedwm.config.addresses import one_line, open_address
 from keyedwm.core.errors import InputError, UnavailableError
+from keyedwm.runtime import private_dirs as private
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from keyedwm.config.secrets import refuse_login_in
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.properties import KNOWN
-from keyedwm.secret import refuse_login_in
+from keyedwm.kafka.client.properties import KNOWN
 from pyspark_wm_sink.kafka.options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
 from pyspark_wm_sink.paths import file_in_the_way, local_directory
 

@@ -139,8 +139,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
 def _connections() -> Iterator[None]:
     """Connections end with their module: those of a broker that has ended would be tried anew for ever."""
     yield
-    if "keyedwm.kafka.cluster" in sys.modules:
-        sys.modules["keyedwm.kafka.cluster"].close_shared()
+    if "keyedwm.kafka.requests.cluster" in sys.modules:
+        sys.modules["keyedwm.kafka.requests.cluster"].close_shared()
 
 
 @pytest.fixture(scope="session")

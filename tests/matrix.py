@@ -24,9 +24,9 @@ HOME = ROOT / "build" / "matrix"
 LOCKED, LOWEST = "locked", "lowest"
 # Without a broker or Spark: the algebra, the codec, the formats, every vector. With both: reading, windows, joins, both
 # sinks, state of earlier versions, and what a real broker answers.
-QUICK = ("tests/core", "tests/arrow", "tests/kafka", "tests/windows", "tests/conformance", "tests/vectors")
+QUICK = ("tests/core", "tests/arrow", "tests/kafka", "tests/operators", "tests/conformance", "tests/vectors")
 STARTED = (
-    "tests/world/test_contract.py", "tests/spark/test_load.py", "tests/spark/test_aggregate.py",
+    "tests/system/world/test_contract.py", "tests/spark/test_load.py", "tests/spark/test_aggregate.py",
     "tests/spark/test_join.py", "tests/sink/test_kafka_stream.py", "tests/sink/test_delta_stream.py",
     "tests/compat/test_continues.py",
 )  # fmt: skip

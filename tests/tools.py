@@ -15,12 +15,12 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from keyedwm.core.errors import InputError
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.connection import Retry
-from keyedwm.kafka.errors import Code
-from keyedwm.kafka.transactions import begin
-from keyedwm.kafka.values import Codec, Isolation, TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import Retry
+from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster, shared
+from keyedwm.kafka.requests.transactions import begin
 from keyedwm.testing.admin import create_topic, delete_topic
 
 if TYPE_CHECKING:

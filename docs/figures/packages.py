@@ -24,10 +24,14 @@ PLACES = {
     "keyedwm/spark": (2, 0),
     "pyspark_wm_source": (3, 0),
     "pyspark_wm_sink": (3, 1),
-    "keyedwm/windows": (4, 0),
-    "keyedwm/arrow": (4, 1),
-    "keyedwm/kafka": (4, 2),
-    "keyedwm/core": (5, 1),
+    "keyedwm/windows": (3, 2),
+    "keyedwm/operators": (4, 0),
+    "keyedwm/expressions": (5, 0),
+    "keyedwm/kafka": (5, 1),
+    "keyedwm/arrow": (6, 0),
+    "keyedwm/config": (7, 0),
+    "keyedwm/runtime": (7, 1),
+    "keyedwm/core": (8, 0),
 }
 BOXES = tuple(PLACES)
 COMMON = "keyedwm"  # modules beside the packages: the plug-in class, the compiler's decorator, the worker's settings

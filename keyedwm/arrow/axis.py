@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from keyedwm.compiled import compiled
 from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
 from keyedwm.core.watermark import MAX_MS, MIN_MS
+from keyedwm.runtime.compiled import compiled
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

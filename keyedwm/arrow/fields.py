@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from keyedwm.arrow.json_scan import Path, buffers, find
 from keyedwm.arrow.text_values import floats, strings, whole_numbers
+from keyedwm.arrow.valid_text import text_of
 from keyedwm.core.field import Field, FieldType
-from keyedwm.valid_text import text_of
 
 _TYPES = {FieldType.STRING: pa.string(), FieldType.BIGINT: pa.int64(), FieldType.DOUBLE: pa.float64()}
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.compiled import compiled
+from keyedwm.runtime.compiled import compiled
 
 Hashes: TypeAlias = NDArray[np.uint64]
 MODULUS = 1 << 64

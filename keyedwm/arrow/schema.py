@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.core import rows
-from keyedwm.headers import HEADERS_TYPE
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 US_PER_MS = 1_000

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.compiled import bare
-from keyedwm.valid_text import text_of
+from keyedwm.arrow.valid_text import text_of
+from keyedwm.runtime.compiled import bare
 
 _Bytes = NDArray[np.uint8]
 _Places = NDArray[np.int64]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from keyedwm.compiled import bare
 from keyedwm.core.event_time import Unit
+from keyedwm.runtime.compiled import bare
 
 _PER_SECOND = {Unit.SECONDS: 1, Unit.MILLISECONDS: 10**3, Unit.MICROSECONDS: 10**6, Unit.NANOSECONDS: 10**9}
 MIN_EVENT_MS = -62_135_596_800_000

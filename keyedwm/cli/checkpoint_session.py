@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from keyedwm.secret import settings_of
+from keyedwm.config.secrets import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

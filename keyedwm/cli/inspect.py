@@ -16,9 +16,9 @@ from rich.table import Table
 from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.inspect_checkpoint import is_checkpoint, print_checkpoint
 from keyedwm.cli.printable import PlainConsole
+from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.printable import one_line
-from keyedwm.secret import pairs_of, refuse_login_in
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.paths import local_directory

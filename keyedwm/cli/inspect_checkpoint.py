@@ -16,9 +16,9 @@ from keyedwm.arrow.instants import iso_text
 from keyedwm.core.errors import FormatError
 from keyedwm.core.printable import one_line
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.checkpoint import sources_of
-from pyspark_wm_source.offsets import Channel, QueryOffset
+from keyedwm.kafka.client.values import TopicPartition
+from pyspark_wm_source.values.checkpoint import sources_of
+from pyspark_wm_source.values.offsets import Channel, QueryOffset
 
 
 def is_checkpoint(directory: Path) -> bool:

@@ -14,15 +14,15 @@ from rich.table import Table
 from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.core.errors import InputError
+from keyedwm.operators.messages.held import is_rows
+from keyedwm.operators.messages.held import summary as of_store
+from keyedwm.operators.state.summary import summary
 from keyedwm.savepoint import Files, OperatorState
-from keyedwm.windows.state.summary import summary
-from keyedwm.windows.store.held import is_rows
-from keyedwm.windows.store.held import summary as of_store
 
 
 def print_state(out: Console, checkpoint: str) -> None:
     """Print a table for each aggregate, processor and join. Raises InputError if the checkpoint has none."""
-    from keyedwm.spark.savepoint import read_operators
+    from keyedwm.spark.api.savepoint import read_operators
 
     files = Files(checkpoint)
     if files.names("state") is None:

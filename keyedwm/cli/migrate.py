@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keyedwm.config.secrets import refuse_login_in
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.parsing import parse_json
-from keyedwm.secret import refuse_login_in
 from pyspark_wm_sink.paths import local_directory
 
 HELP = "print the startingOffsets that continue a query of Spark's own Kafka source"
@@ -141,8 +141,8 @@ def with_new_partitions(offsets: Offsets, now: Mapping[str, tuple[int, ...]]) ->
 
 
 def _partitions_at(bootstrap: str, offsets: Offsets) -> dict[str, tuple[int, ...]]:
-    from keyedwm.kafka.cluster import Cluster
-    from keyedwm.kafka.config import ClientConfig
+    from keyedwm.kafka.client.config import ClientConfig
+    from keyedwm.kafka.requests.cluster import Cluster
 
     cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
     try:

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the savepoint; raises InputError, OptionError or FormatError with one sentence."""
-    from keyedwm.spark.savepoint import check_places, savepoint
+    from keyedwm.spark.api.savepoint import check_places, savepoint
 
     session_settings(args.conf)
     check_places(args.checkpoint, args.target)  # both before Spark starts, which takes seconds

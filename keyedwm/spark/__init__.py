@@ -1,41 +1,7 @@
 # ruff: noqa: A004  the aggregates are called as Spark calls its own
 """DataFrame functions: native operators driven by the coalesced watermark, and windows of our own."""
 
-from keyedwm.spark.aggregate import aggregate
-from keyedwm.spark.async_map import async_map
-from keyedwm.spark.conf import recommended_conf, session_conf
-from keyedwm.spark.deduplicate import deduplicate
-from keyedwm.spark.events import events
-from keyedwm.spark.held import held_messages, held_windows
-from keyedwm.spark.interpreter import use_this_python
-from keyedwm.spark.join import join
-from keyedwm.spark.join_latest import join_latest
-from keyedwm.spark.oldest import oldest_offsets
-from keyedwm.spark.process import process
-from keyedwm.spark.progress import log_progress, source_progress
-from keyedwm.spark.reason import reason, show_reason_last
-from keyedwm.spark.rejected import rejected
-from keyedwm.spark.running import running
-from keyedwm.spark.savepoint import savepoint
-from keyedwm.spark.source import source
-from keyedwm.spark.start import start_in_turn
-from keyedwm.spark.store import Store, window_function
-from keyedwm.spark.watermark import with_watermark
-from keyedwm.spark.window_join import window_join
-from keyedwm.spark.window_specs import (
-    early,
-    hopping,
-    hopping_key_rows,
-    hopping_rows,
-    on_demand,
-    session,
-    session_rows,
-    sliding,
-    tumbling,
-    tumbling_key_rows,
-    tumbling_rows,
-)
-from keyedwm.windows.aggregates.functions import (
+from keyedwm.operators.aggregates.functions import (
     Aggregate,
     approx_count_distinct,
     avg,
@@ -55,7 +21,41 @@ from keyedwm.windows.aggregates.functions import (
     top_n,
     variance,
 )
-from keyedwm.windows.process import Processor
+from keyedwm.operators.process.operator import Processor
+from keyedwm.spark.api.aggregate import aggregate
+from keyedwm.spark.api.async_map import async_map
+from keyedwm.spark.api.deduplicate import deduplicate
+from keyedwm.spark.api.events import events
+from keyedwm.spark.api.join import join
+from keyedwm.spark.api.join_latest import join_latest
+from keyedwm.spark.api.process import process
+from keyedwm.spark.api.rejected import rejected
+from keyedwm.spark.api.running import running
+from keyedwm.spark.api.savepoint import savepoint
+from keyedwm.spark.api.source import source
+from keyedwm.spark.api.store import Store, window_function
+from keyedwm.spark.api.watermark import with_watermark
+from keyedwm.spark.api.window_join import window_join
+from keyedwm.spark.api.window_specs import (
+    early,
+    hopping,
+    hopping_key_rows,
+    hopping_rows,
+    on_demand,
+    session,
+    session_rows,
+    sliding,
+    tumbling,
+    tumbling_key_rows,
+    tumbling_rows,
+)
+from keyedwm.spark.inspect.held import held_messages, held_windows
+from keyedwm.spark.inspect.oldest import oldest_offsets
+from keyedwm.spark.inspect.progress import log_progress, source_progress
+from keyedwm.spark.inspect.reason import reason, show_reason_last
+from keyedwm.spark.session.conf import recommended_conf, session_conf
+from keyedwm.spark.session.interpreter import use_this_python
+from keyedwm.spark.session.start import start_in_turn
 
 __all__ = [
     "Aggregate",

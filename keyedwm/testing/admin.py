@@ -11,9 +11,9 @@ from typing import Any
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 
 from keyedwm.core.errors import InputError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.connection import Retry, TransientError
-from keyedwm.kafka.errors import AccessError, Code, UnknownTopicError, described
+from keyedwm.kafka.client.connection import Retry, TransientError
+from keyedwm.kafka.client.errors import AccessError, Code, UnknownTopicError, described
+from keyedwm.kafka.requests.cluster import Cluster
 
 _TIMEOUT_MS = 30_000
 

@@ -1,22 +1,25 @@
-"""Windows over frames and over messages that are kept, vectorised; no Spark here."""
+"""Windows, joins and their plans for programs without Spark: the public names of `keyedwm.operators`.
 
+Rule: an operator loads when its name is asked for; the workers of Spark import none of this.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keyedwm.windows.store.join.window_join import WindowJoin
-    from keyedwm.windows.store.window_operator import WindowOperator
+    from keyedwm.operators.messages.join.window_join import WindowJoin
+    from keyedwm.operators.messages.window_operator import WindowOperator
 
 __all__ = ["WindowJoin", "WindowOperator"]
 
+_HOMES = {
+    "WindowJoin": "keyedwm.operators.messages.join.window_join",
+    "WindowOperator": "keyedwm.operators.messages.window_operator",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Load an operator when it is asked for: workers import this package and never need it."""
-    if name == "WindowOperator":
-        from keyedwm.windows.store.window_operator import WindowOperator
-
-        return WindowOperator
-    if name == "WindowJoin":
-        from keyedwm.windows.store.join.window_join import WindowJoin
-
-        return WindowJoin
+    """Load an operator from the module that defines it."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyedwm.arrow.row_hash import MODULUS, content_sum
+from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.rows import CONTROL, REJECTED, channel_name
-from keyedwm.valid_text import valid_texts
 from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
 from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
 from pyspark_wm_sink.delta.row_rules import NO_RULES, RowRules

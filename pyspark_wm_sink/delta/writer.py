@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
-from keyedwm.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import Travelling, freeze_gc
 from pyspark_wm_sink.delta.columns import table_columns
 from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
 from pyspark_wm_sink.delta.partitions import check_columns

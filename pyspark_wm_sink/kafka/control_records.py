@@ -13,16 +13,16 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.core.control_code import sign
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, KeyedwmError
 from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, encode_change, encode_cut
 from keyedwm.core.rows import ORDER, ControlKind
-from keyedwm.headers import HEADERS_TYPE
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.produce import Sender, new_producer
-from keyedwm.kafka.transactions import Transaction, add_partitions, begin, end
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import Sender, new_producer
+from keyedwm.kafka.requests.transactions import Transaction, add_partitions, begin, end
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, explain_fenced, partition_count
 from pyspark_wm_sink.record import Record
 from pyspark_wm_sink.reports import BatchReport

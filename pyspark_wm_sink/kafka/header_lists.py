@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.core.rows import HEADERS
-from keyedwm.headers import HEADERS_TYPE
 
 
 def with_headers(rows: pa.Table, names: Sequence[str], values: Sequence[pa.Array]) -> pa.Table:

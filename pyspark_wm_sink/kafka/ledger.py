@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from keyedwm.kafka.transactions import Transaction
+from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.notes import Notes, checksum
 from pyspark_wm_sink.record import Record
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from keyedwm.core.errors import FencedError, FormatError, InputError, KeyedwmError, UnavailableError
 from keyedwm.core.parsing import parse_json
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.errors import AccessError
-from keyedwm.kafka.transactional_offsets import commit_as
-from keyedwm.kafka.transactions import Transaction
-from keyedwm.kafka.values import Committed, TopicPartition
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.values import Committed, TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.transactional_offsets import commit_as
+from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 
 FENCE_TIMEOUT_MS = 60_000

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from keyedwm.config.secrets import refuse_login_in, secret_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import boolean, duration_ms, wrong
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.topic_names import check_topics
-from keyedwm.secret import refuse_login_in, secret_of
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.topic_names import check_topics
 from pyspark_wm_sink.ledger_files import SCHEMES, is_address
 from pyspark_wm_sink.paths import file_in_the_way, local_directory
 

@@ -13,8 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from keyedwm.core.errors import FencedError, InputError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.transactions import Holder, Transaction, begin, holder
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.transactions import Holder, Transaction, begin, holder
 from pyspark_wm_sink.kafka.ledger import Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
 from pyspark_wm_sink.notes import Claim

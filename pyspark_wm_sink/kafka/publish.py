@@ -26,8 +26,8 @@ from keyedwm.core.errors import (
     UnavailableError,
 )
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.transactions import Fate, Transaction, end, lingering, statuses
+from keyedwm.kafka.requests.cluster import Cluster, shared
+from keyedwm.kafka.requests.transactions import Fate, Transaction, end, lingering, statuses
 from pyspark_wm_sink.kafka.control_records import write_control
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.kafka.marker import Marker

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from keyedwm.core.errors import FencedError, InputError, KeyedwmError, UnavailableError
 from keyedwm.core.inline import HEADER
 from keyedwm.core.rows import HEADERS, REJECTED
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import UnknownTopicError
-from keyedwm.kafka.partitioner import STICKY_RUN, partition_of
-from keyedwm.kafka.produce import Sender, new_producer, to_rows
-from keyedwm.kafka.record_columns import Layout, lay_out
-from keyedwm.kafka.transactions import Fate, Transaction, add_partitions, begin, end, fate
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import UnknownTopicError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.partitioner import STICKY_RUN, partition_of
+from keyedwm.kafka.records.record_columns import Layout, lay_out
+from keyedwm.kafka.requests.cluster import Cluster, shared
+from keyedwm.kafka.requests.produce import Sender, new_producer, to_rows
+from keyedwm.kafka.requests.transactions import Fate, Transaction, add_partitions, begin, end, fate
 from pyspark_wm_sink.errors_to import split_rejected
 from pyspark_wm_sink.kafka.error_records import error_records
 from pyspark_wm_sink.kafka.event_times import with_event_times

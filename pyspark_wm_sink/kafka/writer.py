@@ -16,9 +16,9 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, St
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.cluster import shared
-from keyedwm.kafka.transactions import longest_timeout_ms
-from keyedwm.worker import Travelling, freeze_gc
+from keyedwm.kafka.requests.cluster import shared
+from keyedwm.kafka.requests.transactions import longest_timeout_ms
+from keyedwm.runtime.worker import Travelling, freeze_gc
 from pyspark_wm_sink.errors_to import check_rejected
 from pyspark_wm_sink.kafka.error_records import check_error_column
 from pyspark_wm_sink.kafka.event_times import event_time_columns

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from keyedwm.core.axis import PropagatedState
 from keyedwm.core.barriers import align
 from keyedwm.core.inline import HEADER, Cut, decode_cut
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.errors import OffsetOutOfRangeError
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.records import ControlRecord, Wanted
-from keyedwm.kafka.values import Isolation, TopicPartition
+from keyedwm.kafka.client.errors import OffsetOutOfRangeError
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.records.read import ControlRecord, Wanted
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.driver.plan import shared_out
 from pyspark_wm_source.task.authors import Authors
 from pyspark_wm_source.task.propagated import check_query, of_another, place

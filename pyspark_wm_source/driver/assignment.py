@@ -10,8 +10,8 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.resolve_offsets import assigned
 from pyspark_wm_source.options.start_offsets import Topics
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from keyedwm.core.axis import AxisState, PropagatedState
 from keyedwm.core.policy import state_from
-from pyspark_wm_source.offsets import QueryOffset
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.values.offsets import QueryOffset
 
 
 def are_changed(offset: QueryOffset, options: SourceOptions) -> bool:

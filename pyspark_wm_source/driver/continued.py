@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from keyedwm.core.errors import OptionError
 from keyedwm.savepoint import read_savepoint
-from pyspark_wm_source.offsets import QueryOffset
 from pyspark_wm_source.options.start_offsets import Topics
+from pyspark_wm_source.values.offsets import QueryOffset
 
 
 def continued(place: str, topics: Topics) -> QueryOffset:

@@ -18,9 +18,9 @@ from keyedwm.core.coalescer import CommonState
 from keyedwm.core.encoding import KEY_BYTES, MARK
 from keyedwm.core.errors import DataLossError, KeyedwmError, OptionError, StartBeyondEndError
 from keyedwm.core.idleness import Idleness
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.errors import LogTruncatedError, UnknownTopicError
-from keyedwm.kafka.values import Isolation, TopicPartition
+from keyedwm.kafka.client.errors import LogTruncatedError, UnknownTopicError
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster, shared
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
@@ -31,11 +31,11 @@ from pyspark_wm_source.driver.report import barriers_again, describe, nothing_se
 from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
 from pyspark_wm_source.driver.splits import ControlSettings, Split, splits
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
-from pyspark_wm_source.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, QueryOffset
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import LATEST
 from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.task.propagated import last_barrier
+from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, QueryOffset
 
 LOG = logging.getLogger("keyedwm.source")
 _END_ATTEMPTS = 4

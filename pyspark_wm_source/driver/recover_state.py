@@ -16,17 +16,17 @@ from keyedwm.core.axis import AxisState, concatenate
 from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, try_decode
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.errors import GroupAccessError
-from keyedwm.kafka.values import Committed, TopicPartition
+from keyedwm.kafka.client.errors import GroupAccessError
+from keyedwm.kafka.client.values import Committed, TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_axes
 from pyspark_wm_source.driver.splits import cut, part_group, parts_by_channel
-from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.outage import Outage
 from pyspark_wm_source.task.channel import ChannelRange, RangeResult
 from pyspark_wm_source.task.fetching import fetch
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
+from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
+from pyspark_wm_source.values.outage import Outage
 
 LOG = logging.getLogger("keyedwm.source")
 RECOVERY_SLICE_S = 5.0

@@ -11,11 +11,11 @@ from typing import Any
 from keyedwm.arrow.instants import iso_text
 from keyedwm.core.counts import Counts
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Seen
-from pyspark_wm_source.offsets import Channel, QueryOffset, as_spark_offsets
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.task.propagated import last_barrier
+from pyspark_wm_source.values.offsets import Channel, QueryOffset, as_spark_offsets
 
 _MOST_NAMED = 5
 

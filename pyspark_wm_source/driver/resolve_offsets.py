@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.core.options import nearest
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.errors import UnknownTopicError
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.errors import UnknownTopicError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.options.start_offsets import EARLIEST, INTERNAL_TOPICS, LATEST, Bound, NoMatch, Topics
 
 

@@ -18,10 +18,10 @@ from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.counts import Counts
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
+from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import ChannelRange
+from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
 
 OFFSETS_PER_TASK = 50_000
 

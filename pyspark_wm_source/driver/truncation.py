@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.offsets import Channel, QueryOffset, RetiredChannel
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_source.values.offsets import Channel, QueryOffset, RetiredChannel
 
 Epochs = Mapping[TopicPartition, int | None]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+from keyedwm.config.user_functions import find
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError
 from keyedwm.core.policy import Policy, PolicyRun
 from keyedwm.core.watermark import MAX_MS, MIN_MS
-from keyedwm.named import find
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.options import wrong
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.join.plan import Axis, JoinSide
-from keyedwm.windows.join.ship import SHIPPED
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.join.plan import Axis, JoinSide
+from keyedwm.operators.join.ship import SHIPPED
 from pyspark_wm_source.options.json_option import json_object
 
 if TYPE_CHECKING:

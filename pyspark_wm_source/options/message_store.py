@@ -18,9 +18,9 @@ from keyedwm.arrow.schema import axis_column, nullable
 from keyedwm.core.field import Field
 from keyedwm.core.options import wrong
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.shuffle import SHIPPED
-from keyedwm.windows.store.shipped_messages import ShippedMessages
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from keyedwm.operators.shuffle import SHIPPED
 from pyspark_wm_source.options.json_option import json_object
 
 MESSAGE_STORE = "messageStore"

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import row_schema
+from keyedwm.config.secrets import secret_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole, wrong
 from keyedwm.core.rows import CONTROL, HEADERS
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.properties import KNOWN
-from keyedwm.kafka.values import Isolation
-from keyedwm.secret import secret_of
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.properties import KNOWN
+from keyedwm.kafka.client.values import Isolation
 from pyspark_wm_source.options.axes import AXIS_OPTIONS, TimeAxis, axes_of
 from pyspark_wm_source.options.start_offsets import (
     EARLIEST,

@@ -19,12 +19,12 @@ from keyedwm.core.field import Field
 from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, wrong
 from keyedwm.core.touching import Touching
-from keyedwm.windows.aggregates.functions import AggregateSpec, aggregate_of
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.windows.plan_checks import HIDDEN
-from keyedwm.windows.shuffle import ORDER, SHIPPED, TIME
-from keyedwm.windows.zoned import ZonedWindow
+from keyedwm.operators.aggregates.functions import AggregateSpec, aggregate_of
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME
 from pyspark_wm_source.options.json_option import json_object
 
 STAGE_OPTIONS = ("frame", "by", "aggregates")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.control_code import is_genuine
 from keyedwm.core.inline import query_of, shown
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
 
 if TYPE_CHECKING:
-    from keyedwm.kafka.records import ControlRecord
+    from keyedwm.kafka.records.read import ControlRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,8 +17,8 @@ from keyedwm.core.axis import AxisState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.core.event_time import EventTime, Place
-from keyedwm.kafka.records import Records
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
 from pyspark_wm_source.task.unreadable import only, warn_unreadable, warn_unwritten

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from keyedwm.arrow.rows import RowBuilder, grouped
 from keyedwm.arrow.schema import US_PER_MS
 from keyedwm.core.control_row import ControlRow
-from keyedwm.windows.join.ship import ship_side
-from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS
+from keyedwm.operators.join.ship import ship_side
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS
 from pyspark_wm_source.options.join_side import SideStage
 from pyspark_wm_source.task.items import Item, events_of
 

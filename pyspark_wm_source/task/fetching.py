@@ -12,17 +12,17 @@ from typing import NamedTuple
 from uuid import UUID
 
 from keyedwm.core.errors import DataLossError, KeyedwmError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.errors import (
+from keyedwm.kafka.client.errors import (
     CorruptRecordError,
     LogTruncatedError,
     OffsetOutOfRangeError,
     TopicRecreatedError,
     UnknownTopicError,
 )
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.records import Records, Wanted
-from keyedwm.kafka.values import Isolation
+from keyedwm.kafka.client.values import Isolation
+from keyedwm.kafka.records.read import Records, Wanted
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import ChannelRange
 

@@ -12,8 +12,8 @@ from keyedwm.arrow.event_times import EventTimes
 from keyedwm.arrow.instants import instant_text
 from keyedwm.core.errors import InputError
 from keyedwm.core.future_time import FutureTime, OnFuture
-from keyedwm.kafka.records import Records
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 
 _LOG_APPEND_TIME = 1

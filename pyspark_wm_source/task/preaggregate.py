@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.rows import Events, RowBuilder, grouped
 from keyedwm.core.control_row import ControlRow
-from keyedwm.windows.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
 from pyspark_wm_source.options.stage import Stage
 from pyspark_wm_source.task.items import Item, events_of
 

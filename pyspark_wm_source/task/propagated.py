@@ -15,8 +15,8 @@ from keyedwm.core.axis import AxisState, PropagatedState
 from keyedwm.core.errors import InputError, OptionError, RegressionError
 from keyedwm.core.inline import Cut, decode_cut, shown
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.records import ControlRecord, Records
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import ControlRecord, Records
 from pyspark_wm_source.task.authors import Authors
 from pyspark_wm_source.task.channel import ChannelRange, EventTimeRun, Observed, RangeResult
 

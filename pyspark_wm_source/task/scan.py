@@ -19,18 +19,18 @@ from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.event_time import Place
 from keyedwm.core.inline import HEADER
 from keyedwm.core.rows import HEADERS, ControlKind
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.errors import Code
-from keyedwm.kafka.records import Records, Wanted
-from keyedwm.worker import task_number
+from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.records.read import Records, Wanted
+from keyedwm.kafka.requests.cluster import Cluster, shared
+from keyedwm.runtime.worker import task_number
 from pyspark_wm_source.driver.splits import Split, part_group
-from pyspark_wm_source.offsets import STATE_TIMEOUT_MS, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.outage import Outage
 from pyspark_wm_source.task.channel import ChannelRange, ChannelRun, EventTimeRun, Observed, RangeResult
 from pyspark_wm_source.task.fetching import by_option, fetch
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl, lay_out
 from pyspark_wm_source.task.propagated import PropagatedRun
+from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, state_place
+from pyspark_wm_source.values.outage import Outage
 
 LOG = logging.getLogger("keyedwm.source")
 _outages: dict[str, Outage] = {}  # group → of its coordinator, as this process knows

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.event_times import EventTimeReader
 from keyedwm.core.event_time import EventTime, Place, Unit
 from keyedwm.core.written_time import column_of
-from keyedwm.kafka.records import Records
+from keyedwm.kafka.records.read import Records
 
 _log = logging.getLogger("keyedwm.source")
 _told: set[tuple[str, EventTime]] = set()

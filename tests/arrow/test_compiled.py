@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm import compiled, private
 from keyedwm.cli.doctor import machine
 from keyedwm.core.errors import InputError
+from keyedwm.runtime import compiled
+from keyedwm.runtime import private_dirs as private
 from pyspark_wm_sink.ledger_files import RemoteFiles
 
 pytestmark = pytest.mark.starts
@@ -32,7 +33,7 @@ def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says
 
 
 def test_a_process_that_plans_or_commits_loads_neither_the_compiler_nor_pandas():
-    sources = "keyedwm.spark.bucket, pyspark_wm_source.task.preaggregate"
+    sources = "keyedwm.spark.hosting.bucket, pyspark_wm_source.task.preaggregate"
     modules = f"{sources}, pyspark_wm_sink.kafka.writer, pyspark_wm_sink.writer"
     source = f"import sys, {modules}; print([heavy for heavy in ('numba', 'pandas') if heavy in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True)

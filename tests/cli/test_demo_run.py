@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import VARIABLE
 from keyedwm.testing.connector import spark_kafka_connector_jars
 from tests.tools import wait_until

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 from keyedwm.cli.inspect import _storage
 from keyedwm.cli.main import main
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.transactions import Transaction
+from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import ChannelRecord, Record

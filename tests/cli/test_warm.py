@@ -11,7 +11,7 @@ import pytest
 
 from keyedwm.cli.main import main
 
-# The joins alone: all parts together are tried by tests/first_hour/first_query.py.
+# The joins alone: all parts together are tried by tests/system/first_hour/first_query.py.
 JOINS = """
 import sys
 from keyedwm.cli.main import main
@@ -45,8 +45,8 @@ def test_what_joins_call_is_compiled_once_and_a_second_run_makes_nothing(tmp_pat
 
 
 def test_without_a_directory_for_compiled_code_it_says_so_and_ends_with_1(monkeypatch, capsys):
-    from keyedwm import compiled
     from keyedwm.cli.warm import byte_code
+    from keyedwm.runtime import compiled
 
     monkeypatch.setattr(compiled, "cache_directory", lambda: None)
     monkeypatch.setattr(byte_code, "compile_all", lambda: (0, 0))

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from keyedwm.compiled import cache_directory
+from keyedwm.runtime.compiled import cache_directory
 from keyedwm.testing.standalone import Standalone, of_session, standalone
 from tests.cluster.job import Job
 from tests.cluster.outputs import Copy

@@ -35,9 +35,9 @@ def counted_in_order(copy: Copy) -> Counter:
 def copied(bootstrap: str, topic: str) -> Copy:
     """The values that a reader of committed records finds, of each partition in their order."""
     from keyedwm.core.inline import HEADER
-    from keyedwm.kafka.fetch import OffsetRange, read_ranges
-    from keyedwm.kafka.records import Wanted
-    from keyedwm.kafka.values import Isolation, TopicPartition
+    from keyedwm.kafka.client.values import Isolation, TopicPartition
+    from keyedwm.kafka.records.read import Wanted
+    from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
     from tests.tools import cluster_at, settle
 
     settle(bootstrap, topic)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from keyedwm.compiled import cache_directory
+from keyedwm.runtime.compiled import cache_directory
 from keyedwm.testing.standalone import Standalone, standalone
 from tests.cluster.conftest import LIMIT_S, Feed
 from tests.installed import built_wheel, environment_of

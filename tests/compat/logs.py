@@ -13,11 +13,11 @@ from typing import Any
 
 from kafka.protocol.admin import ListGroupsRequest
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.records import Wanted
-from keyedwm.kafka.transactions import add_partitions, begin, end
-from keyedwm.kafka.values import Isolation, TopicPartition
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.transactions import add_partitions, begin, end
 from tests.tools import Record, cluster_at, produce, wait_until
 
 Saved = dict[str, Any]

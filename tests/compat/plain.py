@@ -25,17 +25,17 @@ from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks,
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.touching import Touching
 from keyedwm.core.watermark import Guarantee, Status
-from keyedwm.kafka.transactions import Transaction
-from keyedwm.kafka.values import TopicPartition
-from keyedwm.spark.bucket_batch import BucketNote
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.transactions import Transaction
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.hosting.bucket_batch import BucketNote
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_sink.record import ChannelRecord, Record
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
-from pyspark_wm_source.offsets import Channel, CutLimits, QueryOffset, RetiredChannel
 from pyspark_wm_source.task.channel import RangeResult
+from pyspark_wm_source.values.offsets import Channel, CutLimits, QueryOffset, RetiredChannel
 from tests.spark.test_bucket_batch import SCHEMA, Pipeline, staged, steps
 
 FIXTURES = Path(__file__).parent / "fixtures"

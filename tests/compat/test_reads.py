@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from keyedwm.core.encoding import decode_committed
-from keyedwm.kafka.groups import Committed
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.groups import Committed
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.marker import Marker
 from pyspark_wm_sink.notes import Claim
 from pyspark_wm_sink.record import METADATA_KEY, Record
-from pyspark_wm_source.offsets import QueryOffset, state_place
+from pyspark_wm_source.values.offsets import QueryOffset, state_place
 
 FIXTURES = sorted(path.parent for path in (Path(__file__).parent / "fixtures").glob("*/*/kafka.json"))
 LEDGERS = sorted((Path(__file__).parent / "fixtures").glob("*/*/files/*.checkpoint/keyedwm"))

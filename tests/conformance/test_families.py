@@ -16,7 +16,7 @@ import pytest
 from conformance.families import FAMILIES, Family
 from conformance.reading import SUFFIXES, Vector, read_all
 from conformance.verdict import Outcome
-from keyedwm.windows.results import Output
+from keyedwm.operators.results import Output
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 MOST_FILES = 16
@@ -59,21 +59,21 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.arrow.axis:AxisRun.end": one_more,
     "keyedwm.arrow.axis:late": lambda flags: ~flags,
     "pyspark_wm_source.driver.plan:plan": planned_otherwise,
-    "keyedwm.windows.partials:combine_rows": one_row_less,
-    "keyedwm.windows.sliding_operator:SlidingOperator.on_rows": one_output_less,
-    "keyedwm.windows.sliding_operator:SlidingOperator.on_watermark": one_output_less,
-    "keyedwm.windows.sliding_operator:SlidingOperator.on_end": one_output_less,
-    "keyedwm.windows.session_operator:SessionOperator.on_rows": one_output_less,
-    "keyedwm.windows.session_operator:SessionOperator.on_watermark": one_output_less,
-    "keyedwm.windows.session_merge:joined_runs": lambda found: (found[0], found[1], found[2] + 1),
-    "keyedwm.windows.operator:operator_of": without_end,
-    "keyedwm.windows.store.operator:StoreOperator.on_rows": one_output_less,
-    "keyedwm.windows.store.messages:MessageStore.read": one_row_less,
-    "keyedwm.windows.store.join.window_join:WindowJoin.flush": one_row_less,
-    "keyedwm.windows.store.join.session_operator:SessionJoinOperator.on_end": one_output_less,
-    "keyedwm.windows.join.operator:JoinOperator.on_rows": one_output_less,
-    "keyedwm.windows.join.operator:JoinOperator.on_watermark": one_output_less,
-    "keyedwm.windows.join.held:HeldRows.drain": nothing_written,
+    "keyedwm.operators.partials:combine_rows": one_row_less,
+    "keyedwm.operators.frames.sliding:SlidingOperator.on_rows": one_output_less,
+    "keyedwm.operators.frames.sliding:SlidingOperator.on_watermark": one_output_less,
+    "keyedwm.operators.frames.sliding:SlidingOperator.on_end": one_output_less,
+    "keyedwm.operators.frames.sessions:SessionOperator.on_rows": one_output_less,
+    "keyedwm.operators.frames.sessions:SessionOperator.on_watermark": one_output_less,
+    "keyedwm.operators.frames.session_merge:joined_runs": lambda found: (found[0], found[1], found[2] + 1),
+    "keyedwm.operators.protocol:operator_of": without_end,
+    "keyedwm.operators.messages.operator:StoreOperator.on_rows": one_output_less,
+    "keyedwm.operators.messages.messages:MessageStore.read": one_row_less,
+    "keyedwm.operators.messages.join.window_join:WindowJoin.flush": one_row_less,
+    "keyedwm.operators.messages.join.session_operator:SessionJoinOperator.on_end": one_output_less,
+    "keyedwm.operators.join.operator:JoinOperator.on_rows": one_output_less,
+    "keyedwm.operators.join.operator:JoinOperator.on_watermark": one_output_less,
+    "keyedwm.operators.join.held:HeldRows.drain": nothing_written,
     "keyedwm.core.in_flight:InFlight.control": lambda left: left[1:],
     "keyedwm.core.in_flight:InFlight.finish": lambda left: left[1:],
 }

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from keyedwm.cli.main import main as command
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.broker import Broker
 

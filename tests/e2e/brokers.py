@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.connection import Retry
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import Retry
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker
 from keyedwm.testing.proxy import Link, Proxy, broker_behind_proxy

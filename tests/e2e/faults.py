@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from keyedwm.kafka.transactions import Transaction, end, lingering
+from keyedwm.kafka.requests.transactions import Transaction, end, lingering
 from keyedwm.testing.proxy import Link
 from tests.e2e.driver import sleep_until
 from tests.e2e.world import LIMIT_S, CampaignError, World

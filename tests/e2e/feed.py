@@ -13,10 +13,10 @@ import kafka
 import pyarrow as pa
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.produce import Sender
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import Sender
 from tests.tools import Record
 
 PARTITIONS = 3

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.cli.demo.flights import data_file
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.broker import broker
 from tests.e2e.join_flights import CLOSING
 from tests.tools import cluster_at, make_topic, wait_until

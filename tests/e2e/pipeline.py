@@ -61,7 +61,7 @@ class Wanted:
 def session(master: str = LOCAL) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from keyedwm.compiled import cache_directory
+    from keyedwm.runtime.compiled import cache_directory
 
     return (
         SparkSession.builder.master(master)

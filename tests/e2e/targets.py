@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from kafka.protocol.admin import ListTransactionsRequest
 
 from keyedwm.core.inline import HEADER
-from keyedwm.kafka.connection import call_with_retries
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.records import Wanted
-from keyedwm.kafka.transactions import brokers as nodes_of
-from keyedwm.kafka.values import Isolation
+from keyedwm.kafka.client.connection import call_with_retries
+from keyedwm.kafka.client.values import Isolation
+from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.transactions import brokers as nodes_of
 from tests.e2e.brokers import Brokers
 from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally, misplaced
 from tests.e2e.pipeline import QUERIES

@@ -23,7 +23,7 @@ MEASURED = ["keyedwm", "pyspark_wm_source", "pyspark_wm_sink", "json"]
 COMPILED = [
     path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
     for path in (ROOT / "keyedwm").rglob("*.py")
-    if "keyedwm.compiled import" in path.read_text()
+    if "keyedwm.runtime.compiled import" in path.read_text()
 ]
 _LONGEST_BYTES = 4_096
 _SLOW_S = 20

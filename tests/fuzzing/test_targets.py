@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from pyspark_wm_source.offsets import QueryOffset
+from pyspark_wm_source.values.offsets import QueryOffset
 from tests.fuzzing import corpus, targets
 
 EXAMPLES = int(os.environ.get("KEYEDWM_FUZZ_EXAMPLES", "200"))

@@ -11,21 +11,21 @@ from keyedwm.testing.broker import Broker
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
-    from keyedwm.kafka.cluster import Cluster
-    from keyedwm.kafka.config import ClientConfig
+    from keyedwm.kafka.client.config import ClientConfig
+    from keyedwm.kafka.requests.cluster import Cluster
     from tests.secured import Secured
 
 
 @pytest.fixture(scope="session")
 def config(kafka: Broker) -> ClientConfig:
-    from keyedwm.kafka.config import ClientConfig
+    from keyedwm.kafka.client.config import ClientConfig
 
     return ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap})
 
 
 @pytest.fixture(scope="session")
 def cluster(config: ClientConfig) -> Iterator[Cluster]:
-    from keyedwm.kafka.cluster import Cluster
+    from keyedwm.kafka.requests.cluster import Cluster
 
     connected = Cluster.connect(config)
     yield connected

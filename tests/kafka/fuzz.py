@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from keyedwm.kafka import codecs, pieces, records
-from keyedwm.kafka.batches import find_batches
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
+from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.records import codecs, pieces
+from keyedwm.kafka.records import read as records
+from keyedwm.kafka.records.batches import find_batches
 from tests.kafka.reference import EVERYTHING, WHERE, Record, read_by_us, read_plainly, signed, write
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ import crc32c
 import kafka.codec
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from keyedwm.kafka.batches import find_batches, verify
-from keyedwm.kafka.records import Wanted, read_records
-from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.records.batches import find_batches, verify
+from keyedwm.kafka.records.read import Wanted, read_records
 
 WHERE = TopicPartition("t", 3)
 EVERYTHING = (0, 2**62)

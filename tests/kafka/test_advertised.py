@@ -10,8 +10,8 @@ import pytest
 
 from keyedwm.cli.main import main
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.hostile import HostileBroker, hostile_broker
 
 METADATA, CONFIGS = 3, 32

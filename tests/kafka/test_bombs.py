@@ -13,13 +13,13 @@ import snappy
 from kafka.protocol.producer import ProduceRequest
 
 from keyedwm.core.inline import HEADER
-from keyedwm.kafka import codecs, records
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.connection import Retry
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.pieces import LARGEST_UNIT_BYTES
-from keyedwm.kafka.records import Wanted
-from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.kafka.client.connection import Retry
+from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.records import read as records
+from keyedwm.kafka.records.pieces import LARGEST_UNIT_BYTES
+from keyedwm.kafka.records.read import Wanted, codecs
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from tests.kafka import fuzz
 from tests.kafka.reference import Record, signed, write
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import AccessError
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.hostile import HostileBroker, hostile_broker
 from tests.secured import certificates, openssl
 

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OutOfTurnError, UnavailableError
-from keyedwm.kafka import connection, produce
-from keyedwm.kafka.cluster import Cluster, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import Code, UnknownTopicError
-from keyedwm.kafka.values import Committed, TopicPartition
+from keyedwm.kafka.client import connection
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import Code, UnknownTopicError
+from keyedwm.kafka.client.values import Committed, TopicPartition
+from keyedwm.kafka.requests import produce
+from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.testing import admin
 
 MakeTopic = Callable[..., str]

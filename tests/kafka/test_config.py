@@ -7,9 +7,9 @@ import ssl
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.security import Mechanism, Protocol
-from keyedwm.kafka.values import Codec, Isolation
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.security import Mechanism, Protocol
+from keyedwm.kafka.client.values import Codec, Isolation
 
 HERE = {"bootstrap.servers": "a:9092, b:9093"}
 SASL = HERE | {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keyedwm.kafka import coordinators as module
-from keyedwm.kafka.coordinators import TRANSACTION, Coordinators
+from keyedwm.kafka.requests import coordinators as module
+from keyedwm.kafka.requests.coordinators import TRANSACTION, Coordinators
 
 
 def test_a_process_that_lives_long_keeps_a_bounded_number_of_transactional_ids(monkeypatch):

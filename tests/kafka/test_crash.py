@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.encode import Producer
-from keyedwm.kafka.produce import Sender, new_producer
-from keyedwm.kafka.values import Isolation, TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.records.encode import Producer
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import Sender, new_producer
 from keyedwm.testing import admin
 from keyedwm.testing.local import local_broker
 

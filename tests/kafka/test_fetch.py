@@ -13,15 +13,15 @@ from kafka import TopicPartition as TheirPartition
 from kafka.admin import KafkaAdminClient
 
 from keyedwm.core.errors import DataLossError, UnavailableError
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.encode import Producer
-from keyedwm.kafka.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
-from keyedwm.kafka.fetch import Fetched, OffsetRange, read_ranges
-from keyedwm.kafka.produce import Sender, send
-from keyedwm.kafka.records import HEADERS_TYPE, Wanted
-from keyedwm.kafka.values import Codec, Isolation, TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
+from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition
+from keyedwm.kafka.records.encode import Producer
+from keyedwm.kafka.records.read import HEADERS_TYPE, Wanted
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import Fetched, OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import Sender, send
 from keyedwm.testing import admin
 from tests.tools import PATIENCE_S, wait_until
 

@@ -14,12 +14,12 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.connection import TransientError
-from keyedwm.kafka.errors import Code, CorruptRecordError, LogTruncatedError, TopicRecreatedError
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.values import Isolation
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import TransientError
+from keyedwm.kafka.client.errors import Code, CorruptRecordError, LogTruncatedError, TopicRecreatedError
+from keyedwm.kafka.client.values import Isolation
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from tests.kafka.reference import Record, write
 
 TOPIC_ID, OTHER_ID = UUID(int=1), UUID(int=2)

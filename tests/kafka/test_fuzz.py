@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pytest
 import zstandard
 
-from keyedwm.kafka.batches import find_batches
-from keyedwm.kafka.codecs import compress
-from keyedwm.kafka.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.records import Records, Wanted, read_records
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
+from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.records.batches import find_batches
+from keyedwm.kafka.records.codecs import compress
+from keyedwm.kafka.records.read import Records, Wanted, read_records
 from tests.kafka import fuzz
 from tests.kafka.reference import WHERE, Record, read_by_us, signed, write
 

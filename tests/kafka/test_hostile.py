@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import KeyedwmError, UnavailableError
-from keyedwm.kafka import cluster as cluster_module
-from keyedwm.kafka import connection
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.cluster import Cluster, close_shared, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import AccessError
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.framing import LOGIN_BYTES, OTHER_BYTES
-from keyedwm.kafka.produce import send
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client import connection
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.framing import LOGIN_BYTES, OTHER_BYTES
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests import cluster as cluster_module
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import send
 from keyedwm.testing import hostile
 from keyedwm.testing.hostile import HostileBroker, Lie, Request, hostile_broker, silent_listener
 from tests.tools import wait_until

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
-from keyedwm.kafka import metadata
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.errors import UnknownTopicError
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.errors import UnknownTopicError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests import metadata
+from keyedwm.kafka.requests import transactions as txn
 from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
 from tests.kafka import lies
 from tests.kafka.test_hostile import BEGUN, METADATA, connected, patient

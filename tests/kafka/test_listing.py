@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka import transactions as module
-from keyedwm.kafka.errors import AccessError
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.requests import transactions as module
 
 LOADING, INVALID_REQUEST, DENIED = 14, 42, 31
 

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import Sender, new_producer
 from keyedwm.testing import admin
 from keyedwm.testing.local import LocalBroker, local_broker
 

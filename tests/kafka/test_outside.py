@@ -18,10 +18,10 @@ import pytest
 from kafka.net.inet import KafkaNetSocket
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.errors import AccessError
-from keyedwm.kafka.network import _TlsTransport
-from keyedwm.kafka.outside import DidNotAnswerError, Outside
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.network import _TlsTransport
+from keyedwm.kafka.client.outside import DidNotAnswerError, Outside
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
 from tests.kafka.test_hostile import (
     API_VERSIONS,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.kafka.partitioner import STICKY_RUN, murmur2, partition_of
+from keyedwm.kafka.records.partitioner import STICKY_RUN, murmur2, partition_of
 
 # From the Java client's own UtilsTest.
 JAVA = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
 from tests.secured import KEY_PASSWORD, certificates, openssl
 
 RIGHT = "the right one"

@@ -12,17 +12,17 @@ import pytest
 from kafka.protocol.producer import ProduceRequest
 
 from keyedwm.core.errors import FencedError, InputError, UnavailableError
-from keyedwm.kafka import produce
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.encode import Producer
-from keyedwm.kafka.errors import UnknownTopicError
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.metadata import Leader
-from keyedwm.kafka.produce import Sender, new_producer, send
-from keyedwm.kafka.records import HEADERS_TYPE
-from keyedwm.kafka.values import Codec, Isolation, TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import UnknownTopicError
+from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition
+from keyedwm.kafka.records.encode import Producer
+from keyedwm.kafka.records.read import HEADERS_TYPE
+from keyedwm.kafka.requests import produce
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.metadata import Leader
+from keyedwm.kafka.requests.produce import Sender, new_producer, send
 from keyedwm.testing.admin import create_topic, delete_topic
 
 MakeTopic = Callable[..., str]

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker
 from keyedwm.testing.several import local_cluster

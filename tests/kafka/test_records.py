@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.core.errors import InputError
-from keyedwm.headers import HEADERS_TYPE
-from keyedwm.kafka.batches import CONTROL, LOG_APPEND_TIME, find_batches
-from keyedwm.kafka.encode import Producer, encode
-from keyedwm.kafka.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.record_columns import Layout, RecordColumns, lay_out
-from keyedwm.kafka.records import Wanted, read_records
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
+from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.records.batches import CONTROL, LOG_APPEND_TIME, find_batches
+from keyedwm.kafka.records.encode import Producer, encode
+from keyedwm.kafka.records.read import Wanted, read_records
+from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
 from tests.kafka.reference import (
     EVERYTHING,
     WHERE,

@@ -16,8 +16,8 @@ from kafka.admin import (
 
 from keyedwm.cli.doctor.cluster import look
 from keyedwm.cli.doctor.finding import Finding, Verdict
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing import admin
 from tests.secured import Secured, allow, disallow
 

@@ -20,13 +20,13 @@ from kafka.admin import (
 )
 
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import AccessError, Code, GroupAccessError
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.produce import Sender, send
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import AccessError, Code, GroupAccessError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import Sender, send
 from keyedwm.testing import admin
 from pyspark_wm_sink.kafka.ledger import Entry
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from keyedwm.kafka import metadata as module
-from keyedwm.kafka.errors import UnknownTopicError
-from keyedwm.kafka.metadata import Metadata
+from keyedwm.kafka.client.errors import UnknownTopicError
+from keyedwm.kafka.requests import metadata as module
+from keyedwm.kafka.requests.metadata import Metadata
 
 THROTTLED_S = 5.0
 

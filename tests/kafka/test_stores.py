@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.java import find_java
 from keyedwm.testing.local import LocalBroker, local_broker
 from tests.secured import KEY_PASSWORD, certificates, openssl

@@ -8,10 +8,10 @@ import traceback
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import AccessError
-from keyedwm.kafka.token import PROPERTY, find
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.token import PROPERTY, find
+from keyedwm.kafka.requests.cluster import Cluster
 from tests import tokens
 from tests.secured import Secured, login
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import FencedError, OptionError, UnavailableError
-from keyedwm.kafka import transactions as txn
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.produce import Sender
-from keyedwm.kafka.transactions import Fate
-from keyedwm.kafka.values import Isolation, TopicPartition
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.produce import Sender
+from keyedwm.kafka.requests.transactions import Fate
 from tests.tools import settle
 
 
@@ -35,7 +35,7 @@ def committed(kafka, cluster):
     """What a read_committed reader sees, once nothing is open any more."""
     from dataclasses import replace
 
-    from keyedwm.kafka.cluster import Cluster
+    from keyedwm.kafka.requests.cluster import Cluster
 
     connected = Cluster.connect(replace(cluster.config, isolation=Isolation.READ_COMMITTED))
 

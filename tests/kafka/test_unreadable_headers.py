@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keyedwm.core.event_time import EventTime, Unit
-from keyedwm.kafka.batches import find_batches
-from keyedwm.kafka.records import Wanted, read_records
+from keyedwm.kafka.records.batches import find_batches
+from keyedwm.kafka.records.read import Wanted, read_records
 from pyspark_wm_source.task.unreadable import sentence
 from tests.kafka.reference import EVERYTHING, WHERE, Record, write
 

@@ -15,26 +15,26 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.cloudpickle import dumps
 
-from keyedwm.spark.bucket import Bucket
-from keyedwm.spark.bucket_batch import BucketLayout
-from keyedwm.spark.bucket_move import CutState, Moved
-from keyedwm.spark.join_batch import JoinLayout
-from keyedwm.spark.join_bucket import JoinBucket
-from keyedwm.spark.join_move import CutJoin, MovedJoin
-from keyedwm.spark.join_stage import JoinStage
-from keyedwm.spark.join_unpack import JoinUnpack
-from keyedwm.spark.join_unpack import output_schema as join_output
-from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.unpack import Unpack, output_schema
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.join.held import MATCHED
-from keyedwm.windows.join.move import JoinMove
-from keyedwm.windows.process_move import ProcessMove
-from keyedwm.windows.process_plan import ProcessPlan
-from keyedwm.windows.state.move import Move
-from keyedwm.windows.state.note import NOTE
-from keyedwm.windows.store.join.staged import StagedWindowJoin
-from keyedwm.windows.store.staged import StagedStore
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.join.held import MATCHED
+from keyedwm.operators.join.move import JoinMove
+from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.process.rescale import ProcessMove
+from keyedwm.operators.state.move import Move
+from keyedwm.operators.state.note import NOTE
+from keyedwm.spark.hosting.bucket import Bucket
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
+from keyedwm.spark.hosting.bucket_move import CutState, Moved
+from keyedwm.spark.hosting.join_batch import JoinLayout
+from keyedwm.spark.hosting.join_bucket import JoinBucket
+from keyedwm.spark.hosting.join_move import CutJoin, MovedJoin
+from keyedwm.spark.hosting.join_stage import JoinStage
+from keyedwm.spark.hosting.join_unpack import JoinUnpack
+from keyedwm.spark.hosting.join_unpack import output_schema as join_output
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.hosting.unpack import Unpack, output_schema
 from tests.messy.feed import Batch, Feed
 from tests.messy.kinds import rows_of
 

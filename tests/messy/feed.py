@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from keyedwm.spark.stage_one import CONTROL_TEXT
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.messy.kinds import BY_NAME, KEYS, KINDS, Kind, array, canon, drawn
 
 TIME = "__time"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.windows.plan import LatePolicy
-from keyedwm.windows.plan_checks import FARTHEST_MS
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.plan_checks import FARTHEST_MS
 from tests.messy.drive import JoinPipeline
 from tests.messy.feed import Column, Feed, Row, random_columns, random_feed
 

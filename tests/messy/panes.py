@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from keyedwm.core.touching import Touching
-from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SlidingWindow, WindowPlan
 from tests.messy.drive import Pipeline
 from tests.messy.feed import Batch, Feed, Row, random_feed
 from tests.messy.scalar import Maker

@@ -13,7 +13,7 @@ import pyarrow as pa
 from keyedwm.arrow.rows import Events
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.control_row import decode_rows
-from keyedwm.windows.plan import WindowPlan
+from keyedwm.operators.frames.plan import WindowPlan
 from pyspark_wm_source.options.stage import HIDDEN_ORDER, Stage, StageSpec, plan_schema, read_fields
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item
 from pyspark_wm_source.task.preaggregate import preaggregate

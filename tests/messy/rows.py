@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.windows.process import Processor
-from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
-from keyedwm.windows.running import Running
-from keyedwm.windows.running_plan import RunningPlan
+from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.process.running import Running
+from keyedwm.operators.process.running_plan import RunningPlan
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TIME, Feed, Row, random_feed
 from tests.messy.scalar import Maker

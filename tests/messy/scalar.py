@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.aggregates.aggregate_function import Groups, RowOrder
-from keyedwm.windows.aggregates.distinct import ApproximateDistinct
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
+from keyedwm.operators.aggregates.distinct import ApproximateDistinct
 from tests.messy.conditions import Where, random_where
 from tests.messy.feed import Column, Feed, Row
 from tests.messy.kinds import NAN, array

@@ -1,4 +1,4 @@
-"""`aggregate` with a store: every kind of window that keeps its messages, against the scalar models of tests/windows.
+"""`aggregate` with a store: every kind of window that keeps its messages, against the scalar models of tests/operators.
 
 The models tell of each pane which messages it holds; what its aggregates must be is reckoned from those rows.
 """
@@ -14,22 +14,22 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.touching import Touching
-from keyedwm.windows.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
-from keyedwm.windows.store.functions import window_function
-from keyedwm.windows.store.on_demand import OnDemandWindow
-from keyedwm.windows.store.plan import Full, HoppingWindow, KeyRowWindow, RowWindow, StorePlan
-from keyedwm.windows.store.retention import Retention
-from keyedwm.windows.store.staged import StagedStore
+from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.operators.messages.functions import window_function
+from keyedwm.operators.messages.on_demand import OnDemandWindow
+from keyedwm.operators.messages.plan import Full, HoppingWindow, KeyRowWindow, RowWindow, StorePlan
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.staged import StagedStore
 from tests.messy.conditions import random_where
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Feed, Row, random_feed
 from tests.messy.rows import EVENT_TIME
 from tests.messy.scalar import Maker, Wanted
 from tests.messy.windows import check_in_order
-from tests.windows.key_rows import KeyRowModel
-from tests.windows.on_demand_windows import OnDemandModel
-from tests.windows.session_stores import SessionModel
-from tests.windows.stored import KEEP_ALL, Message, Model, table, told
+from tests.operators.key_rows import KeyRowModel
+from tests.operators.on_demand_windows import OnDemandModel
+from tests.operators.session_stores import SessionModel
+from tests.operators.stored import KEEP_ALL, Message, Model, table, told
 
 _TOLD = "told__"
 

@@ -1,4 +1,4 @@
-"""`window_join`, against the model of tests/windows: pairs batch by batch, and messages that met none."""
+"""`window_join`, against the model of tests/operators: pairs batch by batch, and messages that met none."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.windows.join.plan import How
-from keyedwm.windows.plan import SlidingWindow
-from keyedwm.windows.store.join.plan import LEFT, RIGHT, WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.join.staged import StagedWindowJoin
-from keyedwm.windows.store.plan import HoppingWindow
-from keyedwm.windows.store.retention import Retention
+from keyedwm.operators.frames.plan import SlidingWindow
+from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.join.plan import LEFT, RIGHT, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.plan import HoppingWindow
+from keyedwm.operators.messages.retention import Retention
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Feed, Row
 from tests.messy.joins import SIDES, two_feeds
 from tests.messy.rows import EVENT_TIME
-from tests.windows.stored import Message
-from tests.windows.test_window_join_alone import Alone
+from tests.operators.stored import Message
+from tests.operators.test_window_join_alone import Alone
 
 _NONE = (None, None)
 

@@ -18,8 +18,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import keyedwm
-from tests.first_hour.conftest import pyspark_home
 from tests.installed import PATIENCE_S, ROOT, built_wheel, environment_of, libraries_of
+from tests.system.first_hour.conftest import pyspark_home
 
 pytestmark = pytest.mark.starts
 

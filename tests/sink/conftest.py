@@ -154,9 +154,9 @@ def committed(kafka) -> Callable[..., list[str]]:
 
 def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tuple]:
     """(partition, key, value, headers) of every committed record, by partition and offset."""
-    from keyedwm.kafka.fetch import OffsetRange, read_ranges
-    from keyedwm.kafka.records import Wanted
-    from keyedwm.kafka.values import Isolation
+    from keyedwm.kafka.client.values import Isolation
+    from keyedwm.kafka.records.read import Wanted
+    from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
     from tests.tools import cluster_at, settle
 
     cluster = cluster_at(bootstrap)

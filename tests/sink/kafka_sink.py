@@ -131,6 +131,6 @@ class Sink:
         recover(self.cluster, Ledger(self.ledger))
 
     def open(self) -> int:
-        from keyedwm.kafka.transactions import lingering
+        from keyedwm.kafka.requests.transactions import lingering
 
         return len(lingering(self.cluster, f"{self.query}-"))

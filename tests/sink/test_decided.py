@@ -1,4 +1,4 @@
-"""The marker of the last decision, for rows that name their topics too; the brokers are simulated (tests/world)."""
+"""The marker of the last decision, for rows that name their topics too; the brokers are simulated (tests/system)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pytest
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.cluster import Cluster, close_shared, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.values import Committed
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.values import Committed
+from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
-from tests.world.brokers import Brokers
-from tests.world.clock import Clock
-from tests.world.wire import SimulatedConnection
+from tests.system.world.brokers import Brokers
+from tests.system.world.clock import Clock
+from tests.system.world.wire import SimulatedConnection
 
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "world:1", "client.id": "marker"})
 GROUP = "q-ledger"

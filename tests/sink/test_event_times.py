@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType, TimestampType
 
+from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.core.control_row import channel_row
 from keyedwm.core.rows import ControlKind
-from keyedwm.headers import HEADERS_TYPE
 from pyspark_wm_sink.kafka.event_times import event_time_columns, with_event_times
 from pyspark_wm_sink.kafka.stage import stage
 from pyspark_wm_sink.options import SnapshotMode

@@ -158,7 +158,7 @@ def test_a_commit_that_fails_before_its_decision_leaves_no_control_row_when_it_i
 
 def test_control_rows_are_not_committed_when_a_transaction_of_their_rows_was_lost(sink, lie, monkeypatch):
     import pyspark_wm_sink.kafka.publish as module
-    from keyedwm.kafka.transactions import end
+    from keyedwm.kafka.requests.transactions import end
 
     reports = snapshot(sink, 0, ms=1_000)
     decide = module.Ledger.decide

@@ -7,12 +7,12 @@ second job joins the As with the Bs. With exactly-once neither happens.
 from __future__ import annotations
 
 from keyedwm.core.watermark import Guarantee
-from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.plan import LEFT, RIGHT
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import LEFT, RIGHT
+from tests.operators.joins import Driven, Mark, Row, Rows, plan_of
 from tests.sink.test_inline import barrier, moved
 from tests.sink.test_pitfalls import BOTH, first_job, second_job
 from tests.tools import EPOCH, events
-from tests.windows.joins import Driven, Mark, Row, Rows, plan_of
 
 __all__ = ["first_job", "second_job"]
 A_MS, B_MS = 1_000, 3_000

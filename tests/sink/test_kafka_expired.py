@@ -44,7 +44,7 @@ def test_a_batch_write_of_which_a_transaction_expired_commits_nothing(sink, comm
 def test_a_decision_of_which_a_part_expired_and_nothing_was_committed_is_aborted_and_runs_again(
     sink, committed, monkeypatch, dies_at
 ):
-    from keyedwm.kafka.transactions import end
+    from keyedwm.kafka.requests.transactions import end
 
     dies_at("decide", after=True)
     kept, gone = sink.written(0, "a"), sink.written(0, "b", partition=1)
@@ -63,7 +63,7 @@ def test_a_decided_transaction_that_was_lost_after_another_was_committed_is_a_lo
     sink, committed, monkeypatch, dies_at
 ):
     """Half of the batch is visible, the other half is gone: neither repeating nor going on would be right."""
-    from keyedwm.kafka.transactions import end
+    from keyedwm.kafka.requests.transactions import end
     from pyspark_wm_sink.kafka.publish import LostTransactionError
 
     dies_at("decide", after=True)
@@ -99,7 +99,7 @@ def test_a_batch_that_used_half_of_its_timeout_is_warned_about(sink, caplog, mon
 def test_a_decision_of_which_nothing_became_visible_is_replaced_by_the_batchs_next_attempt(
     sink, committed, monkeypatch, dies_at, caplog
 ):
-    from keyedwm.kafka.transactions import end
+    from keyedwm.kafka.requests.transactions import end
 
     sink.write_and_publish(0, "a")
     dies_at("decide", after=True)
@@ -118,7 +118,7 @@ def test_a_decision_of_which_nothing_became_visible_is_replaced_by_the_batchs_ne
 def test_rows_whose_control_transaction_was_lost_are_published_and_the_query_goes_on(
     sink, committed, monkeypatch, dies_at, caplog
 ):
-    from keyedwm.kafka.transactions import end
+    from keyedwm.kafka.requests.transactions import end
     from pyspark_wm_sink.kafka.ledger import Ledger
 
     sink.inline = True
@@ -139,7 +139,7 @@ def test_rows_whose_control_transaction_was_lost_are_published_and_the_query_goe
 
 def test_a_task_whose_transaction_timed_out_says_so_and_names_no_other_producer(sink, monkeypatch):
     import pyspark_wm_sink.kafka.stage as module
-    from keyedwm.kafka.transactions import Fate, begin, fate
+    from keyedwm.kafka.requests.transactions import Fate, begin, fate
 
     begun = []
 

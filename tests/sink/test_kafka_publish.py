@@ -150,7 +150,7 @@ def test_a_batch_write_needs_no_ledger(sink, committed):
 def test_what_is_decided_is_never_aborted_even_if_its_end_is_refused(sink, committed, monkeypatch):
     """Rights are taken away between decision and end: the next start, with rights, carries the decision out."""
     import pyspark_wm_sink.kafka.publish as module
-    from keyedwm.kafka.errors import AccessError
+    from keyedwm.kafka.client.errors import AccessError
 
     def refused(cluster, transactions, *, commit):
         if commit:

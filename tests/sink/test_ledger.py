@@ -12,7 +12,7 @@ import pytest
 
 from keyedwm.core.errors import FormatError, InputError, UnavailableError
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.transactions import Transaction
+from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink import ledger_files as files_module
 from pyspark_wm_sink import notes as notes_module
 from pyspark_wm_sink.kafka.ledger import KEPT, Entry, Ledger, RunHistory

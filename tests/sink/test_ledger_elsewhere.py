@@ -18,10 +18,10 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
-from keyedwm import private
 from keyedwm.core.errors import InputError, OptionError, UnavailableError
-from keyedwm.kafka.errors import AccessError
-from keyedwm.kafka.transactions import Transaction
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.requests.transactions import Transaction
+from keyedwm.runtime import private_dirs as private
 from pyspark_wm_sink.kafka.ledger import KEPT, Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import Marker
 from pyspark_wm_sink.kafka.options import KafkaTarget

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.core.errors import FormatError
-from keyedwm.kafka.values import Committed, TopicPartition
+from keyedwm.kafka.client.values import Committed, TopicPartition
 from pyspark_wm_sink.kafka.marker import Decided, Marker
 
 WHERE = TopicPartition("t", 0)

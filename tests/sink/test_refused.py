@@ -11,10 +11,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import AccessError
-from keyedwm.kafka.values import Isolation
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.values import Isolation
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing import admin
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options import SinkOptions

@@ -1,6 +1,6 @@
 """Two drivers on copies of one checkpoint, in every order of their requests: a batch is published once, and whole.
 
-The brokers are simulated (tests/world); each driver is a thread that waits before each of its requests.
+The brokers are simulated (tests/system/world); each driver is a thread that waits before each of its requests.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import pytest
 
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.cluster import Cluster, close_shared, shared
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.records import Wanted
-from keyedwm.kafka.values import Isolation
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.values import Isolation
+from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka, recover
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, stage
 from pyspark_wm_sink.notes import Claim
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
-from tests.world.brokers import Brokers
-from tests.world.clock import Clock
-from tests.world.wire import SimulatedConnection
+from tests.system.world.brokers import Brokers
+from tests.system.world.clock import Clock
+from tests.system.world.wire import SimulatedConnection
 
 TOPIC, QUERY = "out", "query"
 ROWS = ("a", "b")

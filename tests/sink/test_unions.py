@@ -17,8 +17,8 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL_FIELDS_1, ControlKind
 from keyedwm.core.watermark import Guarantee, Status
-from keyedwm.kafka.values import TopicPartition
-from keyedwm.spark.inbox import Inbox
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.spark.hosting.inbox import Inbox
 from pyspark_wm_sink.delta.columns import table_columns
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import Record
@@ -26,7 +26,7 @@ from pyspark_wm_sink.reports import BatchReport
 from pyspark_wm_sink.seal import seal
 from pyspark_wm_sink.source_columns import has_control
 from pyspark_wm_source.driver.splits import ControlSettings, splits
-from pyspark_wm_source.offsets import Channel, QueryOffset
+from pyspark_wm_source.values.offsets import Channel, QueryOffset
 
 ONCE, LEAST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE
 PLAIN, UPSTREAM = AxisState((50,), 50), AxisState(PropagatedState(7, 31), 40)

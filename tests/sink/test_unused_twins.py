@@ -1,12 +1,12 @@
-"""The open transaction of an attempt that was not used is aborted soon; the brokers are simulated (tests/world)."""
+"""The open transaction of an attempt that was not used is aborted soon; the brokers are simulated (tests/system)."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 
-from keyedwm.kafka.cluster import shared
-from keyedwm.kafka.transactions import lingering
+from keyedwm.kafka.requests.cluster import shared
+from keyedwm.kafka.requests.transactions import lingering
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import StagedRecords, stage
 from pyspark_wm_sink.reports import merge_reports

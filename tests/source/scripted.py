@@ -11,12 +11,12 @@ from typing import Any
 from keyedwm.core.axis import AxisState
 from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, encode_committed
-from keyedwm.kafka.errors import Code
-from keyedwm.kafka.values import Committed, Isolation, LogEnd, TopicPartition
+from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.values import Committed, Isolation, LogEnd, TopicPartition
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver.planner import Planner
-from pyspark_wm_source.offsets import QueryOffset, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.values.offsets import QueryOffset, state_place
 
 
 @dataclass

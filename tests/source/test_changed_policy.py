@@ -14,14 +14,14 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import ControlKind
-from keyedwm.kafka.values import Committed, TopicPartition
+from keyedwm.kafka.client.values import Committed, TopicPartition
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.driver.planner import Planner
 from pyspark_wm_source.driver.splits import part_group
-from pyspark_wm_source.offsets import QueryOffset, state_place
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import ChannelRange, RangeResult
+from pyspark_wm_source.values.offsets import QueryOffset, state_place
 from tests.source.scripted import Log
 from tests.source.test_lost_states import Followed, reset_rows
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from keyedwm.addresses import one_line
+from keyedwm.config.addresses import one_line
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint import MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
-from keyedwm.spark.savepoint import _check_free
+from keyedwm.spark.api.savepoint import _check_free
 from pyspark_wm_source.driver.continued import continued
-from pyspark_wm_source.offsets import Channel, QueryOffset
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import Topics
+from pyspark_wm_source.values.offsets import Channel, QueryOffset
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}
 

@@ -14,9 +14,9 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.inline import MOST_BYTES, VERSION, Cut, Upstream, decode_cut, encode_cut, query_of
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.fetch import Fetched
-from keyedwm.kafka.records import ControlRecord, Wanted, no_records
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records
+from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.options.source_options import SourceOptions

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyedwm.config.secrets import secret_of
 from keyedwm.core.control_code import is_genuine, sign
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import OptionError, RegressionError
 from keyedwm.core.inline import VERSION, Cut, Upstream, decode_cut, encode_change, encode_cut
 from keyedwm.core.rows import ControlKind
-from keyedwm.kafka.fetch import Fetched
-from keyedwm.kafka.records import ControlRecord, Wanted, no_records
-from keyedwm.kafka.values import TopicPartition
-from keyedwm.secret import secret_of
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records
+from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_sink.kafka.options import KafkaTarget
 from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm.kafka.errors import CorruptRecordError
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.client.errors import CorruptRecordError
+from keyedwm.kafka.client.values import Codec
 from keyedwm.testing.local import LocalBroker, local_broker
 from tests.tools import Record, Stream, cluster_at, events, make_internal_topics, make_topic, produce
 

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.connection import Retry
-from keyedwm.kafka.produce import send
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.connection import Retry
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker
 from keyedwm.testing.several import local_cluster

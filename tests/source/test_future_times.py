@@ -10,8 +10,8 @@ import pytest
 
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.kafka.records import Records
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import axes_of
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import ChannelRange

@@ -17,10 +17,10 @@ from keyedwm.core.policy import (
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.throttle import Throttle, ThrottleByFrame
 from keyedwm.core.watermark import Status
-from keyedwm.spark.inbox import Inbox
+from keyedwm.spark.hosting.inbox import Inbox
 from pyspark_wm_source.driver.plan import CLOCK_BATCH_MS
 from pyspark_wm_source.driver.splits import ControlSettings, splits
-from pyspark_wm_source.offsets import QueryOffset
+from pyspark_wm_source.values.offsets import QueryOffset
 from tests.source.plans import BY_BATCH, Simulation, tp
 
 EVENT_MS, WINDOW_END_MS, POLL_MS = 1_000, 20_000, 500

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from keyedwm.core.errors import DataLossError
-from keyedwm.kafka.errors import LogTruncatedError, TopicRecreatedError
-from keyedwm.kafka.fetch import Fetched, OffsetRange
-from keyedwm.kafka.records import Wanted, no_records
-from keyedwm.kafka.values import Isolation, TopicPartition
+from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.records.read import Wanted, no_records
+from keyedwm.kafka.requests.fetch import Fetched, OffsetRange
 from pyspark_wm_source.task import fetching
 
 FIRST, SECOND = TopicPartition("lost", 0), TopicPartition("kept", 0)

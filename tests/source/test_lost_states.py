@@ -10,18 +10,18 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import RegressionError
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.fetch import Fetched
-from keyedwm.kafka.records import no_records
-from keyedwm.kafka.values import TopicPartition
-from keyedwm.spark.inbox import Inbox
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import no_records
+from keyedwm.kafka.requests.fetch import Fetched
+from keyedwm.spark.hosting.inbox import Inbox
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import Record
 from pyspark_wm_sink.reports import BatchReport
 from pyspark_wm_sink.seal import seal
 from pyspark_wm_source.driver.planner import Planner
-from pyspark_wm_source.offsets import QueryOffset
 from pyspark_wm_source.task import fetching
 from pyspark_wm_source.task.scan import _closing, _opening
+from pyspark_wm_source.values.offsets import QueryOffset
 from tests.source.scripted import Driver, Log, ScriptedCluster
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,9 +9,9 @@ import pytest
 from keyedwm.cli.inspect_checkpoint import print_checkpoint
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.errors import OptionError, StartBeyondEndError, UnavailableError
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.errors import UnknownTopicError
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import UnknownTopicError
+from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver.resolve_offsets import assigned
 from pyspark_wm_source.options.start_offsets import Topics

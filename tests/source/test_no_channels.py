@@ -8,8 +8,8 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
-from keyedwm.kafka.values import TopicPartition
-from keyedwm.spark.inbox import Inbox
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.spark.hosting.inbox import Inbox
 from pyspark_wm_sink.kafka.control_records import _cut
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import Record

@@ -15,8 +15,8 @@ from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.values import TopicPartition
-from pyspark_wm_source.offsets import (
+from keyedwm.kafka.client.values import TopicPartition
+from pyspark_wm_source.values.offsets import (
     NOT_STARTED,
     Channel,
     CutLimits,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keyedwm.testing.broker import Broker
 from pyspark_wm_source.driver.splits import cut, parts_of
-from pyspark_wm_source.offsets import CutLimits
+from pyspark_wm_source.values.offsets import CutLimits
 from tests.tools import Record, Stream, cluster_at, controls, events, produce
 
 POLICIES = [

@@ -8,11 +8,11 @@ import pytest
 
 from keyedwm.core.errors import DataLossError, OptionError, UnavailableError
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.values import Committed, TopicPartition
+from keyedwm.kafka.client.values import Committed, TopicPartition
 from pyspark_wm_source.driver import recover_state
-from pyspark_wm_source.offsets import QueryOffset
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import Topics
+from pyspark_wm_source.values.offsets import QueryOffset
 from tests.source.scripted import Driver, Log, ScriptedCluster
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

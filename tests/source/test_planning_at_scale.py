@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from keyedwm.kafka.connection import Connection
-from keyedwm.kafka.errors import Code
-from keyedwm.kafka.produce import send
+from keyedwm.kafka.client.connection import Connection
+from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.requests.produce import send
 from tests.tools import Stream, cluster_at
 
 MANY = 300

@@ -11,7 +11,7 @@ from keyedwm.core.errors import FormatError, InputError, OptionError, Regression
 from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, encode_change, encode_cut
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.transactions import end
+from keyedwm.kafka.requests.transactions import end
 from pyspark_wm_source.options.source_options import SourceOptions
 from tests.sink.kafka_sink import Sink
 from tests.source.test_recovery import DAMAGES, run

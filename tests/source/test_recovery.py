@@ -13,11 +13,11 @@ from kafka.protocol.admin import CreateAclsRequest, DeleteGroupsRequest
 from keyedwm.core.axis import AxisState
 from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, encode_committed
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.connection import Retry
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.connection import Retry
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.local import local_broker
-from pyspark_wm_source.offsets import state_place
+from pyspark_wm_source.values.offsets import state_place
 from tests.tools import NO_TIMESTAMP, Record, Stream, cluster_at, controls, events, make_topic, produce
 
 PARTITIONS = 3

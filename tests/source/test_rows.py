@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from keyedwm.core.errors import InputError
-from keyedwm.kafka.values import Codec
+from keyedwm.kafka.client.values import Codec
 from pyspark_wm_source.driver import planner
 from tests.tools import EPOCH, NO_TIMESTAMP, Record, at, controls, events, produce
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from keyedwm.core.errors import DataLossError, FormatError, OptionError, UnavailableError
-from keyedwm.kafka.errors import UnknownTopicError
+from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.testing.admin import create_partitions, delete_topic
-from pyspark_wm_source.offsets import OFFSET_VERSION
+from pyspark_wm_source.values.offsets import OFFSET_VERSION
 from tests.tools import Record, Stream, cluster_at, events, make_topic, produce, remake, wait_until
 
 

@@ -15,18 +15,23 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import KEY_BYTES
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.errors import CorruptRecordError, OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
-from keyedwm.kafka.fetch import Fetched
-from keyedwm.kafka.records import Records, Wanted, no_records
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import Records, Wanted, no_records
+from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.driver.recover_state import Recovery, StateLoader
 from pyspark_wm_source.driver.splits import Split
-from pyspark_wm_source.offsets import Channel, QueryOffset
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task import fetching, scan
 from pyspark_wm_source.task.channel import ChannelRange, RangeResult
 from pyspark_wm_source.task.scan import _commit_states
+from pyspark_wm_source.values.offsets import Channel, QueryOffset
 from tests.source.scripted import Driver, Log, ScriptedCluster
 
 A = TopicPartition("t", 0)

@@ -17,7 +17,7 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.testing.broker import Broker
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, worth_a_batch
 from pyspark_wm_source.driver.splits import ControlSettings, splits
-from pyspark_wm_source.offsets import NOT_STARTED, QueryOffset
+from pyspark_wm_source.values.offsets import NOT_STARTED, QueryOffset
 from tests.source.plans import tp
 from tests.tools import Record, Stream, at, controls, events, produce
 

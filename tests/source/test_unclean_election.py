@@ -8,10 +8,10 @@ import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 
 from keyedwm.core.errors import DataLossError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.connection import TransientError
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import TransientError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.several import local_cluster
 from tests.tools import Record, Stream, cluster_at, events, produce, wait_until
 

@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError
-from keyedwm.windows.condition import Condition, _value
-from keyedwm.windows.condition_text import parsed
-from keyedwm.windows.condition_values import _decimal
+from keyedwm.expressions.condition import Condition, _value
+from keyedwm.expressions.evaluation import _decimal
+from keyedwm.expressions.parser import parsed
 
 ROWS = 40
 _A_SELECT = 100  # conditions: Spark analyses so many at once in little time

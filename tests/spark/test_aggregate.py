@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from conformance.driver import DrivenOperator
+from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.spark import (
     Aggregate,
     aggregate,
@@ -37,10 +38,9 @@ from keyedwm.spark import (
     variance,
     with_watermark,
 )
-from keyedwm.windows.plan import SlidingWindow
+from tests.operators.streams import events, plan_of, played
 from tests.spark.started import AHEAD, event, keyed, panes, steer
 from tests.tools import Record, produce, wait_until
-from tests.windows.streams import events, plan_of, played
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 TEN = tumbling("10 seconds")

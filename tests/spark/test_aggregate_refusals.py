@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.spark import Aggregate, aggregate, count, early, recommended_conf, running, session, sliding, sum, tumbling  # noqa: A004
-from keyedwm.spark.conf import PROVIDER
+from keyedwm.spark.session.conf import PROVIDER
 from tests.spark.started import AHEAD, event, keyed
 
 TEN = tumbling("10 seconds")

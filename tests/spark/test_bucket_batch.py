@@ -11,18 +11,18 @@ import pytest
 
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import ControlKind
-from keyedwm.spark.bucket_batch import STORED, BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.unpack import Unpack, output_schema
-from keyedwm.windows.aggregates.functions import avg, count, last
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.partials import combine_rows
-from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.plan import StorePlan
-from keyedwm.windows.store.retention import Retention
-from keyedwm.windows.store.staged import StagedStore
+from keyedwm.operators.aggregates.functions import avg, count, last
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.hosting.unpack import Unpack, output_schema
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.float64()), ("__time", pa.int64())])
 STAGED = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])

@@ -9,17 +9,17 @@ import pytest
 
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import ControlKind
-from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.inbox import Inbox
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.plan import Early, SessionWindow, tumbling
-from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.store import MemoryStore
-from keyedwm.windows.store.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.join.staged import StagedWindowJoin
-from keyedwm.windows.store.retention import Retention
-from keyedwm.windows.store.staged import StagedStore
-from tests.windows.stored import SCHEMA, Message, plan_of, table
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.plan import Early, SessionWindow, tumbling
+from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.inbox import Inbox
+from tests.operators.stored import SCHEMA, Message, plan_of, table
 
 KEPT = {"retention": Retention(time_ms=1_000_000)}
 SIDES = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}

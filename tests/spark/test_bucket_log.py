@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from keyedwm.spark import bucket
-from keyedwm.spark.bucket import Bucket
-from keyedwm.spark.bucket_batch import BucketLayout, BucketNote
-from keyedwm.windows.store.plan import HoppingWindow
-from keyedwm.windows.store.retention import StoreCounts
-from keyedwm.windows.store.staged import StagedStore
-from tests.windows.stored import plan_of
+from keyedwm.operators.messages.plan import HoppingWindow
+from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.spark.hosting import bucket
+from keyedwm.spark.hosting.bucket import Bucket
+from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
+from tests.operators.stored import plan_of
 
 DROPPED = '{"aggregate": "medians", "windows": 2, "rows": 14}'
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.windows.buckets import bucket_ids, bucket_of, spark_partition
+from keyedwm.operators.buckets import bucket_ids, bucket_of, spark_partition
 
 
 def test_partitions_are_those_of_spark(spark):

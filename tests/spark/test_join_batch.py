@@ -12,17 +12,17 @@ import pytest
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import ControlKind
-from keyedwm.spark import join_stage
-from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
-from keyedwm.spark.join_stage import JoinStage, SelfJoinStage
-from keyedwm.spark.join_unpack import JoinUnpack, output_schema
-from keyedwm.spark.stage_one import CONTROL_TEXT
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.plan import LEFT, RIGHT, How, JoinPlan
-from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.store import MemoryStore
-from tests.windows.joins import plan_of
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.hosting import join_stage
+from keyedwm.spark.hosting.join_batch import JoinBatch, JoinLayout, JoinNote
+from keyedwm.spark.hosting.join_stage import JoinStage, SelfJoinStage
+from keyedwm.spark.hosting.join_unpack import JoinUnpack, output_schema
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
+from tests.operators.joins import plan_of
 
 TEN = (Bound(0, 0, 0, 10),)
 

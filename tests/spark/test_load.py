@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from pyspark_wm_source.offsets import OFFSET_VERSION
+from pyspark_wm_source.values.offsets import OFFSET_VERSION
 from tests.tools import NO_TIMESTAMP, Record, at, cluster_at, produce
 
 

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.spark.bucket_state import require_owner
-from keyedwm.spark.plan_difference import difference
-from keyedwm.windows.aggregates import functions as agg
-from keyedwm.windows.plan import Early, SessionWindow, SlidingWindow
-from keyedwm.windows.store.join.plan import How, WindowJoinPlan, WindowJoinSide
-from keyedwm.windows.store.join.staged import StagedWindowJoin
-from keyedwm.windows.store.plan import HoppingWindow
-from keyedwm.windows.store.retention import Retention
-from keyedwm.windows.store.staged import StagedStore
-from tests.windows import stored, window_joins
-from tests.windows.streams import plan_of
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.operators.messages.join.plan import How, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.plan import HoppingWindow
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.spark.hosting.bucket_state import require_owner
+from keyedwm.spark.hosting.plan_difference import difference
+from tests.operators import stored, window_joins
+from tests.operators.streams import plan_of
 
 TEN, TWENTY = HoppingWindow(10, 10), HoppingWindow(20, 20)
 ROWS = (("rows", agg.count()),)

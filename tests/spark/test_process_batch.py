@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError
-from keyedwm.spark.bucket_batch import BucketLayout
-from keyedwm.spark.stage_one import CONTROL_TEXT
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.process import Processor
-from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.spark.test_join_batch import kinds, told
 from tests.spark.two_inputs import TwoInputs
 

@@ -6,7 +6,7 @@ import json
 import logging
 
 from keyedwm.spark import log_progress, source_progress
-from keyedwm.spark.progress import LOG
+from keyedwm.spark.inspect.progress import LOG
 from tests.tools import Record, produce, wait_until
 
 

@@ -44,9 +44,9 @@ class Planted:
 @pytest.fixture
 def topics(secured: Secured, new_topic: Callable[[], str]) -> Iterator[tuple[str, str, str]]:
     """A sound topic, one with a damaged batch between two sound ones, and one to write to."""
-    from keyedwm.kafka.cluster import Cluster
-    from keyedwm.kafka.config import ClientConfig
-    from keyedwm.kafka.produce import send
+    from keyedwm.kafka.client.config import ClientConfig
+    from keyedwm.kafka.requests.cluster import Cluster
+    from keyedwm.kafka.requests.produce import send
     from keyedwm.testing.admin import create_topic
 
     sound, damaged, out = (new_topic() for _ in range(3))
@@ -86,7 +86,7 @@ def wrong_options(planted: Planted, home: Path) -> dict[str, list[tuple[str, str
 
 def settings(secured: Secured, planted: Planted, topics: tuple[str, str, str], home: Path) -> dict[str, Any]:
     """What the program is given: options of source and sinks with passwords wherever Kafka takes one."""
-    from keyedwm.kafka.token import PROPERTY
+    from keyedwm.kafka.client.token import PROPERTY
 
     kafka = secured.options(ssl_keystore_type="PEM", ssl_keystore_location=str(secured.home / "locked.pem")) | {
         "ssl.key.password": KEY_PASSWORD,

@@ -27,8 +27,8 @@ from keyedwm.spark import (
     window_function,
     window_join,
 )
-from keyedwm.spark.read_messages import message_fields
-from keyedwm.spark.staged_rows import message_columns
+from keyedwm.spark.hosting.read_messages import message_fields
+from keyedwm.spark.hosting.staged_rows import message_columns
 from pyspark_wm_source.options.message_store import MessageSpec
 from pyspark_wm_source.options.source_options import SourceOptions
 from tests.spark.random_records import bits, random_record

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import keyedwm.core.errors as core_errors
-import keyedwm.kafka.errors as kafka_errors
+import keyedwm.kafka.client.errors as kafka_errors
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
 from tests.tools import Record, Stream, produce, wait_until
 
 SOCKETS = Path("/proc/net/tcp")

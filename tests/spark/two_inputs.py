@@ -7,12 +7,12 @@ import json
 import pyarrow as pa
 
 from keyedwm.core.control_row import decode_rows
-from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.unpack import Unpack, output_schema
-from keyedwm.windows.operator import AnyPlan
-from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.hosting.unpack import Unpack, output_schema
 
 
 class TwoInputs:

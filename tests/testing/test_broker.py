@@ -7,9 +7,9 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.kafka import transactions
-from keyedwm.kafka.produce import Sender
-from keyedwm.kafka.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests import transactions
+from keyedwm.kafka.requests.produce import Sender
 from keyedwm.testing.broker import VARIABLE, answers, broker, choose_way
 from keyedwm.testing.container import why_no_container
 from keyedwm.testing.local import JAVA_OPTIONS, PORTS, free_ports, local_broker

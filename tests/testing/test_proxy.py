@@ -104,8 +104,8 @@ def test_a_half_open_network_holds_bytes_back_and_loses_none(network, link):
 
 def test_clients_of_a_broker_behind_a_proxy_are_told_the_proxy(new_topic):
     from keyedwm.core.errors import UnavailableError
-    from keyedwm.kafka.cluster import Cluster
-    from keyedwm.kafka.config import ClientConfig
+    from keyedwm.kafka.client.config import ClientConfig
+    from keyedwm.kafka.requests.cluster import Cluster
     from tests.tools import Record, make_topic, produce
 
     topic = new_topic()

@@ -20,7 +20,7 @@ from keyedwm.cli.demo.flights import ORIGINS
 from keyedwm.cli.demo.load import Step, Topic
 from keyedwm.cli.demo.queries import KEYEDWM, NATIVE, TICK_MS
 from keyedwm.core.errors import OutOfTurnError
-from pyspark_wm_source.offsets import QueryOffset
+from pyspark_wm_source.values.offsets import QueryOffset
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)

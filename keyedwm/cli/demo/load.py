@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, ORIGINS, Flights
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.produce import Sender, new_producer
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import Sender, new_producer
 from keyedwm.testing.admin import create_topic, delete_topic
 
 # A broker otherwise deletes records whose timestamps lie in the past.

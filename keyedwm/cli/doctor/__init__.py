@@ -10,9 +10,9 @@ import argparse
 import os
 from pathlib import Path
 
+from keyedwm.config.secrets import pairs_of, settings_of
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.topic_names import check_topics
-from keyedwm.secret import pairs_of, settings_of
+from keyedwm.kafka.requests.topic_names import check_topics
 
 HELP = "check this machine, the settings and the cluster; each finding with its fix"
 _EXAMPLE = "kafka.security.protocol=SASL_SSL"

@@ -16,10 +16,10 @@ from kafka.protocol.metadata import MetadataRequest
 
 from keyedwm.cli.doctor.finding import Finding, fail, ok
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.connection import call_with_retries
-from keyedwm.kafka.errors import Code
-from keyedwm.kafka.values import number_of
+from keyedwm.kafka.client.connection import call_with_retries
+from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.values import number_of
+from keyedwm.kafka.requests.cluster import Cluster
 
 _PATIENCE_S = 5
 _BROKER = 4  # Kafka's number of the resource type

@@ -15,13 +15,13 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from keyedwm.cli.doctor import brokers, rights
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
 from keyedwm.core.errors import KeyedwmError, OptionError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.config import ClientConfig
-from keyedwm.kafka.connection import call_with_retries
-from keyedwm.kafka.errors import Code
-from keyedwm.kafka.properties import KNOWN
-from keyedwm.kafka.security import Protocol
-from keyedwm.kafka.values import TopicPartition, number_of
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import call_with_retries
+from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.properties import KNOWN
+from keyedwm.kafka.client.security import Protocol
+from keyedwm.kafka.client.values import TopicPartition, number_of
+from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import answers
 
 _TOPIC = 2  # Kafka's number of the resource type

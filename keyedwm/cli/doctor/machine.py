@@ -14,8 +14,9 @@ from zipfile import ZipFile
 from zipimport import zipimporter
 
 import keyedwm
-from keyedwm import compiled, private
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
+from keyedwm.runtime import compiled
+from keyedwm.runtime import private_dirs as private
 from keyedwm.testing.java import JavaError, find_java, java_version
 
 _LEAST_PYTHON = (3, 10)
@@ -93,7 +94,7 @@ def interpreter(variables: Mapping[str, str]) -> Finding:
     """Check which Python Spark starts with these variables."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        from keyedwm.spark.interpreter import LOOKUP, WORKERS, complaint
+        from keyedwm.spark.session.interpreter import LOOKUP, WORKERS, complaint
     told = complaint(variables.get, too_late=False)
     what = "Python of Spark"
     if told is None:
@@ -152,7 +153,7 @@ def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        from keyedwm.spark.conf import PARTITIONS, PROVIDER, ROCKSDB
+        from keyedwm.spark.session.conf import PARTITIONS, PROVIDER, ROCKSDB
     provider = conf.get(PROVIDER)
     if provider and provider.endswith("RocksDBStateStoreProvider"):
         yield ok("state store", "RocksDB")

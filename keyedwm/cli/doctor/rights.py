@@ -1,7 +1,7 @@
 """The rights that a query needs: the table "ACLs" of docs/security.md, asked of the cluster.
 
 Rule: a right without which a query ends is a failure; one without which it works otherwise is a warning that says how.
-Nothing is changed by asking (`keyedwm.kafka.rights`).
+Nothing is changed by asking (`keyedwm.kafka.requests.rights`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.kafka.cluster import Cluster
-from keyedwm.kafka.rights import Operation, allowed_on_topic, may_read_group, may_write_transactions
-from keyedwm.kafka.transactions import longest_timeout_ms
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.rights import Operation, allowed_on_topic, may_read_group, may_write_transactions
+from keyedwm.kafka.requests.transactions import longest_timeout_ms
 
 
 def on_source_topic(cluster: Cluster, topic: str) -> Finding:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has this form
     """Fill the caches and say what was done; 1 if there is no directory that compiled code may be kept in."""
     from keyedwm.cli.warm import byte_code, rounds
-    from keyedwm.compiled import cache_directory, kept_signatures, left_to_compile
+    from keyedwm.runtime.compiled import cache_directory, kept_signatures, left_to_compile
 
     print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
     byte_code.import_all()

@@ -6,15 +6,15 @@ import pyarrow as pa
 
 from keyedwm.cli.warm.windowing import in_batches
 from keyedwm.core.control_row import decode_rows
-from keyedwm.spark.join_batch import JoinBatch, JoinLayout, JoinNote
-from keyedwm.spark.join_stage import JoinStage
-from keyedwm.spark.join_unpack import JoinUnpack, output_schema
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.join.bounds import Bound
-from keyedwm.windows.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.windows.plan_checks import FARTHEST_MS
-from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.hosting.join_batch import JoinBatch, JoinLayout, JoinNote
+from keyedwm.spark.hosting.join_stage import JoinStage
+from keyedwm.spark.hosting.join_unpack import JoinUnpack, output_schema
 
 _SCHEMAS = tuple(pa.schema([("text", pa.string()), ("number", pa.int64()), (value, pa.float64())]) for value in "vw")
 _ROWS = 24

@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.event_times import EventTimes
+from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.arrow.row_hash import content_sum
 from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.counts import Counts
-from keyedwm.headers import HEADERS_TYPE
-from keyedwm.kafka.batches import find_batches, verify
-from keyedwm.kafka.codecs import FIRST_BYTES
-from keyedwm.kafka.encode import encode
-from keyedwm.kafka.partitioner import partition_of
-from keyedwm.kafka.record_columns import RecordColumns
-from keyedwm.kafka.records import Records, Wanted, read_records
-from keyedwm.kafka.values import Codec, TopicPartition
+from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.records.batches import find_batches, verify
+from keyedwm.kafka.records.codecs import FIRST_BYTES
+from keyedwm.kafka.records.encode import encode
+from keyedwm.kafka.records.partitioner import partition_of
+from keyedwm.kafka.records.read import Records, Wanted, read_records
+from keyedwm.kafka.records.record_columns import RecordColumns
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.task.items import EventRun, lay_out

@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.rows import EVENT_TIME, ControlKind
-from keyedwm.spark.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.unpack import Unpack, output_schema
-from keyedwm.windows.aggregates import functions
-from keyedwm.windows.buckets import bucket_ids
-from keyedwm.windows.deduplicate import Deduplicate, DeduplicatePlan
-from keyedwm.windows.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.windows.process_plan import ProcessInput, ProcessPlan
-from keyedwm.windows.state.blobs import unpacked
-from keyedwm.windows.state.store import MemoryStore
+from keyedwm.operators.aggregates import functions
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
+from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
+from keyedwm.spark.hosting.unpack import Unpack, output_schema
 
 _SCHEMA = pa.schema([
     ("text", pa.string()), ("number", pa.int64()), ("float", pa.float64()), ("__time", pa.int64())

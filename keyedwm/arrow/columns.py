@@ -1,0 +1,101 @@
+"""Accumulator columns: numbers as numpy arrays of int64, anything else as one contiguous Arrow array.
+
+Rule: only the code that created a column may change it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyedwm.arrow.valid_text import valid_text
+
+Ints: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+_EXACT_DIGITS = 15  # a float holds such a number, and a power of ten as long: their quotient is rounded once
+Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carries no types
+
+
+def take(column: Column, places: Ints) -> Column:
+    """Return the values at these row positions."""
+    return column[places] if isinstance(column, np.ndarray) else column.take(pa.array(places))
+
+
+def concat(columns: Sequence[Column]) -> Column:
+    """Concatenate columns of the same type."""
+    if len(columns) == 1:
+        return columns[0]
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    return pa.concat_arrays(columns)
+
+
+def to_arrow(column: Column) -> pa.Array:
+    """Return the column as an Arrow array."""
+    return pa.array(column) if isinstance(column, np.ndarray) else column
+
+
+def contiguous(chunked: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return one Arrow array without dictionary encoding."""
+    array = chunked
+    if isinstance(chunked, pa.ChunkedArray):
+        array = chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks or [_none(chunked)])
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def number(name: str) -> pa.Field:
+    """Return the field of a column that is held as numpy: int64, never null."""
+    return pa.field(name, pa.int64(), nullable=False)
+
+
+def from_arrow(field: pa.Field, chunked: pa.ChunkedArray) -> Column:
+    """Return the column of an Arrow array (the inverse of `to_arrow`)."""
+    array = contiguous(chunked)
+    return ints(array) if _is_number(field) else array
+
+
+def _is_number(field: pa.Field) -> bool:
+    return pa.types.is_int64(field.type) and not field.nullable
+
+
+def ints(array: pa.Array) -> Ints:
+    """Return an int64 array without nulls as numpy, without a copy."""
+    return array.to_numpy(zero_copy_only=True)
+
+
+def as_key(values: pa.Array) -> pa.Array:
+    """Return values of which equal ones are alike to the byte: -0.0 is 0.0 and NaN is one value, as Spark groups them.
+
+    Texts are valid ones, also those of states of earlier versions.
+    """
+    if not pa.types.is_floating(values.type):
+        return valid_text(values)
+    plain = pc.add(values, pa.scalar(0.0, values.type))
+    return pc.if_else(pc.is_nan(plain), pa.scalar(math.nan, values.type), plain)
+
+
+def as_floats(values: pa.Array) -> pa.Array:
+    """Return numbers as the nearest floats, as Spark does it: whole ones beyond 2**53, and decimals, are rounded."""
+    kind = values.type
+    if not pa.types.is_decimal(kind):
+        return values.cast(pa.float64(), safe=False)
+    if not pa.types.is_decimal128(kind) or kind.precision > _EXACT_DIGITS or kind.scale < 0 or not len(values):
+        return values.cast(pa.string()).cast(pa.float64())  # Arrow's own cast is off by a last place
+    words = np.frombuffer(values.buffers()[1], np.int64)[2 * values.offset : 2 * (values.offset + len(values)) : 2]
+    missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    return pa.array(words / 10.0**kind.scale, mask=missing)
+
+
+def empty(field: pa.Field) -> Column:
+    """Return a column without values."""
+    return np.empty(0, np.int64) if _is_number(field) else pa.array([], field.type)
+
+
+def _none(chunked: pa.ChunkedArray) -> pa.Array:
+    return pa.array([], chunked.type)

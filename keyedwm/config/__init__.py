@@ -1,0 +1,1 @@
+"""Options and arguments: validation, secrets, addresses, functions that options name."""

@@ -1,0 +1,1 @@
+"""Conditions as the text of SQL, over whole columns."""

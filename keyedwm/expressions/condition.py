@@ -1,0 +1,125 @@
+"""A condition as the text of a SQL comparison of columns, evaluated over many rows (of a join: pairs of rows) at once.
+
+Rule: as Spark evaluates them. Null is unknown, NaN is equal to itself and above every number, a literal with a point is
+a decimal, numbers of two types meet in Spark's common one. An overflow is an error, unless AND or OR are decided by
+what stands before it. Whatever else SQL has is refused when the plan is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Flags
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.expressions.evaluation import Value, compared, decided, literal, negated, reckoned
+from keyedwm.expressions.parser import COMPARE, RECKON, Call, Column, Literal, Node, columns_of, parsed
+
+_NO_KERNEL = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
+# What Arrow raises for types that do not go together.
+_UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition; `columns` are those that it needs, by side. of: whose it is, for errors."""
+
+    text: str
+    tree: Node
+    columns: tuple[tuple[str, ...], ...]
+    of: str = "join"
+
+    @classmethod
+    def parse(cls, text: object, *sides: tuple[str, pa.Schema], of: str = "join") -> Condition:
+        """Return the condition of a text; each side is its name and its columns, a single one needs no name.
+
+        Raises OptionError, in one sentence, for what cannot be read, for a column that is not there or on both sides,
+        and for types that cannot be compared.
+        """
+        if not isinstance(text, str):
+            example = "left.v < right.w" if len(sides) > 1 else "v > 0"
+            raise OptionError(f"{of}: condition={text!r}: the text of a comparison is expected, as {example!r}")
+        tree = parsed(text, sides, of)
+        used = [{one.name for one in columns_of(tree) if one.side == side} for side in range(len(sides))]
+        if not any(used):
+            raise OptionError(f"{of}: the condition {text!r} names no column: leave it out, or compare columns")
+        found = cls(text, tree, tuple(tuple(sorted(names)) for names in used), of)
+        nothing = [{name: pa.nulls(1, schema.field(name).type) for name in schema.names} for _, schema in sides]
+        try:
+            kind = _value(tree, nothing).data.type
+            _check_literals(tree)
+        except _UNFIT as error:
+            raise OptionError(f"{of}: the condition {text!r} cannot be evaluated: {_unfit(error)}") from error
+        if not pa.types.is_boolean(kind):
+            raise OptionError(f"{of}: the condition {text!r} is of type {kind}, a comparison is expected")
+        return found
+
+    def holds(self, *rows: Any) -> Flags:
+        """Return for each row, or pair of rows, whether it is true; rows: of each side, its columns by name."""
+        try:
+            found = _value(self.tree, rows)
+        except _UNFIT as error:
+            raise InputError(f"{self.of}: the condition {self.text!r} failed: {_first_line(error)}") from error
+        if found.failed is not None and (many := pc.sum(found.failed).as_py()):
+            raise InputError(
+                f"{self.of}: the condition {self.text!r} failed: overflow in {many} rows, where {found.why}; cast a "
+                f"column to a wider type before"
+            )
+        return pc.fill_null(found.data, fill_value=False).to_numpy(zero_copy_only=False)
+
+
+def columns_named(text: str, names: Sequence[str], of: str) -> tuple[str, ...]:
+    """Return which of the columns a condition names, without their types. Raises OptionError as `parse` does."""
+    tree = parsed(text, [("", pa.schema([(name, pa.null()) for name in names]))], of)
+    return tuple(sorted({one.name for one in columns_of(tree)}))
+
+
+def _value(node: Node, rows: Sequence[Any]) -> Value:
+    if isinstance(node, Column):
+        return Value(rows[node.side][node.name])
+    if isinstance(node, Literal):
+        return literal(node.value)
+    return _called(node.function, [_value(one, rows) for one in node.arguments])
+
+
+def _check_literals(node: Node) -> None:
+    """Raise ArrowInvalid for what overflows in every row."""
+    if not isinstance(node, Call):
+        return
+    if any(columns_of(node)):
+        for inner in node.arguments:
+            _check_literals(inner)
+    elif (found := _value(node, ())).failed is not None and found.failed.as_py():
+        raise pa.ArrowInvalid(f"{found.why}; write a literal of another type, such as 1.0")
+
+
+def _called(function: str, values: Sequence[Value]) -> Value:
+    if function in COMPARE.values():
+        return compared(function, *values)
+    if function in RECKON.values():
+        return reckoned(function, *values)
+    if function == "negate":
+        return negated(*values)
+    if len(values) == 2:
+        return decided(function, *values)
+    return values[0].with_data(pc.call_function(function, [values[0].data]))
+
+
+def _unfit(error: Exception) -> str:
+    """Say which types do not go together."""
+    found = _NO_KERNEL.search(str(error))
+    if found is None:
+        return _first_line(error)
+    signs = {name: sign for sign, name in reversed([*COMPARE.items(), *RECKON.items()])}
+    name = found[1].removesuffix("_checked")
+    types = " and ".join(found[2].split(", ")) if found[2].count(", ") == 1 else found[2]
+    return f"{signs.get(name, name)} does not take {types}; cast the column before"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,208 @@
+"""What brokers answer, and the errors this package raises.
+
+Rule: a code is never a bare number outside this package, and an error names topic, partition and offset as far as they
+are known.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from kafka.errors import for_code
+
+from keyedwm.core.errors import DataLossError, InputError, KeyedwmError
+from keyedwm.kafka.client.values import TopicPartition
+
+
+class Code(enum.IntEnum):
+    """The broker's error codes that this package treats by name; every other one is `OTHER`."""
+
+    OTHER = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    TOPIC_ALREADY_EXISTS = 36
+    NOT_CONTROLLER = 41
+    OUT_OF_ORDER_SEQUENCE = 45
+    DUPLICATE_SEQUENCE = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
+    UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    TRANSACTION_ABORTABLE = 120
+
+    @classmethod
+    def of(cls, code: int) -> Code:
+        """The member for a number from the wire."""
+        try:
+            return cls(code)
+        except ValueError:
+            return cls.OTHER
+
+    @property
+    def denied(self) -> bool:
+        """Whether the broker refused for lack of rights: asking again changes nothing."""
+        return self in _DENIED
+
+    @property
+    def moved(self) -> bool:
+        """Whether the leader is elsewhere or unknown: ask again after a look at the metadata."""
+        return self in _MOVED
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request can succeed later."""
+        return self in _MOVED or self in _LATER
+
+
+_DENIED = frozenset({
+    Code.TOPIC_AUTHORIZATION_FAILED, Code.GROUP_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED,
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+})  # fmt: skip
+_MOVED = frozenset({
+    Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE, Code.NOT_LEADER_OR_FOLLOWER, Code.REPLICA_NOT_AVAILABLE,
+    Code.KAFKA_STORAGE_ERROR, Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.BROKER_NOT_AVAILABLE,
+    Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID,
+})  # fmt: skip
+_LATER = frozenset({
+    Code.REQUEST_TIMED_OUT, Code.NETWORK_EXCEPTION, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR, Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.NOT_CONTROLLER,
+    Code.OFFSET_NOT_AVAILABLE, Code.UNSTABLE_OFFSET_COMMIT, Code.CONCURRENT_TRANSACTIONS,
+})  # fmt: skip
+
+
+def described(code: int) -> str:
+    """Kafka's own name and number of a code, for a message."""
+    return f"{for_code(code).__name__.removesuffix('Error')} ({code})"
+
+
+class UnknownTopicError(InputError):
+    """A topic or partition that the cluster does not have."""
+
+    advice = "create the topic, or fix the options subscribe and assign"
+
+    @classmethod
+    def of(cls, topic: str, meant: str | None = None) -> UnknownTopicError:
+        """For a topic, in the words that Spark's own source uses; meant: the name of one that there is."""
+        hint = f"; did you mean {meant!r}?" if meant is not None else ""
+        return cls(f"This server does not host this topic-partition: topic {topic!r} does not exist{hint}")
+
+
+class AccessError(KeyedwmError):
+    """The cluster denies an operation, or does not accept the credentials."""
+
+    advice = "grant the rights, or fix the kafka.sasl.* and kafka.ssl.* options"
+
+
+class GroupAccessError(AccessError):
+    """The rights on a consumer group are missing; reading is still possible."""
+
+
+class CorruptRecordError(InputError):
+    """A record batch that is damaged or not of format 2; `next_offset` is the first offset after it, if known."""
+
+    advice = "restore the partition from a replica, or skip the batch"
+
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    next_offset: int | None = None
+
+    @classmethod
+    def of(cls, where: TopicPartition, offset: int, found: str, next_offset: int | None = None) -> CorruptRecordError:
+        """For the batch that starts at `offset`."""
+        error = cls(f"the record batch at offset {offset} of {where} {found}")
+        error.topic, error.partition = where
+        error.offset, error.next_offset = offset, next_offset
+        return error
+
+
+class OffsetOutOfRangeError(DataLossError):
+    """An asked offset lies outside of what the log still holds, `earliest` to `latest` (exclusive)."""
+
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    earliest: int = -1
+    latest: int = -1
+
+    @classmethod
+    def of(cls, where: TopicPartition, offset: int, earliest: int, latest: int) -> OffsetOutOfRangeError:
+        """For one asked offset."""
+        error = cls(
+            f"offset {offset} of {where} is out of range: the log holds the offsets {earliest} to {latest} (exclusive)"
+        )
+        error.topic, error.partition = where
+        error.offset, error.earliest, error.latest = offset, earliest, latest
+        return error
+
+
+class TopicRecreatedError(DataLossError):
+    """The topic under a name is another one than before: its topic id has changed."""
+
+    topic: str = ""
+
+    @classmethod
+    def of(cls, topic: str, expected: object, found: object) -> TopicRecreatedError:
+        """For the topic id that was expected and the one that the brokers answer with."""
+        error = cls(f"topic {topic!r} was deleted and recreated: its topic id was {expected} and is {found} now")
+        error.topic = topic
+        return error
+
+
+class LogTruncatedError(DataLossError):
+    """A partition's log lost records that were already read, as after an unclean leader election."""
+
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+
+    @classmethod
+    def of(cls, where: TopicPartition, offset: int, epoch: int, end_offset: int) -> LogTruncatedError:
+        """For the position of a reader, the leader epoch of what it read last and where the log diverges from that."""
+        error = cls(
+            f"the log of {where} was truncated to offset {end_offset}, although it was read up to offset {offset} in "
+            f"leader epoch {epoch}: an unclean leader election lost records"
+        )
+        error.topic, error.partition = where
+        error.offset = offset
+        return error
+
+
+class RecordTooLargeError(InputError):
+    """A sound record that does not fit the memory allowed for one; it must not be skipped as a damaged one."""
+
+    advice = "raise kafka.fetch.max.bytes"

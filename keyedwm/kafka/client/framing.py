@@ -1,0 +1,168 @@
+"""The frames of one connection: how long an answer may be, and what a broken one ends in.
+
+Rule: before the login a peer may send little; after it, not much more than was asked for. A frame's length is checked
+before its memory is taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from typing import Any, NamedTuple
+
+import kafka.errors as wire_errors
+from kafka.net.connection import KafkaConnection
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from keyedwm.kafka.client.login import asked_of, mechanism_of
+from keyedwm.kafka.client.outside import Outside
+
+# The answers of a login: versions, mechanisms and tokens, of which Kerberos has the longest.
+LOGIN_BYTES = 256 << 10
+_FETCH, _LOGIN_APIS = 1, frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
+# What metadata, offsets or transactions of a large cluster can take.
+OTHER_BYTES = 64 << 20
+_SHOWN_BYTES = 64
+
+
+def _without_payload(record: logging.LogRecord) -> bool:
+    """Keep whole requests and answers out of the log: they can hold a login or records."""
+    if record.levelno <= logging.DEBUG:
+        return False
+    if isinstance(record.args, tuple):
+        record.args = tuple(a[:_SHOWN_BYTES] if isinstance(a, (bytes, bytearray)) else a for a in record.args)
+    return True
+
+
+for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl.oauth", "kafka.net.sasl.scram"):
+    logging.getLogger(_name).addFilter(_without_payload)
+
+
+class _Parser(KafkaProtocol):
+    """Frames no longer than the oldest unanswered request allows."""
+
+    def __init__(self, connection: KafkaConnection, **config: Any) -> None:
+        super().__init__(**config)
+        self._connection = connection
+
+    def _process_response(self, read_buffer: Any) -> tuple[int, Any]:
+        correlation_id, answer = super()._process_response(read_buffer)
+        _check_arrays(answer, _required_arrays(answer.__class__, answer.API_VERSION))
+        return correlation_id, answer
+
+    def _validate_frame_size(self, nbytes: int) -> None:
+        most, why = self._limit()
+        if not 0 <= nbytes <= most:
+            raise wire_errors.InvalidReceiveError(f"an answer of {nbytes} bytes was announced, above {most} {why}")
+
+    def _limit(self) -> tuple[int, str]:
+        if not self.in_flight_requests:
+            return 0, "as nothing was asked"
+        asked = self.in_flight_requests[0].request_api_key
+        if self._connection.initializing or asked in _LOGIN_APIS:
+            return LOGIN_BYTES, "before the login"
+        if asked == _FETCH:
+            return int(self._max_frame_size), "for a fetch (a larger kafka.fetch.max.bytes allows more)"
+        return OTHER_BYTES, "for an answer without records"
+
+
+class LimitedConnection(KafkaConnection):
+    """A connection whose answers are limited, and whose login ends with a reason.
+
+    kafka-python's manager makes plain connections: `of` turns one into this class before anything was sent.
+    """
+
+    _outside: Outside
+
+    @classmethod
+    def of(cls, connection: KafkaConnection, outside: Outside) -> LimitedConnection:
+        """Turn a connection that was just made into a limited one."""
+        connection.__class__ = cls
+        limited: LimitedConnection = connection
+        limited._outside = outside
+        return limited
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to talk, with a parser that knows what was asked."""
+        super().connection_made(transport)
+        names = ("client_id", "receive_message_max_bytes")
+        self.parser: KafkaProtocol = _Parser(
+            self, ident=f"node={self.node_id}", **{name: self.config[name] for name in names}
+        )
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; whatever they break in the decoder closes the connection, instead of leaving it deaf."""
+        try:
+            super().data_received(data)
+        except wire_errors.KafkaProtocolError:
+            raise
+        except Exception as error:
+            raise wire_errors.KafkaProtocolError(
+                f"an answer that cannot be decoded ({type(error).__name__})"
+            ) from error
+
+    async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
+        over_at = self._timeout_at() if timeout_at is None else timeout_at
+        name = self.config["sasl_mechanism"]
+        answer = await self._send_request(
+            SaslHandshakeRequest(mechanism=name, min_version=1, max_version=1), None, over_at
+        )
+        _check_code(answer.error_code)
+        if name not in answer.mechanisms:
+            raise wire_errors.UnsupportedSaslMechanismError(f"the broker does not offer {name}")
+        host = self.transport.host or self.transport.getPeer()[0]
+        # Its steps ask a token provider or a Kerberos server, or compute for a while.
+        asked = asked_of(self.config, host)
+        mechanism = await self._outside.call(asked, lambda: mechanism_of(self.config, host), over_at)
+        while not mechanism.is_done():
+            if time.monotonic() > over_at:
+                raise wire_errors.KafkaTimeoutError("the login took too long")
+            said = await self._outside.call(asked, mechanism.auth_bytes, over_at)
+            answer = await self._send_request(SaslAuthenticateRequest(said), None, over_at)
+            _check_code(answer.error_code)
+            await self._outside.call(asked, functools.partial(mechanism.receive, answer.auth_bytes), over_at)
+        if not mechanism.is_authenticated():
+            raise wire_errors.SaslAuthenticationFailedError(f"the login with {name} was not completed")
+        self._reauth.session_updated(answer.session_lifetime_ms)
+
+
+class _Array(NamedTuple):
+    """An array that an answer must have, or one whose elements have some."""
+
+    name: str
+    required: bool
+    inner: tuple[_Array, ...]
+
+
+@functools.cache
+def _required_arrays(kind: Any, version: int) -> tuple[_Array, ...]:
+    """The arrays of a structure that must not be null, and those that hold such ones."""
+    found = []
+    for name, field in kind._struct.fields.items():  # noqa: SLF001 (no public way to ask)
+        if field.is_array() and field.for_version_q(version):
+            inner = _required_arrays(field.data_class, version) if field.is_struct_array() else ()
+            required = not field.nullable_for_version_q(version)
+            if required or inner:
+                found.append(_Array(name, required, inner))
+    return tuple(found)
+
+
+def _check_arrays(value: Any, arrays: tuple[_Array, ...]) -> None:
+    """Refuse an answer in which a required array is null: kafka-python gives None for it."""
+    for array in arrays:
+        elements = getattr(value, array.name)
+        if elements is None and array.required:
+            raise wire_errors.KafkaProtocolError(f"an answer without its array {array.name}")
+        for element in (elements or ()) if array.inner else ():
+            _check_arrays(element, array.inner)
+
+
+def _check_code(code: int) -> None:
+    """Raise the error of a code, without the words that the broker has for it: they may repeat a secret."""
+    kind = wire_errors.for_code(code)
+    if kind is wire_errors.SaslAuthenticationFailedError:
+        raise kind("the broker refused the login")
+    if kind is not wire_errors.NoError:
+        raise kind()

@@ -1,0 +1,134 @@
+"""Trust and key stores: PEM files and PKCS #12 files, as Java's `ssl.truststore.*` and `ssl.keystore.*` name them.
+
+Rule: the first bytes of a file tell its format, as Java opens PKCS #12 under the name JKS, too. A private key is never
+written to a disk unencrypted, and no message holds a password.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, wrong
+from keyedwm.kafka.client.pem import of_der, why_not_shown, why_not_trusted
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+
+_JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS and JCEKS
+_DER = b"\x30"
+
+
+class _Kind(Enum):
+    PEM = "PEM"
+    PKCS12 = "PKCS12"
+    JKS = "JKS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A store's file; `side` is `truststore` or `keystore`. A PEM file's password is that of its key."""
+
+    side: str
+    path: str
+    pem: bool
+    password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_properties(cls, given: Mapping[str, str], side: str) -> Store | None:
+        """Read `ssl.<side>.*`, None if there is no location; raises OptionError for what cannot be opened."""
+        path = given.get(f"ssl.{side}.location")
+        if path is None:
+            return None
+        location = f"kafka.ssl.{side}.location"
+        if not Path(path).is_file():
+            raise wrong(location, path, "a readable file is expected")
+        kind = choice(f"kafka.ssl.{side}.type", given.get(f"ssl.{side}.type", "JKS"), _Kind)
+        start = _content(location, path, 4)
+        if start in _JKS:
+            raise wrong(
+                location, path,
+                "it is in Java's old format; convert it: keytool -importkeystore -srckeystore OLD -destkeystore NEW "
+                "-deststoretype PKCS12",
+            )  # fmt: skip
+        pem = kind is _Kind.PEM
+        if start[:1] == _DER and (found := of_der(_content(location, path))):
+            raise wrong(location, path, f"{found}, and give PEM as kafka.ssl.{side}.type")
+        if pem and start[:1] == _DER:
+            raise wrong(f"kafka.ssl.{side}.type", kind.value, f"{path} is no PEM file; PKCS12 is expected")
+        if not pem and start[:1] != _DER:
+            raise wrong(f"kafka.ssl.{side}.type", kind.value, f"{path} is no PKCS #12 file; is it PEM?")
+        key_password = given.get("ssl.key.password") if side == "keystore" else None
+        return cls(side=side, path=path, pem=pem, password=key_password if pem else given.get(f"ssl.{side}.password"))
+
+    def trust(self, context: ssl.SSLContext) -> None:
+        """Let a context trust the store's certificates; raises OptionError."""
+        if not self.pem:
+            from cryptography.hazmat.primitives.serialization import Encoding
+
+            opened = self._opened()
+            found = [entry.certificate for entry in opened.additional_certs]
+            if not found:
+                raise wrong(f"kafka.ssl.{self.side}.location", self.path, "it holds no trusted certificates")
+            context.load_verify_locations(cadata=b"".join(c.public_bytes(Encoding.DER) for c in found))
+            return
+        try:
+            context.load_verify_locations(self.path)
+        except (OSError, ValueError) as error:
+            option = f"kafka.ssl.{self.side}.location"
+            raise wrong(option, self.path, why_not_trusted(_content(option, self.path))) from error
+
+    def identify(self, context: ssl.SSLContext) -> None:
+        """Let a context show the store's certificate; raises OptionError."""
+        if self.pem:
+            self._show(context, self.path, self.password or "")
+            return
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+        opened = self._opened()
+        if opened.key is None or opened.cert is None:
+            raise wrong(f"kafka.ssl.{self.side}.location", self.path, "it holds no private key with its certificate")
+        # Python's ssl takes keys from files only: an encrypted one, whose password lives as long as this call.
+        password = secrets.token_hex(32)
+        key = opened.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
+        chain = [opened.cert, *opened.additional_certs]
+        with tempfile.NamedTemporaryFile(prefix="keyedwm-key-") as file:
+            file.write(key + b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in chain))
+            file.flush()
+            self._show(context, file.name, password)
+
+    def _show(self, context: ssl.SSLContext, path: str, password: str) -> None:
+        """Load the key and its certificates from a PEM file; the store's own, or one that was made of it."""
+        try:
+            context.load_cert_chain(path, password=password)
+        except (OSError, ValueError) as error:
+            option = f"kafka.ssl.{self.side}.location"
+            why = why_not_shown(_content(option, path), password, "kafka.ssl.key.password")
+            raise wrong(option, self.path, why) from error
+
+    def _opened(self) -> PKCS12KeyAndCertificates:
+        from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+        password = None if self.password is None else self.password.encode()
+        try:
+            return load_pkcs12(Path(self.path).read_bytes(), password)
+        except (OSError, ValueError) as error:
+            raise OptionError(
+                f"option kafka.ssl.{self.side}.location: {self.path!r} cannot be opened as a PKCS #12 file "
+                f"with kafka.ssl.{self.side}.password: {error}"
+            ) from error
+
+
+def _content(option: str, path: str, most_bytes: int = -1) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(most_bytes)
+    except OSError as error:
+        raise wrong(option, path, f"it cannot be read here: {error.strerror}") from error

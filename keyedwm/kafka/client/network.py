@@ -1,0 +1,219 @@
+"""kafka-python's connection manager and transports, with deadlines, limits and errors that name their cause.
+
+Rule: this file and `connection` are the only ones that touch kafka-python's network internals, which move between its
+versions.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import ssl
+import time
+from typing import Any
+
+import kafka.errors as wire_errors
+from kafka.net.inet import KafkaNetSocket
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+from keyedwm.kafka.client.certificates import CertificateError
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.framing import LimitedConnection
+from keyedwm.kafka.client.outside import FAIR_MS, DidNotAnswerError, Outside
+
+RECEIVE_BYTES = 256 << 10
+# What is taken from one socket at a time: a peer that never pauses must not fill the memory before it is looked at.
+_MOST_AT_ONCE_BYTES = 4 << 20
+_NO_HANDSHAKE = "the TLS handshake was not answered in time; is it a port without TLS?"
+_TIMED_OUT = (wire_errors.KafkaTimeoutError, wire_errors.RequestTimedOutError)
+LOGIN_REFUSED = (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)
+
+
+class _Receiving:
+    """Receives more than 4 KiB a call, and returns what came before the end of the stream: it may say why it ended."""
+
+    _sock: Any
+
+    def _sock_recv(self) -> tuple[bytes, wire_errors.KafkaConnectionError | None]:
+        parts: list[bytes] = []
+        failure, taken = None, 0
+        try:
+            while failure is None and taken < _MOST_AT_ONCE_BYTES:
+                parts.append(self._sock.recv(RECEIVE_BYTES))
+                taken += len(parts[-1])
+                failure = None if parts[-1] else wire_errors.KafkaConnectionError("the broker closed the connection")
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass  # that is all for now
+        except OSError as error:
+            failure = wire_errors.KafkaConnectionError(error)
+        data = b"".join(parts)
+        return data, None if data else failure
+
+
+class _PlainTransport(_Receiving, KafkaTCPTransport):
+    pass
+
+
+class _TlsTransport(_Receiving, KafkaSSLTransport):
+    async def handshake_until(self, timeout_at: float) -> None:
+        """Shake hands; raises KafkaConnectionError when the peer has not answered by then.
+
+        Where that is too soon for anybody to answer it is a KafkaTimeoutError.
+        """
+        fair = timeout_at - time.monotonic() >= FAIR_MS / 1_000
+        try:
+            await self._shake_hands(timeout_at)
+        except wire_errors.KafkaTimeoutError as error:
+            if not fair:
+                raise wire_errors.KafkaTimeoutError("no time was left for the TLS handshake") from error
+            raise wire_errors.KafkaConnectionError(_NO_HANDSHAKE) from error
+
+    async def _shake_hands(self, timeout_at: float) -> None:
+        while True:
+            try:
+                self._sock.do_handshake()
+            except ssl.SSLWantReadError:  # noqa: PERF203 (a handful of turns)
+                await self._net.wait_read(self._sock, timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at)
+            else:
+                return
+
+
+class Manager(KafkaConnectionManager):
+    """Closes the sockets of failed attempts, and remembers why the last one failed while connecting."""
+
+    last_failure: str | None = None
+    last_distrusted: CertificateError | None = None
+
+    _final: BaseException | None = None
+
+    def __init__(self, net: Any, **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self._outside = Outside(self)
+        self._distrusted: set[Any] = set()
+        self._unreached: dict[Any, BaseException] = {}
+
+    def get_connection(self, node_id: Any, **how: Any) -> Any:
+        """A connection to a broker; while connecting a refused login is final, as repeating it can lock the account.
+
+        So are certificates that are not trusted, if no bootstrap address has another.
+        """
+        if self._final and self.cluster.is_bootstrap(node_id):
+            raise self._final
+        if how.get("timeout_ms") is not None:
+            # While connecting, kafka-python lets the first silent address take all the time there is.
+            how["timeout_ms"] = min(how["timeout_ms"], self.socket_connection_setup_timeout_ms(node_id))
+        connection = super().get_connection(node_id, **how)
+        if not isinstance(connection, LimitedConnection):
+            connection = LimitedConnection.of(connection, self._outside)
+            if not self.cluster.is_bootstrap(node_id):
+                connection.init_future.add_callback(lambda _: self._unreached.pop(node_id, None))
+                connection.init_future.add_errback(functools.partial(self._unreached.__setitem__, node_id))
+        if self.cluster.is_bootstrap(node_id):
+            connection.init_future.add_errback(functools.partial(self._remember, node_id))
+        return connection
+
+    def _remember(self, node_id: Any, error: BaseException) -> None:
+        # The last attempt may have no time left to fail for its own reason: that of an earlier one says more.
+        out_of_time = isinstance(error, _TIMED_OUT) and not isinstance(error, DidNotAnswerError)
+        if self.last_failure is None or not out_of_time:
+            self.last_failure = str(error)
+        if isinstance(error, LOGIN_REFUSED):
+            self._final = error
+        if isinstance(error, CertificateError):
+            self.last_distrusted = error
+            self._distrusted.add(node_id)
+            if len(self._distrusted) == len(self.config["bootstrap_servers"]):
+                self._final = error
+
+    def unreached(self) -> str | None:
+        """Say which broker cannot be reached where it says that it is, if that is no bootstrap address; else None."""
+        for node_id, error in sorted(self._unreached.items()):
+            broker = self.cluster.broker_metadata(node_id)
+            if broker is not None and f"{broker.host}:{broker.port}" not in self.config["bootstrap_servers"]:
+                return (
+                    f"the bootstrap address answered, and broker {node_id} is advertised as {broker.host}:"
+                    f"{broker.port}, which is not reached from here ({error}): advertised.listeners of the broker must "
+                    "be an address that the driver and all workers reach"
+                )
+        return None
+
+    def drop_connections(self) -> None:
+        """Close all connections, in the loop's thread; the next request opens a new one."""
+        for connection in list(self._conns.values()):
+            connection.close(wire_errors.KafkaConnectionError("closed: no answer came in time"))
+
+    def close(self, node_id: Any = None, timeout_ms: Any = None) -> None:
+        """Close; what was not sent yet is dropped, or its socket would wait for a loop that has ended."""
+        if node_id is None:
+            for connection in self._conns.values():
+                if connection.transport is not None:
+                    connection.transport._write_buffer.clear()  # noqa: SLF001 (no public way to drop it in silence)
+        super().close(node_id, timeout_ms)
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:
+        dialer = KafkaNetSocket()
+        over_at = timeout_at or time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1_000
+        lookup = f"the lookup of the name {node.host}"
+        addresses = await self._outside.call(lookup, lambda: _addresses(dialer, node.host, node.port), over_at)
+        reason, kind_of_failure = f"{node.host}: the name does not resolve", wire_errors.KafkaConnectionError
+        distrusted: ssl.SSLCertVerificationError | None = None
+        for family, kind, protocol, _, address in addresses:
+            try:
+                return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, over_at)
+            except (OSError, OverflowError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
+                reason = f"{node.host}:{node.port}: {error}"
+                timed_out = isinstance(error, wire_errors.KafkaTimeoutError)
+                kind_of_failure = wire_errors.KafkaTimeoutError if timed_out else wire_errors.KafkaConnectionError
+                distrusted = error if isinstance(error, ssl.SSLCertVerificationError) else distrusted
+        if distrusted is not None:
+            raise CertificateError(f"{node.host}:{node.port}", distrusted)
+        raise kind_of_failure(reason)
+
+    async def _dial(
+        self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, over_at: float
+    ) -> KafkaTCPTransport:
+        opened: KafkaTCPTransport | None = None
+        ready = False
+        try:
+            sock.settimeout(0)
+            for option in self.config["socket_options"]:
+                sock.setsockopt(*option)
+            await dialer.sock_connect(self._net, sock, address, timeout_at=over_at)
+            if self.ssl_enabled:
+                opened = tls = _TlsTransport(self._net, sock, host=host, ssl_context=self.config["ssl_context"])
+                await tls.handshake_until(over_at)
+            else:
+                opened = _PlainTransport(self._net, sock, host=host)
+            ready = True
+            return opened
+        finally:
+            if not ready:
+                (opened or sock).close()
+
+
+def _addresses(dialer: KafkaNetSocket, host: str, port: int) -> list[Any]:
+    try:
+        return dialer.dns_lookup(host, port)
+    except (ValueError, OverflowError):  # no name and no port at all, as a broker may tell them
+        return []
+
+
+def manager_settings(config: ClientConfig) -> dict[str, Any]:
+    """The configuration as kafka-python takes it; raises OptionError for key and trust stores that cannot be read."""
+    return {
+        "bootstrap_servers": list(config.bootstrap_servers),
+        "client_id": config.client_id,
+        "receive_message_max_bytes": config.answer_bytes,
+        "request_timeout_ms": config.request_timeout_ms,
+        "socket_connection_setup_timeout_ms": config.connect_timeout_ms,
+        # Callers limit their own requests in flight; a full connection would refuse those of other callers.
+        "max_in_flight_requests_per_connection": 1_000,
+        "reconnect_backoff_ms": config.reconnect_backoff_ms,
+        "reconnect_backoff_max_ms": config.reconnect_backoff_max_ms,
+        "connections_max_idle_ms": config.idle_connection_ms,
+        "metadata_max_age_ms": max(config.metadata_age_ms, 1_000),
+        **config.security.as_kafka_python(),
+    }

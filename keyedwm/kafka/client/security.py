@@ -1,0 +1,287 @@
+"""TLS and SASL, from the Java client's properties to what kafka-python takes.
+
+Rule: secrets live in fields that no repr prints, and no message quotes them.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import shlex
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, wrong
+from keyedwm.kafka.client import token
+from keyedwm.kafka.client.keystores import Store
+from keyedwm.kafka.client.pem import why_not_trusted
+from keyedwm.kafka.client.tls import TlsLimits
+
+if TYPE_CHECKING:
+    from keyedwm.kafka.client.token_provider import Provider
+
+_EXTENSION = "extension_"
+# Who gives these wants encryption or a login; others, as ssl.protocol, only tune it.
+_MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "ssl.cipher.", "ssl.endpoint.",
+              "ssl.engine.")  # fmt: skip
+_MSK_IAM = "AWS_MSK_IAM"
+_MEANS_LOGIN = ("sasl.jaas.", "sasl.mechanism", "sasl.oauthbearer.", "sasl.kerberos.service.", "sasl.login.callback.",
+                "sasl.login.class", "sasl.client.callback.")  # fmt: skip
+_OF_A_STORE = {"truststore": ("ssl.truststore.password",), "keystore": ("ssl.keystore.password", "ssl.key.password")}
+_OTHER_TICKET = ("principal", "keyTab", "ticketCache")  # of JAAS: whose login, and from where
+_log = logging.getLogger(__name__)
+
+
+class Protocol(enum.Enum):
+    """Kafka's `security.protocol`."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self in {Protocol.SSL, Protocol.SASL_SSL}
+
+    @property
+    def sasl(self) -> bool:
+        """Whether the client logs in."""
+        return self in {Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL}
+
+
+class Mechanism(enum.Enum):
+    """Kafka's `sasl.mechanism`, those this client can do."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    GSSAPI = "GSSAPI"
+    OAUTHBEARER = "OAUTHBEARER"
+
+    @property
+    def settings_option(self) -> str:
+        """The option that a refused login is settled by."""
+        return f"kafka.{token.PROPERTY}" if self is Mechanism.OAUTHBEARER else "kafka.sasl.jaas.config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """How to encrypt and how to log in; `from_properties` checks it."""
+
+    protocol: Protocol = Protocol.PLAINTEXT
+    mechanism: Mechanism = Mechanism.GSSAPI
+    mechanism_given: bool = True
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    kerberos_service: str = "kafka"
+    token_provider: str | None = None
+    extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    trust: Store | None = None
+    trusted_pem: str | None = None
+    keys: Store | None = None
+    check_hostname: bool = True
+    tls: TlsLimits = field(default_factory=TlsLimits)
+
+    @classmethod
+    def from_properties(cls, given: Mapping[str, str]) -> Security:
+        """Read the `security.*`, `sasl.*` and `ssl.*` properties; raises OptionError for a wrong or missing one."""
+        protocol = choice("kafka.security.protocol", given.get("security.protocol", "PLAINTEXT"), Protocol)
+        _check_used(given, protocol)
+        settings: dict[str, Any] = {"protocol": protocol}
+        if protocol.tls:
+            settings |= _tls(given)
+        if protocol.sasl:
+            settings |= _sasl(given)
+        return cls(**settings)
+
+    def as_kafka_python(self) -> dict[str, Any]:
+        """Settings of kafka-python's connection manager."""
+        return {
+            "security_protocol": self.protocol.value,
+            "sasl_mechanism": self.mechanism.value if self.protocol.sasl else None,
+            "sasl_plain_username": self.username,
+            "sasl_plain_password": self.password,
+            "sasl_kerberos_service_name": self.kerberos_service,
+            "sasl_oauth_token_provider": self._provider(),
+            "ssl_context": self._ssl_context() if self.protocol.tls else None,
+        }
+
+    def _provider(self) -> Provider | None:
+        if self.token_provider is None:
+            return None
+        from keyedwm.kafka.client.token_provider import Provider
+
+        return Provider(self.token_provider, dict(self.extensions))
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.tls.apply(context)
+        context.check_hostname = self.check_hostname
+        if self.trust is not None:
+            self.trust.trust(context)
+        if self.trusted_pem is not None:
+            _trust_pem(context, self.trusted_pem)
+        if self.trust is None and self.trusted_pem is None:
+            context.load_default_certs()
+        if self.keys is not None:
+            self.keys.identify(context)
+        return context
+
+
+def _check_used(given: Mapping[str, str], protocol: Protocol) -> None:
+    """Refuse settings of a TLS or a login that would not take place; with an explicit protocol it is a warning."""
+    unused = sorted(
+        name
+        for name in given
+        if (name.startswith(_MEANS_TLS) and not protocol.tls) or (name.startswith(_MEANS_LOGIN) and not protocol.sasl)
+    )
+    if not unused:
+        return
+    found = f"option kafka.{unused[0]} has no effect with kafka.security.protocol={protocol.value}"
+    if "security.protocol" not in given:
+        raise OptionError(
+            f"{found}, the default, which sends everything unencrypted and without a login: "
+            "set kafka.security.protocol to SSL, SASL_SSL or SASL_PLAINTEXT"
+        )
+    _log.warning("%s", found)
+
+
+def _check_located(given: Mapping[str, str]) -> None:
+    """Refuse the password of a store that is not given, as Java's client does; warn of its type."""
+    for side, names in _OF_A_STORE.items():
+        if f"ssl.{side}.location" in given:
+            continue
+        instead = "the system's certificates are trusted" if side == "truststore" else "no certificate is shown"
+        for name in names:
+            if name in given:
+                raise OptionError(
+                    f"option kafka.{name} has no effect without kafka.ssl.{side}.location, {instead}: "
+                    "give the location, or leave the password out"
+                )
+        if f"ssl.{side}.type" in given and f"ssl.{side}.certificates" not in given:
+            found = f"option kafka.ssl.{side}.type has no effect without kafka.ssl.{side}.location"
+            _log.warning("%s: %s", found, instead)
+
+
+def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
+    try:
+        context.load_verify_locations(cadata=pem)
+    except (OSError, ValueError) as error:
+        why = why_not_trusted(pem.encode())
+        raise OptionError(f"option kafka.ssl.truststore.certificates: the value given is wrong; {why}") from error
+
+
+def _tls(given: Mapping[str, str]) -> dict[str, Any]:
+    algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
+    if algorithm.lower() not in {"", "https"}:
+        raise wrong("kafka.ssl.endpoint.identification.algorithm", algorithm, "https or nothing is expected")
+    for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
+        if name in given:
+            raise OptionError(
+                f"option kafka.{name} cannot be given in place: give kafka.ssl.keystore.location, a PEM file"
+            )
+    if "ssl.engine.factory.class" in given:
+        raise OptionError(
+            "option kafka.ssl.engine.factory.class names a Java class, which cannot be used here: leave it out, "
+            "and give the stores by kafka.ssl.truststore.* and kafka.ssl.keystore.*"
+        )
+    _check_located(given)
+    return {
+        "trust": Store.from_properties(given, "truststore"),
+        "trusted_pem": given.get("ssl.truststore.certificates"),
+        "keys": Store.from_properties(given, "keystore"),
+        "check_hostname": bool(algorithm),
+        "tls": TlsLimits.from_properties(given),
+    }
+
+
+def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
+    if given.get("sasl.mechanism", "").strip().upper() == _MSK_IAM:
+        raise OptionError(
+            f"option kafka.sasl.mechanism: {_MSK_IAM} is a class of Java; MSK takes the same IAM role by OAUTHBEARER: "
+            "set kafka.sasl.mechanism=OAUTHBEARER and kafka.sasl.oauthbearer.token.provider=module:function, where "
+            "the function returns a token of the package aws-msk-iam-sasl-signer-python "
+            "(docs/source.md#amazon-msk-with-iam)"
+        )
+    mechanism = choice("kafka.sasl.mechanism", given.get("sasl.mechanism", "GSSAPI"), Mechanism)
+    settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_given": "sasl.mechanism" in given}
+    if mechanism is Mechanism.GSSAPI:
+        login = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
+        return settings | {"kerberos_service": _kerberos_service(given.get("sasl.kerberos.service.name"), login)}
+    if mechanism is Mechanism.OAUTHBEARER:
+        return settings | _oauth(given)
+    login = _jaas(given.get("sasl.jaas.config"))
+    for key in ("username", "password"):
+        if key not in login:
+            raise OptionError(
+                f"option kafka.sasl.jaas.config has no {key}: {mechanism.value} needs username and password"
+            )
+        settings[key] = login[key]
+    return settings
+
+
+def _kerberos_service(option: str | None, login: Mapping[str, str]) -> str:
+    """The service's name, as Java's client takes it from either place; refuses a login that would not take place."""
+    if "username" in login or "password" in login:
+        raise OptionError(
+            "option kafka.sasl.jaas.config has a username or a password, and GSSAPI takes none: "
+            "set kafka.sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+        )
+    found = [name for name in _OTHER_TICKET if name in login]
+    if login.get("useKeyTab", "").lower() == "true":
+        found.append("useKeyTab")
+    if found:
+        raise OptionError(
+            f"option kafka.sasl.jaas.config has {', '.join(found)}, which only Java can follow; the ticket is "
+            "taken from the process's own cache: leave it out, and on the driver and on every worker run kinit, or set "
+            "KRB5_CLIENT_KTNAME to the key tab or KRB5CCNAME to the cache"
+        )
+    named = login.get("serviceName")
+    if option is not None and named is not None and option != named:
+        raise OptionError(
+            "options kafka.sasl.jaas.config (serviceName) and kafka.sasl.kerberos.service.name name two services: "
+            "give one of them"
+        )
+    return option or named or "kafka"
+
+
+def _oauth(given: Mapping[str, str]) -> dict[str, Any]:
+    """The provider, and the extensions that Java's client takes from the JAAS entry, too."""
+    name = given.get(token.PROPERTY)
+    if name is None:
+        raise OptionError(
+            f"option kafka.{token.PROPERTY} is missing: OAUTHBEARER needs module:function, a function without "
+            "arguments that returns a token (Java's callback handlers and token endpoints have no effect here)"
+        )
+    token.find(name)
+    login = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
+    found = {key.removeprefix(_EXTENSION): value for key, value in login.items() if key.startswith(_EXTENSION)}
+    return {"token_provider": name, "extensions": tuple(sorted(found.items()))}
+
+
+def _jaas(text: str | None) -> dict[str, str]:
+    """The settings of one JAAS entry: `module required name="value" ... ;`."""
+    right = 'one entry is expected: CLASS required username="..." password="...";'
+    if text is None:
+        raise OptionError(f"option kafka.sasl.jaas.config is missing: {right}")
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";=")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(lexer)
+    except ValueError as unclosed:
+        raise OptionError(f"option kafka.sasl.jaas.config is not closed by a quote: {right}") from unclosed
+    if (
+        len(words) < 3
+        or words[-1] != ";"
+        or words[1].lower() not in {"required", "requisite", "sufficient", "optional"}
+    ):
+        raise OptionError(f"option kafka.sasl.jaas.config cannot be read: {right}")
+    body = words[2:-1]
+    if len(body) % 3 or any(body[i] != "=" for i in range(1, len(body), 3)):
+        raise OptionError(f"option kafka.sasl.jaas.config cannot be read: {right}")
+    return {body[i]: body[i + 2] for i in range(0, len(body), 3)}

@@ -1,0 +1,211 @@
+"""What a fetched run of bytes holds: the headers of its record batches, and which of them carry rows.
+
+Rule: nothing here looks inside a batch. Bounds are checked before every read; a batch cut off at the end is left
+for the next fetch (KIP-74), anything else that is not a whole batch of format 2 is a CorruptRecordError.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import crc32c
+import numpy as np
+
+from keyedwm.kafka.client.errors import CorruptRecordError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.runtime.compiled import compiled
+
+HEADER_BYTES = 61
+_EPOCH_AT = 12
+CHECKED_FROM = 21  # the checksum covers the attributes and everything after them
+CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+_FORMAT = 2
+_ABORT = 0
+
+
+class BatchField(IntEnum):
+    """Headers of the table of batches, one row per batch."""
+
+    START = 0
+    END = 1
+    BASE_OFFSET = 2
+    LAST_OFFSET = 3
+    ATTRIBUTES = 4
+    FIRST_TIME = 5
+    MAX_TIME = 6
+    PRODUCER = 7
+    COUNT = 8
+    CRC = 9
+
+
+class _Fault(IntEnum):
+    NONE = 0
+    TOO_SMALL = 1
+    OLD_FORMAT = 2
+    UNKNOWN_FORMAT = 3
+    OFFSETS = 4
+
+
+_FAULTS = {
+    _Fault.TOO_SMALL: "claims fewer bytes than its header has",
+    _Fault.OLD_FORMAT: "is of message format 0 or 1, which Kafka 4 no longer reads: rewrite it in format 2",
+    _Fault.UNKNOWN_FORMAT: "is of an unknown message format",
+    _Fault.OFFSETS: "has a base offset that is not above the last offset of the batch before it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The whole batches in `raw`, in order: `table` is int64[batches, len(BatchField)].
+
+    next_offset: one past the last offset of the last batch, or what was asked for if there is none.
+    """
+
+    where: TopicPartition
+    raw: bytes
+    table: np.ndarray
+    next_offset: int
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last batch; there must be one."""
+        at = int(self.table[-1, BatchField.START]) + _EPOCH_AT
+        return int(struct.unpack_from(">i", self.raw, at)[0])
+
+
+def find_batches(where: TopicPartition, raw: bytes, asked: int) -> Batches:
+    """Read the batch headers in the bytes that a fetch from offset `asked` brought."""
+    table = np.empty((len(raw) // HEADER_BYTES, len(BatchField)), np.int64)
+    found, fault, at_offset = _scan(np.frombuffer(raw, np.uint8), table)
+    table = table[:found]
+    # The intact batches before a damaged one are returned first; the next call fails at the damaged one.
+    if fault and not (found and table[-1, BatchField.LAST_OFFSET] >= asked):
+        raise CorruptRecordError.of(where, int(at_offset), _FAULTS[_Fault(fault)])
+    next_offset = max(asked, int(table[-1, BatchField.LAST_OFFSET]) + 1) if found else asked
+    return Batches(where, raw, table, next_offset)
+
+
+def verify(batches: Batches, asked: int) -> Batches:
+    """Compare every batch's CRC-32C; returns the batches before the first that differs.
+
+    Raises CorruptRecordError if nothing from offset `asked` on stands before it: intact batches are returned first.
+    """
+    view = memoryview(batches.raw)
+    spans = batches.table[:, (BatchField.START, BatchField.END)].tolist()
+    computed = np.array([crc32c.crc32c(view[start + CHECKED_FROM : end]) for start, end in spans], np.int64)
+    wrong = np.flatnonzero(computed != batches.table[:, BatchField.CRC])
+    if not len(wrong):
+        return batches
+    whole, row = batches.table[: wrong[0]], batches.table[wrong[0]]
+    if len(whole) and whole[-1, BatchField.LAST_OFFSET] >= asked:
+        return replace(batches, table=whole, next_offset=int(whole[-1, BatchField.LAST_OFFSET]) + 1)
+    raise CorruptRecordError.of(
+        batches.where, int(row[BatchField.BASE_OFFSET]), "has a wrong checksum", int(row[BatchField.LAST_OFFSET]) + 1
+    )
+
+
+def visible(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int, int]]) -> np.ndarray:
+    """Row numbers of the batches with rows in span[0] <= offset < span[1], without markers and aborted transactions.
+
+    aborted: (producer id, first offset) of each aborted transaction the broker named; empty for read_uncommitted.
+    """
+    table = batches.table
+    attributes = table[:, BatchField.ATTRIBUTES]
+    keep = (table[:, BatchField.LAST_OFFSET] >= span[0]) & (table[:, BatchField.BASE_OFFSET] < span[1])
+    keep &= ((attributes & CONTROL) == 0) & (table[:, BatchField.COUNT] != 0)
+    for row in _of_aborted(batches, aborted):
+        keep[row] = False
+    return np.flatnonzero(keep)
+
+
+def _of_aborted(batches: Batches, aborted: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """The transactional batches that belong to an aborted transaction, the way the Java consumer tells."""
+    coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
+    if not coming:
+        return
+    open_producers: set[int] = set()
+    for row in np.flatnonzero(batches.table[:, BatchField.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
+        producer = int(batches.table[row, BatchField.PRODUCER])
+        while coming and coming[-1][0] <= batches.table[row, BatchField.LAST_OFFSET]:
+            open_producers.add(coming.pop()[1])
+        if batches.table[row, BatchField.ATTRIBUTES] & CONTROL:
+            if producer in open_producers and _is_abort(batches, row):
+                open_producers.discard(producer)
+        elif producer in open_producers:
+            yield row
+
+
+def _is_abort(batches: Batches, row: int) -> bool:
+    """Whether a control batch is the marker that ends a transaction by aborting it (key: version, type)."""
+    # length, attributes, timestamp delta, offset delta, key length: at least one byte each, the key follows
+    at, end = (int(batches.table[row, column]) for column in (BatchField.START, BatchField.END))
+    marker = memoryview(batches.raw)[at + HEADER_BYTES : end]
+    position = _after_varint(marker, 0) + 1
+    for _ in range(3):
+        position = _after_varint(marker, position)
+    if position + 4 > len(marker):
+        offset = int(batches.table[row, BatchField.BASE_OFFSET])
+        raise CorruptRecordError.of(
+            batches.where, offset, "is a control batch without a transaction marker", offset + 1
+        )
+    return bool(struct.unpack_from(">hh", marker, position)[1] == _ABORT)
+
+
+def _after_varint(data: memoryview, position: int) -> int:
+    while position < len(data) and data[position] & 0x80:
+        position += 1
+    return position + 1
+
+
+@compiled
+def _big_endian(data, at, width):  # type: ignore[no-untyped-def]
+    value = np.int64(data[at])
+    if value > 127 and width > 1:
+        value -= 256
+    for i in range(at + 1, at + width):
+        value = (value << 8) | np.int64(data[i])
+    return value
+
+
+@compiled
+def _scan(data, table):  # type: ignore[no-untyped-def]
+    """Fill the table; returns (batches found, fault, base offset of the faulty batch)."""
+    at, found, size = 0, 0, len(data)
+    least_base = np.int64(-1)
+    while at + 17 <= size:
+        base = _big_endian(data, at, 8)
+        end = at + 12 + _big_endian(data, at + 8, 4)
+        version = data[at + 16]
+        if version < 2:
+            return found, 2, base
+        if version > 2:
+            return found, 3, base
+        if end < at + 61:
+            return found, 1, base
+        if end > size:
+            break
+        last_delta = _big_endian(data, at + 23, 4)
+        last = base + last_delta
+        if base <= least_base or last_delta < 0 or last < base:
+            return found, 4, base
+        row = table[found]
+        row[0] = at
+        row[1] = end
+        row[2] = base
+        row[3] = last
+        row[4] = _big_endian(data, at + 21, 2)
+        row[5] = _big_endian(data, at + 27, 8)
+        row[6] = _big_endian(data, at + 35, 8)
+        row[7] = _big_endian(data, at + 43, 8)
+        row[8] = _big_endian(data, at + 57, 4)
+        row[9] = _big_endian(data, at + 17, 4) & 0xFFFFFFFF
+        least_base = last
+        found += 1
+        at = end
+    return found, 0, np.int64(-1)

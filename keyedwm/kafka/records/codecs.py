@@ -1,0 +1,179 @@
+"""Compression of record batches as Kafka's Java client writes and reads it.
+
+Rule: what is decompressed comes in chunks of a bounded size, so a small batch cannot fill the memory (a "zip bomb").
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+
+import lz4.frame
+import snappy
+import zstandard
+
+from keyedwm.kafka.client.values import Codec
+
+# A batch that decompresses to no more comes in one chunk, as nearly all of them do; from then on in smaller ones.
+FIRST_BYTES = 4 << 20
+_NEXT_BYTES = 1 << 20
+_GZIP_WINDOW = 31
+# What a member is fed first: a stream of many small ones must not copy its rest for each of them.
+_GZIP_STEP_BYTES = 256
+_ZSTD_WINDOW = 1 << 27
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 << 10
+
+
+class TooLargeError(ValueError):
+    """More memory would be needed at once than allowed."""
+
+
+class DamagedError(ValueError):
+    """The bytes are not what the codec writes."""
+
+
+def chunks(codec: Codec, data: bytes | memoryview, most_bytes: int) -> Iterator[bytes]:
+    """Decompress a batch's records: one chunk of at most FIRST_BYTES, smaller ones if there is more.
+
+    most_bytes: what a codec that cannot be read in part may take at once. Raises TooLargeError or DamagedError.
+    """
+    try:
+        yield from _DECOMPRESS[codec](data, most_bytes)
+    except (zlib.error, zstandard.ZstdError, RuntimeError, struct.error, snappy.UncompressError, EOFError) as error:
+        raise DamagedError(str(error)) from error
+
+
+def compress(codec: Codec, data: bytes | memoryview) -> bytes:
+    """Compress a batch's records."""
+    return _COMPRESS[codec](data)
+
+
+def _gunzip(data: bytes | memoryview, _most_bytes: int) -> Iterator[bytes]:
+    """A gzip stream may consist of several members, as Java's reader accepts; each byte is handed over about once.
+
+    A chunk holds what many members give: each chunk costs its reader some 200 microseconds.
+    """
+    view = memoryview(data)
+    at, room = 0, FIRST_BYTES
+    held = io.BytesIO()
+    while at < len(view):
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        step = _GZIP_STEP_BYTES
+        while not member.eof:
+            fed = member.unconsumed_tail or view[at : at + step]
+            if not len(fed):
+                raise DamagedError("the gzip stream is cut off")
+            at += 0 if member.unconsumed_tail else len(fed)
+            held.write(member.decompress(fed, room - held.tell()))
+            step = _NEXT_BYTES
+            if held.tell() == room:
+                yield held.getvalue()
+                held, room = io.BytesIO(), _NEXT_BYTES
+        at -= len(member.unused_data)
+    if held.tell():
+        yield held.getvalue()
+
+
+def _unlz4(data: bytes | memoryview, _most_bytes: int) -> Iterator[bytes]:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    out = frame.decompress(data, FIRST_BYTES)
+    while not frame.eof and not frame.needs_input:
+        yield out
+        out = frame.decompress(b"", _NEXT_BYTES)
+    if not frame.eof:
+        raise DamagedError("the lz4 frame is cut off")
+    if frame.unused_data:
+        raise DamagedError(f"{len(frame.unused_data)} bytes stand behind the lz4 frame")
+    yield out
+
+
+def _unzstd(data: bytes | memoryview, most_bytes: int) -> Iterator[bytes]:
+    # A window's memory is touched only as far as bytes come out of it: for the first chunk a large one does no harm.
+    out = _zstd_reader(data, _ZSTD_WINDOW).read(FIRST_BYTES)
+    yield out
+    if len(out) < FIRST_BYTES:
+        return
+    if zstandard.get_frame_parameters(data).window_size > most_bytes:
+        raise TooLargeError
+    reader = _zstd_reader(data, most_bytes)
+    reader.read(FIRST_BYTES)
+    while out := reader.read(_NEXT_BYTES):
+        yield out
+
+
+def _zstd_reader(data: bytes | memoryview, window_bytes: int) -> zstandard.ZstdDecompressionReader:
+    return zstandard.ZstdDecompressor(max_window_size=window_bytes).stream_reader(data, read_across_frames=True)
+
+
+def _unsnappy(data: bytes | memoryview, most_bytes: int) -> Iterator[bytes]:
+    if bytes(data[:8]) != _XERIAL:
+        _snappy_length(data, most_bytes)
+        yield snappy.uncompress(bytes(data))
+        return
+    held = io.BytesIO()
+    at, room = 16, FIRST_BYTES
+    while at < len(data):
+        (size,) = struct.unpack_from(">i", data, at)
+        if size < 0 or at + 4 + size > len(data):
+            raise DamagedError("a snappy block is cut off")
+        block = data[at + 4 : at + 4 + size]
+        length = _snappy_length(block, most_bytes)
+        if held.tell() and held.tell() + length > room:
+            yield held.getvalue()
+            held, room = io.BytesIO(), _NEXT_BYTES
+        if length > room:
+            room = _NEXT_BYTES
+            yield snappy.uncompress(bytes(block))
+        else:
+            held.write(snappy.uncompress(bytes(block)))
+        at += 4 + size
+    if held.tell():
+        yield held.getvalue()
+
+
+def _snappy_length(data: bytes | memoryview, limit: int) -> int:
+    """How long one raw block says in front that it is, so the limit is known to hold before memory is taken."""
+    length = shift = 0
+    for byte in bytes(data[:5]):
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise DamagedError("a snappy block has no length")
+    if length > limit:
+        raise TooLargeError
+    return length
+
+
+def _snappy(data: bytes | memoryview) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for at in range(0, len(data), _XERIAL_BLOCK):
+        block = snappy.compress(bytes(data[at : at + _XERIAL_BLOCK]))
+        parts += [struct.pack(">i", len(block)), block]
+    return b"".join(parts)
+
+
+def _gzip(data: bytes | memoryview) -> bytes:
+    member = zlib.compressobj(wbits=_GZIP_WINDOW)
+    return member.compress(data) + member.flush()
+
+
+_DECOMPRESS: dict[Codec, Callable[[bytes | memoryview, int], Iterator[bytes]]] = {
+    Codec.NONE: lambda data, _: iter((bytes(data),)),
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnappy,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}
+_COMPRESS: dict[Codec, Callable[[bytes | memoryview], bytes]] = {
+    Codec.NONE: bytes,
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: lambda data: lz4.frame.compress(data, block_linked=False),
+    Codec.ZSTD: lambda data: zstandard.ZstdCompressor().compress(data),
+}

@@ -1,0 +1,145 @@
+"""Record batches in pieces worth decoding together, each of a bounded size, however far a batch decompresses.
+
+Rule: many small batches make one piece, a batch that decompresses to much more than a piece comes in several. A piece
+ends where a record ends; nothing longer than one record, or one block of snappy, is ever held whole.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
+from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.records.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME, Batches, BatchField
+from keyedwm.kafka.records.codecs import FIRST_BYTES, DamagedError, TooLargeError, chunks
+from keyedwm.kafka.records.decode import FAULTS, Fault, PlanColumn, whole_records
+
+LARGEST_UNIT_BYTES = 14 << 20
+_ENLARGE = "a larger kafka.fetch.max.bytes allows more"
+CLAIM = "claims more records than its bytes or its offsets can hold"
+
+
+class Piece(NamedTuple):
+    """Bytes and the plan into them (see PlanColumn); `open`: more records of the plan's last batch follow."""
+
+    data: bytes
+    plan: np.ndarray
+    open: bool = False
+
+
+def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Piece]:
+    """Cut the chosen batches (row numbers) into pieces; unit_bytes: the longest record or block to decompress."""
+    table = batches.table[chosen]
+    plan = _plan(table)
+    if not (table[:, BatchField.ATTRIBUTES] & CODEC_BITS).any():
+        yield Piece(batches.raw, plan)
+        return
+    view = memoryview(batches.raw)
+    first, size = 0, 0
+    held: list[bytes] = []
+    for i in range(len(chosen)):
+        stream = _opened(batches.where, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], unit_bytes)
+        head, second = next(stream, b""), next(stream, None)
+        if held and (second is not None or size + len(head) > FIRST_BYTES):
+            yield Piece(b"".join(held), plan[first:i])
+            first, size, held = i, 0, []
+        if second is not None:
+            begun = deque((head, second))
+            del head, second
+            yield from _long(batches.where, plan[i], _continued(begun, stream), unit_bytes)
+            first = i + 1
+            continue
+        plan[i, PlanColumn.START], plan[i, PlanColumn.END] = size, size + len(head)
+        size += len(head)
+        held.append(head)
+    if held:
+        yield Piece(b"".join(held), plan[first:])
+
+
+def corrupt(where: TopicPartition, batch: np.ndarray, found: str) -> CorruptRecordError:
+    """Name the batch of one row of a plan as damaged."""
+    return CorruptRecordError.of(
+        where, int(batch[PlanColumn.BASE_OFFSET]), found, int(batch[PlanColumn.LAST_OFFSET]) + 1
+    )
+
+
+def _plan(table: np.ndarray) -> np.ndarray:
+    plan = np.empty((len(table), len(PlanColumn)), np.int64)
+    plan[:, PlanColumn.START] = table[:, BatchField.START] + HEADER_BYTES
+    plan[:, PlanColumn.END] = table[:, BatchField.END]
+    plan[:, PlanColumn.BASE_OFFSET] = table[:, BatchField.BASE_OFFSET]
+    plan[:, PlanColumn.LAST_OFFSET] = table[:, BatchField.LAST_OFFSET]
+    plan[:, PlanColumn.COUNT] = table[:, BatchField.COUNT]
+    plan[:, PlanColumn.FIRST_TIME] = table[:, BatchField.FIRST_TIME]
+    plan[:, PlanColumn.APPEND_TIME] = table[:, BatchField.MAX_TIME]
+    plan[:, PlanColumn.LOG_APPENDED] = (table[:, BatchField.ATTRIBUTES] & LOG_APPEND_TIME) != 0
+    plan[:, PlanColumn.LEAST_OFFSET] = table[:, BatchField.BASE_OFFSET]
+    return plan
+
+
+def _opened(where: TopicPartition, row: np.ndarray, data: memoryview, unit_bytes: int) -> Iterator[bytes]:
+    """The records of one batch as they are decompressed."""
+    offset, after = int(row[BatchField.BASE_OFFSET]), int(row[BatchField.LAST_OFFSET]) + 1
+    number = int(row[BatchField.ATTRIBUTES]) & CODEC_BITS
+    if number not in Codec._value2member_map_:
+        raise CorruptRecordError.of(where, offset, f"is compressed by an unknown codec ({number})", after)
+    codec = Codec(number)
+    try:
+        yield from chunks(codec, data, unit_bytes)
+    except TooLargeError as error:
+        found = f"cannot be decompressed ({codec.name.lower()}) in {unit_bytes} bytes of memory: {_ENLARGE}"
+        raise RecordTooLargeError(f"the record batch at offset {offset} of {where} {found}") from error
+    except DamagedError as error:
+        found = f"cannot be decompressed ({codec.name.lower()}: {error})"
+        raise CorruptRecordError.of(where, offset, found, after) from error
+
+
+def _continued(begun: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks already made, none of which is kept, and then the others."""
+    while begun:
+        yield begun.popleft()
+    yield from stream
+
+
+def _long(where: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], unit_bytes: int) -> Iterator[Piece]:
+    """Cut one batch, as it is decompressed, behind the last whole record of what there is."""
+    left, least = int(batch[PlanColumn.COUNT]), int(batch[PlanColumn.LEAST_OFFSET])
+    if left < 0:
+        raise corrupt(where, batch, CLAIM)
+    held, needed = io.BytesIO(), 0
+    for chunk in stream:
+        some = held.write(chunk)
+        del chunk
+        if held.tell() < needed or not some:
+            continue
+        if not left:
+            _refuse(where, batch, Fault.LEFTOVER)
+        data = held.getvalue()  # no copy: they are the buffer's own bytes
+        rows, end, needed, last = whole_records(np.frombuffer(data, np.uint8), left)
+        if needed < 0:
+            _refuse(where, batch, Fault(-needed))
+        if needed > unit_bytes:
+            raise RecordTooLargeError(
+                f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {where} has a record of {needed} "
+                f"bytes, above the {unit_bytes} that may be decompressed at once: {_ENLARGE}"
+            )
+        if rows:
+            piece = batch.copy()
+            piece[[PlanColumn.START, PlanColumn.END, PlanColumn.COUNT, PlanColumn.LEAST_OFFSET]] = 0, end, rows, least
+            left -= rows
+            least = int(batch[PlanColumn.BASE_OFFSET]) + last + 1
+            yield Piece(data, piece[None], open=left > 0)
+        held = io.BytesIO()
+        held.write(memoryview(data)[end:])
+        del data
+    if left or held.tell():
+        _refuse(where, batch, Fault.LENGTH if left else Fault.LEFTOVER)
+
+
+def _refuse(where: TopicPartition, batch: np.ndarray, fault: Fault) -> NoReturn:
+    raise corrupt(where, batch, FAULTS[fault])

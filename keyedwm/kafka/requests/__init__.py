@@ -1,0 +1,1 @@
+"""Requests to brokers: fetch, produce, transactions, offsets, groups."""

@@ -1,0 +1,179 @@
+"""One cluster as the other packages see it: topics, partitions, leaders, offsets and committed positions.
+
+Rule: one request per broker, never one per partition; retriable answers are retried within a bounded time, and every
+other one is worded for the user.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import Connection, Retry
+from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.values import Committed, Isolation, LogEnd, TopicPartition
+from keyedwm.kafka.requests import groups, leader_epochs, offsets, topic_limits
+from keyedwm.kafka.requests.coordinators import Coordinators
+from keyedwm.kafka.requests.metadata import Metadata
+
+
+class Cluster:
+    """A connected cluster; made by `connect` or `shared`, thread-safe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.config = connection.config
+        self.metadata = Metadata(connection)
+        self.coordinators = Coordinators(connection)
+        self._largest_batches: dict[str, int | None] = {}
+
+    @classmethod
+    def connect(cls, config: ClientConfig, timeout_ms: int = 30_000) -> Cluster:
+        """Connect; raises UnavailableError naming the addresses if no broker answers within `timeout_ms`.
+
+        A shorter `kafka.default.api.timeout.ms` counts here too.
+        """
+        return cls(Connection(config, min(timeout_ms, config.api_timeout_ms)))
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests can be sent: not closed, and not inherited from a parent process."""
+        return self.connection.usable
+
+    def close(self) -> None:
+        """Close all connections; twice is fine."""
+        self.connection.close()
+
+    def topics(self) -> tuple[str, ...]:
+        """All topic names that this client may describe, internal ones included, sorted."""
+        return self.metadata.topics()
+
+    def partitions(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, tuple[int, ...]]:
+        """Partition numbers by topic, fresh from the cluster.
+
+        A topic that does not exist raises UnknownTopicError, or is left out if `missing_ok`.
+        """
+        return self.metadata.partitions(topics, missing_ok=missing_ok)
+
+    def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
+        """Topic ids by name, fresh from the cluster: a topic that was deleted and recreated has another id.
+
+        A topic of a broker older than topic ids (Kafka 3.1) is left out; `missing_ok` as for `partitions`.
+        """
+        return self.metadata.topic_ids(topics, missing_ok=missing_ok)
+
+    def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
+        """The partitions by leading broker, from what is known; asks the cluster about those without one."""
+        return self.metadata.leaders(partitions, retry)
+
+    def forget_leaders(self, topics: Iterable[str]) -> None:
+        """Drop what is known about topics whose leaders turned out to be elsewhere."""
+        self.metadata.forget_leaders(topics)
+
+    def earliest(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """The first offset the log holds, by partition."""
+        return offsets.earliest(self.metadata, partitions)
+
+    def earliest_local(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """The first offset that the leader's own disk holds, not tiered storage, by partition."""
+        return offsets.earliest_local(self.metadata, partitions)
+
+    def latest(
+        self, partitions: Iterable[tuple[str, int]], isolation: Isolation | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last readable record: the log end, or with read_committed the last stable offset."""
+        return offsets.latest(self.metadata, partitions, isolation or self.config.isolation)
+
+    def log_ends(
+        self, partitions: Iterable[tuple[str, int]], isolation: Isolation | None = None
+    ) -> dict[TopicPartition, LogEnd]:
+        """As `latest`, with the leader epoch in which that is so."""
+        return offsets.log_ends(self.metadata, partitions, isolation or self.config.isolation)
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Where the records of leader epochs up to the given one end in the log as it is now; None where unknown."""
+        return leader_epochs.epoch_ends(self.metadata, epochs)
+
+    def by_timestamp(self, timestamps_ms: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose timestamp is at or after the given one; None where there is none."""
+        return offsets.by_timestamp(self.metadata, timestamps_ms, self.config.isolation)
+
+    def largest_batch_bytes(self, topic: str) -> int | None:
+        """The largest record batch that a topic takes, asked for once; None if that may not be read."""
+        if topic not in self._largest_batches:
+            self._largest_batches[topic] = topic_limits.largest_batch_bytes(self.connection, topic)
+        return self._largest_batches[topic]
+
+    def commit_offsets(
+        self, group: str, positions: Mapping[tuple[str, int], tuple[int, str]], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, Code]:
+        """Commit (next offset, metadata) by partition, as no member of the group; gives each partition's answer.
+
+        timeout_ms: None for the configured one.
+        """
+        return groups.commit(self.connection, self.coordinators, group, positions, timeout_ms)
+
+    def fetch_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """Committed positions of a group; partitions without one are left out. partitions: None for all that there are.
+
+        timeout_ms: None for the configured one.
+
+        Raises GroupAccessError if we may not ask.
+        """
+        return groups.fetch(self.connection, self.coordinators, group, partitions, timeout_ms)
+
+    def coordinator(self, key: str, kind: int, retry: Retry) -> int:
+        """The node that coordinates a group (kind GROUP) or a transactional id (kind TRANSACTION)."""
+        return self.coordinators.find(key, kind, retry)
+
+    def forget_coordinator(self, key: str, kind: int) -> None:
+        """Ask for the coordinator again next time."""
+        self.coordinators.forget(key, kind)
+
+
+class _Slot:
+    """One configuration's cluster of this process; the lock is held while it connects, by those who want this one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.cluster: Cluster | None = None
+
+
+_shared: dict[tuple[int, str], _Slot] = {}
+_shared_lock = threading.Lock()  # held for a look into the dictionary, never while something is waited for
+
+
+def _after_fork() -> None:
+    """In a forked child the lock may be held by a thread that exists only in the parent."""
+    global _shared_lock  # noqa: PLW0603 (one lock a process)
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def shared(config: ClientConfig) -> Cluster:
+    """The one cluster of this process for a configuration; kept between tasks, replaced after a fork or a crash."""
+    key = (os.getpid(), config.digest())
+    with _shared_lock:
+        # Entries of a parent process stay: they belong to it.
+        slot = _shared.setdefault(key, _Slot())
+    with slot.lock:
+        if slot.cluster is None or not slot.cluster.usable:
+            slot.cluster = Cluster.connect(config)
+        return slot.cluster
+
+
+def close_shared() -> None:
+    """Close what `shared` keeps in this process; the next `shared` connects again."""
+    with _shared_lock:
+        ours = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
+    for slot in ours:
+        with slot.lock:
+            if slot.cluster is not None:
+                slot.cluster.close()

@@ -1,0 +1,59 @@
+"""Which broker coordinates a consumer group or a transactional id.
+
+Rule: what is kept is a hint: whoever is answered NOT_COORDINATOR calls `forget` and asks again.
+"""
+
+from __future__ import annotations
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from keyedwm.core.errors import InputError
+from keyedwm.kafka.client.connection import Connection, Retry, TransientError, first_of
+from keyedwm.kafka.client.errors import AccessError, Code, GroupAccessError, described
+
+GROUP, TRANSACTION = 0, 1  # Kafka's key types
+_MOST_KEPT = 10_000
+MOVED = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
+
+
+class Coordinators:
+    """The coordinators of a connected cluster, looked up once each; thread-safe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._nodes: dict[tuple[int, str], int] = {}
+
+    def find(self, key: str, kind: int, retry: Retry) -> int:
+        """The node that coordinates a group (kind GROUP) or a transactional id (kind TRANSACTION)."""
+        node = self._nodes.get((kind, key))
+        if node is None:
+            node = self._nodes[kind, key] = self._ask(key, kind, retry)
+            # Transactional ids are used once each, so a process that lives long would keep them all.
+            for oldest in list(self._nodes)[:-_MOST_KEPT]:
+                self._nodes.pop(oldest, None)
+        return node
+
+    def forget(self, key: str, kind: int) -> None:
+        """Ask for the coordinator again next time."""
+        self._nodes.pop((kind, key), None)
+
+    def _ask(self, key: str, kind: int, retry: Retry) -> int:
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key], min_version=1, max_version=4)
+        while True:
+            try:
+                response = self._connection.call(None, request)
+                found = first_of(response.coordinators, "coordinator") if response.API_VERSION >= 4 else response
+            except TransientError as error:
+                retry.pause(error)
+                continue
+            code = Code.of(found.error_code)
+            if code is Code.NONE:
+                return int(found.node_id)
+            what = f"group {key!r}" if kind == GROUP else f"transactional id {key!r}"
+            if code.denied:
+                raise (GroupAccessError if kind == GROUP else AccessError)(
+                    f"not allowed to use {what}: {described(found.error_code)}"
+                )
+            if not code.retriable:
+                raise InputError(f"the coordinator of {what} cannot be found: {described(found.error_code)}")
+            retry.pause(described(found.error_code))

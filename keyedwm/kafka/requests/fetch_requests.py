@@ -1,0 +1,146 @@
+"""Fetch requests and what their answers say about each partition.
+
+Rule: a request carries the topic id, the leader epoch and the epoch of what was read last wherever the broker knows
+them (KIP-516, KIP-320, KIP-595), so that a recreated topic and a truncated log are answered with an error, not with
+other records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from kafka.protocol.consumer import FetchRequest
+
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import LogTruncatedError
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.requests.metadata import Metadata
+
+NO_EPOCH = -1
+_NO_TOPIC_ID = UUID(int=0)
+_NO_REPLICA, _MOST_REDIRECTS = -1, 3
+_TOPIC_IDS_SINCE, _BY_NAME_UNTIL = 13, 12  # versions of Fetch
+
+
+@dataclass(slots=True, eq=False)
+class RangeReader:
+    """One range being read.
+
+    position: the next offset to ask for; leader_epoch: that of the last batch read; empty_answers: how many answers in
+    a row had no record of any partition, although the log goes on to the range's end.
+    """
+
+    index: int
+    where: TopicPartition
+    position: int
+    end: int
+    topic_id: UUID | None = None
+    leader_epoch: int = NO_EPOCH
+    empty_answers: int = 0
+
+
+class Replicas:
+    """Which replica each partition is read from: the leader, or one in our rack that the leader named (KIP-392).
+
+    A replica that fails, has no answer or sends us on and on ends this: then leaders only are asked.
+    """
+
+    def __init__(self, rack: str) -> None:
+        self.rack = rack
+        self._named: dict[TopicPartition, int] = {}
+        self._redirects: Counter[TopicPartition] = Counter()
+
+    def node_for(self, where: TopicPartition, leader: int) -> int:
+        """The node to ask for a partition."""
+        return self._named.get(where, leader)
+
+    def redirected(self, where: TopicPartition, data: Any, node: int) -> bool:
+        """Whether a node's answer names another replica to read from."""
+        named = getattr(data, "preferred_read_replica", _NO_REPLICA)  # answers before version 11 name none
+        if not self.rack or named in {_NO_REPLICA, node}:
+            return False
+        self._redirects[where] += 1
+        if self._redirects[where] > _MOST_REDIRECTS:
+            self.use_leaders()
+        else:
+            self._named[where] = named
+        return True
+
+    def is_follower(self, where: TopicPartition, node: int) -> bool:
+        """Whether a node was named by the leader, and is not asked as the leader itself."""
+        return self._named.get(where) == node
+
+    def use_leaders(self) -> None:
+        """Read from leaders only from now on."""
+        self.rack = ""
+        self._named.clear()
+
+
+def fetch_request(
+    readers: Sequence[RangeReader],
+    isolation: Isolation,
+    config: ClientConfig,
+    metadata: Metadata,
+    *,
+    rack: str,
+    wait: bool,
+) -> FetchRequest:
+    """One request for all ranges; without `wait` the broker answers at once, as the records asked for exist already."""
+    topic_type = FetchRequest.FetchTopic
+    topics: list[Any] = []
+    for reader in readers:
+        if not topics or topics[-1].topic != reader.where.topic:
+            topic_id = reader.topic_id or _NO_TOPIC_ID
+            topics.append(topic_type(topic=reader.where.topic, topic_id=topic_id, partitions=[]))
+        topics[-1].partitions.append(
+            topic_type.FetchPartition(
+                partition=reader.where.partition,
+                fetch_offset=reader.position,
+                partition_max_bytes=config.partition_fetch_bytes,
+                current_leader_epoch=metadata.leader_epoch(reader.where),
+                last_fetched_epoch=reader.leader_epoch,
+                log_start_offset=-1,
+            )
+        )
+    return FetchRequest(
+        max_wait_ms=config.fetch_wait_ms if wait else 0,
+        min_bytes=1,
+        max_bytes=config.fetch_bytes,
+        isolation_level=isolation.wire,
+        session_id=0,
+        session_epoch=-1,
+        forgotten_topics_data=[],
+        rack_id=rack,
+        topics=topics,
+        min_version=4,
+        max_version=_TOPIC_IDS_SINCE if all(reader.topic_id for reader in readers) else _BY_NAME_UNTIL,
+    )
+
+
+def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPartition, Any]:
+    """An answer's data by partition; partitions that were not asked for are left out."""
+    asked = {reader.where for reader in readers}
+    names = {reader.topic_id: reader.where.topic for reader in readers}
+    by_id = response.API_VERSION >= _TOPIC_IDS_SINCE
+    found = {
+        TopicPartition(names.get(topic.topic_id, "") if by_id else topic.topic, part.partition_index): part
+        for topic in response.responses
+        for part in topic.partitions
+    }
+    return {where: part for where, part in found.items() if where in asked}
+
+
+def check_divergence(reader: RangeReader, data: Any) -> None:
+    """Raise LogTruncatedError if the leader's log holds something else before the position than what was read."""
+    diverging = getattr(data, "diverging_epoch", None)  # answers before version 12 have none
+    if diverging is not None and diverging.end_offset >= 0:
+        raise LogTruncatedError.of(reader.where, reader.position, reader.leader_epoch, diverging.end_offset)
+
+
+def readable_end(data: Any, isolation: Isolation) -> int:
+    """The offset that a partition can be read up to: the high watermark, or the last stable offset."""
+    return int(data.last_stable_offset if isolation is Isolation.READ_COMMITTED else data.high_watermark)

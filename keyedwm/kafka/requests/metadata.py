@@ -1,0 +1,181 @@
+"""Topics, partitions and leaders of one cluster, as its metadata has them.
+
+Rule: a read never creates a topic. What is kept is a hint: whoever finds a leader elsewhere calls `forget_leaders`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from kafka.protocol.metadata import MetadataRequest
+
+from keyedwm.core.errors import InputError, UnavailableError
+from keyedwm.kafka.client.connection import Connection, Retry, TransientError
+from keyedwm.kafka.client.errors import AccessError, Code, UnknownTopicError, described
+from keyedwm.kafka.client.values import TopicPartition
+
+_NO_LEADER = -1
+_NO_ID = UUID(int=0)
+_UNKNOWN_TOPIC_GRACE_S = 0.5
+_UNKNOWN_TOPIC_ANSWERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The broker that leads a partition, and since which leader epoch (-1: unknown)."""
+
+    node: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    topic_id: UUID | None  # None: the broker is older than topic ids (Kafka 3.1)
+    leaders: Mapping[int, Leader]  # the node is _NO_LEADER while there is none
+
+
+class Metadata:
+    """The metadata of a connected cluster; thread-safe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._topics: dict[str, _Topic] = {}
+        self._cluster_id: str | None = None
+
+    def topics(self) -> tuple[str, ...]:
+        """All topic names that this client may describe, internal ones included, sorted."""
+        return tuple(sorted(self._refresh(None)))
+
+    def partitions(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, tuple[int, ...]]:
+        """Partition numbers by topic, fresh from the cluster.
+
+        A topic that does not exist raises UnknownTopicError, or is left out if `missing_ok`.
+        """
+        found = self._described(topics, missing_ok=missing_ok)
+        return {name: tuple(sorted(topic.leaders)) for name, topic in found.items()}
+
+    def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
+        """Topic ids by name, fresh from the cluster: a topic that was deleted and recreated has another id.
+
+        A topic of a broker older than topic ids (Kafka 3.1) is left out; `missing_ok` as for `partitions`.
+        """
+        found = self._described(topics, missing_ok=missing_ok)
+        return {name: topic.topic_id for name, topic in found.items() if topic.topic_id is not None}
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic as last heard; None if unknown."""
+        known = self._topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def leader_epoch(self, where: TopicPartition) -> int:
+        """The leader epoch of a partition as last heard; -1 if unknown."""
+        known = self._topics.get(where.topic)
+        leader = None if known is None else known.leaders.get(where.partition)
+        return -1 if leader is None else leader.epoch
+
+    def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
+        """The partitions by leading broker, from what is known; asks the cluster about those without one."""
+        partitions = list(partitions)
+        while True:
+            found: dict[int, list[TopicPartition]] = {}
+            leaderless: list[TopicPartition] = []
+            for where in partitions:
+                topic = self._topics.get(where.topic)
+                leader = topic.leaders.get(where.partition) if topic else None
+                if leader is None or leader.node == _NO_LEADER:
+                    leaderless.append(where)
+                else:
+                    found.setdefault(leader.node, []).append(where)
+            if not leaderless:
+                return found
+            if all(self._known(where) for where in leaderless):
+                retry.pause(f"{leaderless[0]} has no leader")
+            present = self.partitions({where.topic for where in leaderless})
+            for where in leaderless:
+                if where.partition not in present[where.topic]:
+                    raise UnknownTopicError(
+                        f"This server does not host this topic-partition: "
+                        f"topic {where.topic!r} has no partition {where.partition}"
+                    )
+
+    def forget_leaders(self, topics: Iterable[str]) -> None:
+        """Drop what is known about topics whose leaders turned out to be elsewhere."""
+        for topic in topics:
+            self._topics.pop(topic, None)
+
+    def _known(self, where: TopicPartition) -> bool:
+        return where.topic in self._topics and where.partition in self._topics[where.topic].leaders
+
+    def _described(self, topics: Iterable[str], *, missing_ok: bool) -> dict[str, _Topic]:
+        wanted = sorted(set(topics))
+        found = self._refresh(wanted)
+        grace_over_at, answers = time.monotonic() + _UNKNOWN_TOPIC_GRACE_S, 1
+        # A topic created a moment ago is not yet known to every broker; a throttled answer may outlast the grace alone.
+        while len(found) < len(wanted) and not missing_ok:
+            if time.monotonic() > grace_over_at and answers >= _UNKNOWN_TOPIC_ANSWERS:
+                raise UnknownTopicError.of(next(topic for topic in wanted if topic not in found))
+            time.sleep(0.1)
+            found, answers = self._refresh(wanted), answers + 1
+        return {topic: found[topic] for topic in wanted if topic in found}
+
+    def _refresh(self, topics: list[str] | None) -> dict[str, _Topic]:
+        """Ask about topics (None: all) and keep the answer; those that do not exist are not in it."""
+        answer = self._ask(topics)
+        told = [topic for topic in answer.topics if topics is None or topic.name in topics]
+        found = {topic.name: _topic(topic) for topic in told if topic.error_code == Code.NONE}
+        for topic in told:
+            if topics is not None and topic.error_code != Code.NONE:
+                _raise_unless_missing(topic.name, topic.error_code)
+                self._topics.pop(topic.name, None)
+        self._topics.update(found)
+        return found
+
+    def _ask(self, topics: list[str] | None) -> Any:
+        """The cluster's answer about topics (None: all), once none of them is without a leader."""
+        asked = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+        task = "reading the list of topics" if topics is None else f"reading the partitions of {', '.join(topics)}"
+        retry = Retry(self.connection.config, task)
+        while True:
+            try:
+                # Reading must not create topics, whatever the broker's auto.create.topics.enable says.
+                request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=12)
+                answer = self.connection.call(None, request)
+            except TransientError as error:
+                retry.pause(error)
+                continue
+            self._check_cluster(answer.cluster_id)
+            unready = [topic.name for topic in answer.topics if topic.error_code == Code.LEADER_NOT_AVAILABLE]
+            if not unready:
+                return answer
+            retry.pause(f"topic {unready[0]} has no leader yet")
+
+    def _check_cluster(self, found: str | None) -> None:
+        """Raise InputError if another cluster answers than before: its offsets and topics are others."""
+        if found is None:
+            return
+        if self._cluster_id not in {None, found}:
+            raise InputError(
+                f"the brokers at {self.connection.config.addresses} belong to cluster {found!r} now, "
+                f"it was cluster {self._cluster_id!r}: check kafka.bootstrap.servers and name resolution"
+            )
+        self._cluster_id = found
+
+
+def _topic(found: Any) -> _Topic:
+    leaders = {part.partition_index: Leader(part.leader_id, part.leader_epoch) for part in found.partitions}
+    return _Topic(None if found.topic_id in {None, _NO_ID} else found.topic_id, leaders)
+
+
+def _raise_unless_missing(topic: str, code: int) -> None:
+    kind = Code.of(code)
+    if kind is Code.UNKNOWN_TOPIC_OR_PARTITION:
+        return
+    if kind.denied:
+        raise AccessError(f"not allowed to describe topic {topic!r}: {described(code)}")
+    if kind is Code.INVALID_TOPIC:
+        raise InputError(f"{topic!r} is not a legal topic name; letters, digits, '.', '_' and '-' are (249 at most)")
+    raise UnavailableError(f"the partitions of topic {topic!r} cannot be read: {described(code)}")

@@ -1,0 +1,161 @@
+"""ListOffsets: where a partition's log begins and ends, in which leader epoch, and which offset a timestamp has.
+
+Rule: one request per leader at a time, all leaders in parallel; partitions whose leader moved are asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.kafka.client.connection import Retry, TransientError
+from keyedwm.kafka.client.errors import AccessError, Code, described
+from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition, by_topic
+from keyedwm.kafka.requests.metadata import Metadata
+
+_LATEST, _EARLIEST, _EARLIEST_LOCAL = -1, -2, -4
+_NO_OFFSET = _NO_EPOCH = -1
+
+
+def earliest(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+    """See Cluster.earliest."""
+    return _offsets(_ask(metadata, dict.fromkeys(map(_pair, partitions), _EARLIEST), Isolation.READ_UNCOMMITTED))
+
+
+def earliest_local(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+    """The first offset that the leader's own disk holds: those before it are in tiered storage (KIP-405)."""
+    wanted = dict.fromkeys(map(_pair, partitions), _EARLIEST_LOCAL)
+    try:
+        return _offsets(_ask(metadata, wanted, Isolation.READ_UNCOMMITTED, min_version=8))
+    except OptionError:  # a broker older than tiered storage
+        return earliest(metadata, wanted)
+
+
+def latest(
+    metadata: Metadata, partitions: Iterable[tuple[str, int]], isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """See Cluster.latest."""
+    return {where: end.offset for where, end in log_ends(metadata, partitions, isolation).items()}
+
+
+def log_ends(
+    metadata: Metadata, partitions: Iterable[tuple[str, int]], isolation: Isolation
+) -> dict[TopicPartition, LogEnd]:
+    """See Cluster.log_ends."""
+    found = _ask(metadata, dict.fromkeys(map(_pair, partitions), _LATEST), isolation)
+    return {
+        where: LogEnd(part.offset, None if part.leader_epoch == _NO_EPOCH else part.leader_epoch)
+        for where, part in found.items()
+    }
+
+
+def by_timestamp(
+    metadata: Metadata, timestamps_ms: Mapping[tuple[str, int], int], isolation: Isolation
+) -> dict[TopicPartition, int | None]:
+    """See Cluster.by_timestamp."""
+    for where, timestamp_ms in timestamps_ms.items():
+        if timestamp_ms < 0:
+            raise InputError(f"timestamp {timestamp_ms} of {_pair(where)} is before 1970: it must be 0 ms or more")
+    found = _offsets(_ask(metadata, {_pair(where): ms for where, ms in timestamps_ms.items()}, isolation))
+    return {where: None if offset == _NO_OFFSET else offset for where, offset in found.items()}
+
+
+def _pair(where: tuple[str, int]) -> TopicPartition:
+    return TopicPartition(*where)
+
+
+def _offsets(parts: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    return {where: part.offset for where, part in parts.items()}
+
+
+def _ask(
+    metadata: Metadata, wanted: Mapping[TopicPartition, int], isolation: Isolation, *, min_version: int = 2
+) -> dict[TopicPartition, Any]:
+    def request(partitions: list[TopicPartition]) -> ListOffsetsRequest:
+        return _request(metadata, partitions, wanted, isolation, min_version)
+
+    def parts(answer: Any) -> dict[TopicPartition, Any]:
+        return {TopicPartition(t.name, part.partition_index): part for t in answer.topics for part in t.partitions}
+
+    return ask_leaders(metadata, wanted, request, parts)
+
+
+def ask_leaders(
+    metadata: Metadata,
+    wanted: Iterable[TopicPartition],
+    request: Callable[[list[TopicPartition]], Any],
+    parts_of: Callable[[Any], Mapping[TopicPartition, Any]],
+) -> dict[TopicPartition, Any]:
+    """Ask the leader of each partition, until all have answered; gives the part of the answer about each.
+
+    request: for the partitions of one leader. parts_of: the parts of an answer, by partition.
+    """
+    found: dict[TopicPartition, Any] = {}
+    connection = metadata.connection
+    retry = Retry(connection.config, "reading the offsets of topics")
+    pending = dict.fromkeys(wanted)
+    while pending:
+        sent = [
+            (partitions, connection.submit(node, request(partitions)))
+            for node, partitions in metadata.leaders(pending, retry).items()
+        ]
+        failed: dict[TopicPartition, str] = {}
+        for partitions, answer in sent:
+            try:
+                response = connection.result(answer)
+            except TransientError as error:
+                failed |= dict.fromkeys(partitions, str(error))
+                continue
+            parts = parts_of(response)
+            for where in partitions:
+                part = parts.get(where)
+                if part is None:
+                    failed[where] = "the answer leaves this partition out"
+                elif part.error_code == Code.NONE:
+                    found[where] = part
+                    del pending[where]
+                else:
+                    failed[where] = _retriable(where, part.error_code)
+        if failed:
+            metadata.forget_leaders({where.topic for where in failed})
+            where = min(failed)
+            retry.pause(f"{where}: {failed[where]}")
+    return found
+
+
+def _retriable(where: TopicPartition, code: int) -> str:
+    kind = Code.of(code)
+    if kind.denied:
+        raise AccessError(f"not allowed to read the offsets of {where}: {described(code)}")
+    if not kind.retriable:
+        raise InputError(f"the offsets of {where} cannot be read: {described(code)}")
+    return described(code)
+
+
+def _request(
+    metadata: Metadata,
+    partitions: list[TopicPartition],
+    timestamps: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    min_version: int,
+) -> ListOffsetsRequest:
+    topic_type = ListOffsetsRequest.ListOffsetsTopic
+
+    def part(where: TopicPartition) -> Any:
+        return topic_type.ListOffsetsPartition(
+            partition_index=where.partition,
+            current_leader_epoch=metadata.leader_epoch(where),
+            timestamp=timestamps[where],
+        )
+
+    topics = [topic_type(name=name, partitions=parts) for name, parts in by_topic(partitions, part).items()]
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation.wire,
+        topics=topics,
+        min_version=min_version,
+        max_version=max(min_version, 7),
+    )

@@ -1,0 +1,291 @@
+"""Writing Arrow columns to partitions: every batch acknowledged by all in-sync replicas, in order and once.
+
+Rule: a producer id and sequences make a repeated batch harmless, so what is retriable is sent again in the same order.
+Batches are as large as the topic takes; one that is still too large is cut in two, with the same sequences.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+from keyedwm.core.errors import FencedError, InputError, OutOfTurnError, UnavailableError
+from keyedwm.kafka.client.connection import Answer, Retry, TransientError, first_of
+from keyedwm.kafka.client.errors import AccessError, Code, described
+from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.records.batches import HEADER_BYTES
+from keyedwm.kafka.records.encode import BATCH_BYTES, Batch, Producer, encode
+from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
+from keyedwm.kafka.requests.cluster import Cluster
+
+MOST_IN_FLIGHT = 5  # of one producer a broker remembers the last five batches of a partition
+_ACKS_ALL = -1
+_LAST_SEQUENCE = 0x7FFFFFFF
+_TOO_LARGE = "too large for the topic"
+
+
+def send(
+    cluster: Cluster, topic: str, tables: Mapping[int, pa.Table], codec: Codec | None = None
+) -> dict[TopicPartition, int]:
+    """Write tables to the partitions of a topic; returns the offset after the last record of each.
+
+    Columns, by name: key, value (binary or string), headers, timestamp (a timestamp, or int64 ms); all may be missing
+    but one; without timestamp the records carry the time of this call. Codec None is the configured one.
+    """
+    return Sender(cluster, new_producer(cluster), codec=codec).send(topic, tables)
+
+
+def new_producer(cluster: Cluster) -> Producer:
+    """A producer id of our own, not transactional."""
+    retry = Retry(cluster.config, "asking for a producer id")
+    while True:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1, max_version=4)
+        try:
+            answer = cluster.connection.call(None, request)
+        except TransientError as error:
+            retry.pause(error)
+            continue
+        code = Code.of(answer.error_code)
+        if code is Code.NONE:
+            return Producer(answer.producer_id, answer.producer_epoch)
+        if not code.retriable:
+            raise AccessError(f"not allowed to write: no producer id was given: {described(answer.error_code)}")
+        retry.pause(described(answer.error_code))
+
+
+@dataclass(slots=True, eq=False)
+class _Unacknowledged:
+    """A batch that is not acknowledged yet, and its rows; `answer` is None until it is sent."""
+
+    where: TopicPartition
+    batch: Batch
+    rows: Layout
+    sequence: int
+    answer: Answer | None = None
+
+
+class Sender:
+    """Writes as one producer; `sequences` is the next one by partition, so that several calls follow each other."""
+
+    def __init__(
+        self, cluster: Cluster, producer: Producer, *, codec: Codec | None = None, transactional_id: str | None = None
+    ) -> None:
+        self._cluster, self._producer, self._transactional_id = cluster, producer, transactional_id
+        self._codec = cluster.config.compression if codec is None else codec
+        self.sequences: dict[TopicPartition, int] = {}
+        self._in_flight: deque[_Unacknowledged] = deque()
+        self._ends: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()  # the partitions that have taken a batch
+        self._batch_bytes: dict[str, int] = {}
+
+    def send(self, topic: str, tables: Mapping[int, pa.Table]) -> dict[TopicPartition, int]:
+        """Write tables to the partitions of a topic and wait for all acknowledgements; see `send` above."""
+        return self.send_layout(
+            topic, {p: lay_out(to_rows(table)) for p, table in sorted(tables.items()) if len(table)}
+        )
+
+    def send_layout(self, topic: str, laid: Mapping[int, Layout]) -> dict[TopicPartition, int]:
+        """Write rows laid out by partition; as `send`."""
+        rows = {TopicPartition(topic, p): layout for p, layout in laid.items()}
+        retry = Retry(self._cluster.config, f"writing to topic {topic!r}")
+        self._ends = {}
+        for one in _interleaved({where: self._batches(where, part) for where, part in rows.items()}):
+            while len(self._in_flight) == MOST_IN_FLIGHT or self._must_wait(one.where):
+                self._await_ack(retry)
+            self._submit(one, retry)
+            self._in_flight.append(one)
+        while self._in_flight:
+            self._await_ack(retry)
+        return self._ends
+
+    def _must_wait(self, where: TopicPartition) -> bool:
+        """Whether the first batch to a partition is still under way: a leader that refused it, because it is not the
+        leader yet, would take the second from a producer it has never seen, and then never the first.
+        """
+        return where not in self._known and any(one.where == where for one in self._in_flight)
+
+    def _batches(self, where: TopicPartition, rows: Layout) -> Iterator[_Unacknowledged]:
+        limit = self._limit_bytes(where.topic)
+        for one in self._encoded(where, rows, self.sequences.get(where, 0), limit):
+            self.sequences[where] = (one.sequence + one.batch.count) & _LAST_SEQUENCE
+            yield one
+
+    def _encoded(
+        self, where: TopicPartition, rows: Layout, sequence: int, batch_bytes: int
+    ) -> Iterator[_Unacknowledged]:
+        done = 0
+        batches = encode(
+            rows, codec=self._codec, producer=self._producer, base_sequence=sequence, batch_bytes=batch_bytes
+        )
+        for batch in batches:
+            part = rows if batch.count == len(rows.timestamp_ms) else rows.span(done, done + batch.count)
+            yield _Unacknowledged(where, batch, part, (sequence + done) & _LAST_SEQUENCE)
+            done += batch.count
+
+    def _limit_bytes(self, topic: str) -> int:
+        """The size of a batch's records before compression: the topic's limit, or what is asked for below it."""
+        if topic not in self._batch_bytes:
+            most = self._cluster.largest_batch_bytes(topic)
+            taken = BATCH_BYTES if most is None else max(most - HEADER_BYTES, 1)
+            asked = self._cluster.config.batch_bytes
+            self._batch_bytes[topic] = min(taken, BATCH_BYTES if asked is None else asked)
+        return self._batch_bytes[topic]
+
+    def _submit(self, one: _Unacknowledged, retry: Retry) -> None:
+        (node,) = self._cluster.leaders([one.where], retry)
+        topic_type = ProduceRequest.TopicProduceData
+        part = topic_type.PartitionProduceData(index=one.where.partition, records=one.batch.data)
+        request = ProduceRequest(
+            transactional_id=self._transactional_id,
+            acks=_ACKS_ALL,
+            timeout_ms=self._cluster.config.request_timeout_ms,
+            topic_data=[topic_type(name=one.where.topic, partition_data=[part])],
+            max_version=11,
+        )
+        one.answer = self._cluster.connection.submit(node, request)
+
+    def _await_ack(self, retry: Retry) -> None:
+        """Wait for the oldest batch; if it must be sent again, so must the later ones of its partition."""
+        oldest = self._in_flight.popleft()
+        failure = self._outcome(oldest)
+        if failure is None:
+            retry.progress()
+            return
+        followers = [one for one in self._in_flight if one.where == oldest.where]
+        self._in_flight = deque(one for one in self._in_flight if one.where != oldest.where)
+        for one in followers:
+            self._outcome(one, following=True)
+        self._send_again(deque([oldest, *followers]), failure, retry)
+        retry.progress()
+
+    def _send_again(self, unwritten: deque[_Unacknowledged], failure: str | None, retry: Retry) -> None:
+        """Write the batches of one partition one after the other; `failure` is that of the first."""
+        while unwritten:
+            one = unwritten.popleft()
+            while failure is not None and failure is not _TOO_LARGE:
+                self._cluster.forget_leaders([one.where.topic])
+                retry.pause(failure)
+                failure = self._sent_and_answered(one, retry)
+            if failure is _TOO_LARGE:
+                unwritten.extendleft(reversed(self._halves(one)))
+            if unwritten:
+                failure = self._sent_and_answered(unwritten[0], retry)
+
+    def _sent_and_answered(self, one: _Unacknowledged, retry: Retry) -> str | None:
+        self._submit(one, retry)
+        return self._outcome(one)
+
+    def _halves(self, one: _Unacknowledged) -> list[_Unacknowledged]:
+        """The rows of a batch that is too large in two or more, and later ones no larger than these."""
+        limit = max(one.rows.payload_bytes // 2, 1)
+        self._batch_bytes[one.where.topic] = min(limit, self._limit_bytes(one.where.topic))
+        middle = one.batch.count // 2
+        first, last = one.rows.span(0, middle), one.rows.span(middle, one.batch.count)
+        halves = ((first, one.sequence), (last, (one.sequence + middle) & _LAST_SEQUENCE))
+        return [cut for rows, sequence in halves for cut in self._encoded(one.where, rows, sequence, BATCH_BYTES)]
+
+    def _outcome(self, one: _Unacknowledged, *, following: bool = False) -> str | None:
+        """None if the batch is written, _TOO_LARGE if it must be cut, else why it has to be sent again."""
+        if one.answer is None:
+            raise OutOfTurnError("a batch that was not sent has no answer")
+        try:
+            answer = self._cluster.connection.result(one.answer)
+            part = first_of(first_of(answer.responses, "topic").partition_responses, "partition")
+        except TransientError as error:
+            return str(error)
+        code = Code.of(part.error_code)
+        if code in {Code.NONE, Code.DUPLICATE_SEQUENCE}:
+            self._known.add(one.where)
+            if part.base_offset >= 0:
+                self._ends[one.where] = part.base_offset + one.batch.count
+            return None
+        if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE} and (one.batch.count > 1 or following):
+            return _TOO_LARGE
+        # The batches after a failed one are out of order until that one is written.
+        if code.retriable or (following and code is Code.OUT_OF_ORDER_SEQUENCE):
+            return described(part.error_code)
+        raise _refused(one, code, part)
+
+
+def to_rows(table: pa.Table) -> RecordColumns:
+    """Records from a table with the columns key, value, headers, timestamp; any other name is refused."""
+    unknown = sorted(set(table.column_names) - {"key", "value", "headers", "timestamp"})
+    if unknown:
+        raise InputError(f"column {unknown[0]} cannot be written to Kafka: key, value, headers and timestamp can")
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    return RecordColumns(
+        _milliseconds(columns.get("timestamp"), len(table)),
+        value=columns.get("value"),
+        key=columns.get("key"),
+        headers=columns.get("headers"),
+    )
+
+
+def _milliseconds(column: pa.Array | None, rows: int) -> np.ndarray:
+    if column is None:
+        return np.full(rows, time.time_ns() // 1_000_000, np.int64)
+    if column.null_count:
+        raise InputError("column timestamp has nulls: every Kafka record needs a timestamp")
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    return column.cast(pa.int64()).to_numpy()
+
+
+def _interleaved(
+    sources: Mapping[TopicPartition, Iterator[_Unacknowledged]],
+) -> Iterator[_Unacknowledged]:
+    """One batch of each in turn, so that all leaders work."""
+    going = dict(sources)
+    while going:
+        for where in list(going):
+            batch = next(going[where], None)
+            if batch is None:
+                del going[where]
+            else:
+                yield batch
+
+
+def _refused(sent: _Unacknowledged, code: Code, part: Any) -> Exception:
+    where, why = sent.where, described(part.error_code)
+    if code.denied:
+        return AccessError(f"not allowed to write to {where}: {why}")
+    if code in {Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED}:
+        return FencedError(f"another producer with the same transactional id writes to {where}: {why}")
+    if code in {Code.INVALID_TXN_STATE, Code.TRANSACTION_ABORTABLE}:
+        return UnavailableError(
+            f"the transaction that writes to {where} was ended before all its rows were written: {why}"
+        )
+    if code in {Code.OUT_OF_ORDER_SEQUENCE, Code.UNKNOWN_PRODUCER_ID}:
+        return UnavailableError(
+            f"the leader of {where} no longer remembers which batches it has of this producer, "
+            f"as after a restart: {why}"
+        )
+    return _refused_records(sent, code, getattr(part, "error_message", None) or why)
+
+
+def _refused_records(sent: _Unacknowledged, code: Code, why: str) -> Exception:
+    """The error for records that no broker would take."""
+    where = sent.where
+    if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE}:
+        size = len(sent.batch.data)
+        return InputError(
+            f"{where} rejected a batch of {size} bytes with {sent.batch.count} records: "
+            "raise the topic's max.message.bytes, or write smaller records"
+        )
+    if code is Code.INVALID_TIMESTAMP:
+        now = datetime.fromtimestamp(time.time_ns() // 1_000_000_000, timezone.utc)
+        return UnavailableError(
+            f"{where} rejected records for their time, which is that of the host that writes them: the clock of "
+            f"{socket.gethostname()} reads {now:%Y-%m-%d %H:%M:%S} UTC; set it right, or raise the topic's "
+            f"message.timestamp.after.max.ms (or .before.max.ms)"
+        )
+    return InputError(f"{where} rejected a batch: {why}")

@@ -1,0 +1,352 @@
+"""Transactions that one process writes and another one ends (KIP-98, in the way of brokers before KIP-890's part 2).
+
+Rule: whoever knows (transactional id, producer id, epoch) may end a transaction. The ids given here belong to one
+transaction each and are never used again, so an end may be repeated, and a refused one can be told apart by asking.
+Versions are kept together: AddPartitionsToTxn 3, Produce up to 11, EndTxn 3; newer ones change the epoch at each end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from keyedwm.core.errors import FencedError, InputError, KeyedwmError, OptionError, UnavailableError
+from keyedwm.kafka.client.connection import Retry, TransientError, call_with_retries, first_of
+from keyedwm.kafka.client.errors import AccessError, Code, described
+from keyedwm.kafka.client.values import TopicPartition, by_topic, number_of
+from keyedwm.kafka.records.encode import Producer
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.coordinators import MOVED, TRANSACTION
+
+_AMBIGUOUS = frozenset({
+    Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAPPING,
+})  # fmt: skip
+_OPEN, _COMMITTED = "Ongoing", frozenset({"PrepareCommit", "CompleteCommit"})
+_ABORTED = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
+_BROKER_RESOURCE, _LONGEST = 4, "transaction.max.timeout.ms"
+
+
+class Transaction(NamedTuple):
+    """What it takes to end a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    @property
+    def producer(self) -> Producer:
+        """Who writes its records."""
+        return Producer(self.producer_id, self.epoch, transactional=True)
+
+
+class Status(NamedTuple):
+    """A transaction as its coordinator sees it; started_ms and timeout_ms are 0 where it does not say."""
+
+    fate: Fate
+    started_ms: int
+    timeout_ms: int
+
+
+class Fate(Enum):
+    """What became of a transaction; UNKNOWN: the coordinator has forgotten it, or its id was used by someone else."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Holder(Enum):
+    """Who holds a transactional id; NOBODY: the coordinator has forgotten it."""
+
+    OURS = "ours"
+    ANOTHER = "another"
+    NOBODY = "nobody"
+
+
+def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transaction:
+    """Take the id over: an open transaction under it is aborted. The new one begins with its first partition."""
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, min_version=1, max_version=4
+    )
+    retry = Retry(cluster.config, f"beginning transaction {transactional_id!r}")
+    answer, code = ask(cluster, (transactional_id, TRANSACTION), request, _own_code, retry)
+    if code is Code.NONE:
+        return Transaction(transactional_id, answer.producer_id, answer.producer_epoch)
+    if code is Code.INVALID_TRANSACTION_TIMEOUT:
+        raise OptionError(
+            f"option transactionTimeout: {timeout_ms} ms is more than the broker's {_LONGEST} allows: lower it"
+        )
+    raise refusal(transactional_id, "begun", answer.error_code)
+
+
+def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
+    """Take partitions into the transaction; must come before the first batch to each."""
+    numbers = by_topic(partitions, lambda where: where.partition)
+    topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transaction.transactional_id,
+        v3_and_below_producer_id=transaction.producer_id,
+        v3_and_below_producer_epoch=transaction.epoch,
+        v3_and_below_topics=[topic_type(name=name, partitions=parts) for name, parts in numbers.items()],
+        max_version=3,
+    )
+    retry = Retry(cluster.config, f"adding partitions to transaction {transaction.transactional_id!r}")
+    answer, code = ask(cluster, (transaction.transactional_id, TRANSACTION), request, _partitions_code, retry)
+    if code is not Code.NONE:
+        name, number = next(
+            (f"{topic.name}-{part.partition_index}", part.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for part in topic.results_by_partition
+            if Code.of(part.partition_error_code) is code
+        )
+        raise refusal(transaction.transactional_id, f"extended to {name}", number)
+
+
+def end(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bool) -> dict[Transaction, Fate]:
+    """Commit or abort all of them, again if need be; gives what became of each: COMMITTED, ABORTED or UNKNOWN.
+
+    Raises UnavailableError if a coordinator does not answer in time: nothing is known then, and nothing is lost.
+    """
+    retry = Retry(cluster.config, f"{'committing' if commit else 'aborting'} {len(transactions)} transactions")
+    fates: dict[Transaction, Fate] = {}
+    pending = list(transactions)
+    while pending:
+        asked = [(transaction, _submit_end(cluster, transaction, retry, commit=commit)) for transaction in pending]
+        pending, reason = [], ""
+        for transaction, answer in asked:
+            try:
+                number = cluster.connection.result(answer).error_code
+            except TransientError as error:
+                cluster.forget_coordinator(transaction.transactional_id, TRANSACTION)
+                pending, reason = [*pending, transaction], str(error)
+                continue
+            fate = _fate_by_code(cluster, transaction, number, commit=commit)
+            if fate is Fate.OPEN:
+                pending, reason = [*pending, transaction], described(number)
+            else:
+                fates[transaction] = fate
+        if pending:
+            retry.pause(reason)
+    return fates
+
+
+def lingering(cluster: Cluster, prefix: str) -> list[Transaction]:
+    """Return the open transactions whose ids begin with `prefix`, in order of their ids."""
+    ids: set[str] = set()
+    for node in brokers(cluster):
+        ids |= _open_ids(cluster, node)
+    found = [_describe(cluster, name) for name in sorted(ids) if name.startswith(prefix)]
+    return [
+        Transaction(state.transactional_id, state.producer_id, state.producer_epoch)
+        for state in found
+        if state is not None and state.transaction_state == _OPEN
+    ]
+
+
+def _open_ids(cluster: Cluster, node: int) -> set[str]:
+    """The ids of the open transactions that a broker coordinates."""
+    retry = Retry(cluster.config, "listing transactions")
+    while True:
+        request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], max_version=1)
+        answer = _call_with_retries(cluster, node, request, "listing transactions")
+        code = Code.of(answer.error_code)
+        if code is Code.NONE:
+            return {found.transactional_id for found in answer.transaction_states}
+        why = described(answer.error_code)
+        if code.denied:
+            raise AccessError(f"not allowed to list the transactions that broker {node} coordinates: {why}")
+        if not code.retriable:
+            raise UnavailableError(f"the transactions that broker {node} coordinates cannot be listed: {why}")
+        retry.pause(why)  # for one, a coordinator that is still loading its log knows only some of them
+
+
+def fate(cluster: Cluster, transaction: Transaction) -> Fate:
+    """Ask the coordinator what became of a transaction."""
+    found = _describe(cluster, transaction.transactional_id)
+    return Fate.UNKNOWN if found is None else _fate_of(transaction, found)
+
+
+def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Transaction, Status]:
+    """Ask the coordinators about all of them, one request per coordinator; raises UnavailableError, AccessError."""
+    pending = list(transactions)
+    retry = Retry(cluster.config, f"describing {len(pending)} transactions")
+    found: dict[Transaction, Status] = {}
+    while pending:
+        by_node: dict[int, list[Transaction]] = {}
+        for transaction in pending:
+            node = cluster.coordinator(transaction.transactional_id, TRANSACTION, retry)
+            by_node.setdefault(node, []).append(transaction)
+        asked = [(group, _submit_describe(cluster, node, group)) for node, group in by_node.items()]
+        pending, reason = [], ""
+        for group, answer in asked:
+            try:
+                states = {s.transactional_id: s for s in cluster.connection.result(answer).transaction_states}
+            except TransientError as error:
+                states, reason = {}, str(error)
+            for transaction in group:
+                status = _status_of(transaction, states.get(transaction.transactional_id))
+                if status is None:
+                    cluster.forget_coordinator(transaction.transactional_id, TRANSACTION)
+                    pending.append(transaction)
+                else:
+                    found[transaction] = status
+        if pending:
+            retry.pause(reason or "a coordinator did not answer for all of them")
+    return found
+
+
+def _submit_describe(cluster: Cluster, node: int, transactions: Iterable[Transaction]) -> Any:
+    ids = [transaction.transactional_id for transaction in transactions]
+    return cluster.connection.submit(node, DescribeTransactionsRequest(transactional_ids=ids, max_version=0))
+
+
+def _status_of(transaction: Transaction, state: Any) -> Status | None:
+    """Return None for an answer that is to be asked for again."""
+    if state is None or Code.of(state.error_code).retriable:
+        return None
+    code = Code.of(state.error_code)
+    if code is Code.TRANSACTIONAL_ID_NOT_FOUND:
+        return Status(Fate.UNKNOWN, 0, 0)
+    if code is not Code.NONE:
+        raise refusal(transaction.transactional_id, "described", state.error_code)
+    return Status(
+        _fate_of(transaction, state), max(state.transaction_start_time_ms, 0), max(state.transaction_timeout_ms, 0)
+    )
+
+
+def _fate_of(transaction: Transaction, found: Any) -> Fate:
+    """What the coordinator's state of an id says about a transaction under it."""
+    ours = (found.producer_id, found.producer_epoch) == (transaction.producer_id, transaction.epoch)
+    if ours and found.transaction_state in _COMMITTED:
+        return Fate.COMMITTED
+    if ours and found.transaction_state == _OPEN:
+        return Fate.OPEN
+    # A broker that times a transaction out raises the epoch; an id is never used twice, so no other producer does.
+    return Fate.ABORTED if found.transaction_state in _ABORTED else Fate.UNKNOWN
+
+
+def holder(cluster: Cluster, begun: Transaction) -> Holder:
+    """Ask who has begun a transaction under this id last."""
+    found = _describe(cluster, begun.transactional_id)
+    if found is None:
+        return Holder.NOBODY
+    ours = (found.producer_id, found.producer_epoch) == (begun.producer_id, begun.epoch)
+    return Holder.OURS if ours else Holder.ANOTHER
+
+
+def longest_timeout_ms(cluster: Cluster) -> int | None:
+    """Return the longest transaction time-out that the brokers allow; None if we may not ask."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    allowed = []
+    for node in brokers(cluster):
+        asked = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=[_LONGEST])
+        request = DescribeConfigsRequest(resources=[asked], include_synonyms=False, max_version=2)
+        answer = _call_with_retries(cluster, node, request, f"reading {_LONGEST}")
+        configs = [config for result in answer.results for config in result.configs if config.name == _LONGEST]
+        allowed += [number_of(config.value) for config in configs]
+    return min((longest for longest in allowed if longest is not None), default=None)
+
+
+def brokers(cluster: Cluster) -> list[int]:
+    """Return the node ids of all brokers."""
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=12)
+    answer = _call_with_retries(cluster, None, request, "reading the list of brokers")
+    return sorted(broker.node_id for broker in answer.brokers)
+
+
+def _submit_end(cluster: Cluster, transaction: Transaction, retry: Retry, *, commit: bool) -> Any:
+    node = cluster.coordinator(transaction.transactional_id, TRANSACTION, retry)
+    request = EndTxnRequest(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        committed=commit,
+        max_version=3,
+    )
+    return cluster.connection.submit(node, request)
+
+
+def _fate_by_code(cluster: Cluster, transaction: Transaction, number: int, *, commit: bool) -> Fate:
+    """OPEN: ask once more."""
+    code = Code.of(number)
+    if code is Code.NONE:
+        return Fate.COMMITTED if commit else Fate.ABORTED
+    if code in _AMBIGUOUS:
+        return fate(cluster, transaction)
+    if not code.retriable:
+        raise refusal(transaction.transactional_id, "ended", number)
+    if code in MOVED:
+        cluster.forget_coordinator(transaction.transactional_id, TRANSACTION)
+    return Fate.OPEN
+
+
+def _describe(cluster: Cluster, transactional_id: str) -> Any:
+    """Return the coordinator's view; None if it knows no such id."""
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id], max_version=0)
+    retry = Retry(cluster.config, f"asking about transaction {transactional_id!r}")
+    answer, code = ask(cluster, (transactional_id, TRANSACTION), request, _described_code, retry)
+    if code is Code.TRANSACTIONAL_ID_NOT_FOUND:
+        return None
+    if code is not Code.NONE:
+        raise refusal(transactional_id, "looked up", answer.transaction_states[0].error_code)
+    return answer.transaction_states[0]
+
+
+def ask(
+    cluster: Cluster, whom: tuple[str, int], request: Any, code_of: Callable[[Any], int], retry: Retry
+) -> tuple[Any, Code]:
+    """Send to the coordinator of an (id, TRANSACTION) or a (group, GROUP) until the answer is final."""
+    while True:
+        node = cluster.coordinator(*whom, retry)
+        try:
+            answer = cluster.connection.call(node, request)
+            number = code_of(answer)
+        except TransientError as error:
+            cluster.forget_coordinator(*whom)
+            retry.pause(error)
+            continue
+        code = Code.of(number)
+        if not code.retriable:
+            return answer, code
+        if code in MOVED:
+            cluster.forget_coordinator(*whom)
+        retry.pause(described(number))
+
+
+def _own_code(answer: Any) -> int:
+    return answer.error_code
+
+
+def _described_code(answer: Any) -> int:
+    return int(first_of(answer.transaction_states, "transaction").error_code)
+
+
+def _partitions_code(answer: Any) -> int:
+    """Return the worst code: one refused partition leaves the others unattempted, a retriable one counts last."""
+    topics = answer.results_by_topic_v3_and_below
+    numbers = [part.partition_error_code for topic in topics for part in topic.results_by_partition]
+    wrong = [n for n in numbers if Code.of(n) not in {Code.NONE, Code.OPERATION_NOT_ATTEMPTED}]
+    final = [n for n in wrong if not Code.of(n).retriable]
+    return next(iter([*final, *wrong]), 0)
+
+
+def _call_with_retries(cluster: Cluster, node: int | None, request: Any, task: str) -> Any:
+    return call_with_retries(cluster.connection, node, request, task)
+
+
+def refusal(transactional_id: str, what: str, number: int) -> KeyedwmError:
+    """Return the error for an answer that asking again does not change."""
+    code, why = Code.of(number), described(number)
+    if code.denied:
+        return AccessError(f"not allowed: transaction {transactional_id!r} cannot be {what}: {why}")
+    if code in _AMBIGUOUS:
+        return FencedError(
+            f"transaction {transactional_id!r} cannot be {what}, it has ended, or another producer has fenced it: {why}"
+        )
+    return InputError(f"transaction {transactional_id!r} cannot be {what}: {why}")

@@ -1,0 +1,1 @@
+"""Stateful operators over whole columns: no Spark, no clock."""

@@ -1,0 +1,141 @@
+"""Which function computes an aggregate over a column of a known type, or the sentence that refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
+from keyedwm.operators.aggregates.collect import Collect
+from keyedwm.operators.aggregates.distinct import ApproximateDistinct
+from keyedwm.operators.aggregates.extremes import extreme, is_sortable
+from keyedwm.operators.aggregates.first_last import FirstOrLast
+from keyedwm.operators.aggregates.float_sum import FloatAverage, FloatSum
+from keyedwm.operators.aggregates.kept_values import MapOf, Quantile, TopN
+from keyedwm.operators.aggregates.moments import LinearTrend, Stddev, Variance
+from keyedwm.operators.aggregates.sums import DecimalSum, IntegerAverage, IntegerSum, ValueCount
+
+
+class PairedSpec(Protocol):
+    """An aggregate over two columns."""
+
+    @property
+    def column(self) -> str | None:
+        """The first column."""
+
+    @property
+    def second(self) -> str | None:
+        """The second column."""
+
+    @property
+    def argument(self) -> float | None:
+        """The number that the function takes."""
+
+    def describe(self) -> str:
+        """Return a text for messages."""
+
+
+def _approx_count_distinct(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+    if not is_sortable(found):
+        raise OptionError(f"approx_count_distinct({name}) needs plain values, not {found}; take its parts, or its text")
+    return ApproximateDistinct()
+
+
+def _sum(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+    if pa.types.is_integer(found) and not pa.types.is_uint64(found):
+        return IntegerSum(name)
+    if pa.types.is_floating(found):
+        return FloatSum()
+    if pa.types.is_decimal(found) and found.precision <= 18 and found.scale >= 0:
+        return DecimalSum(name, found.scale)
+    raise OptionError(f"sum({name}) needs numbers (decimals of up to 18 digits), not {found}; cast the column")
+
+
+def _avg(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+    if pa.types.is_integer(found) and not pa.types.is_uint64(found):
+        return IntegerAverage(name)
+    if pa.types.is_floating(found):
+        return FloatAverage()
+    raise OptionError(f"avg({name}) needs whole numbers or floats, not {found}; cast the column to double")
+
+
+def _measured(name: str, found: pa.DataType, function: str) -> None:
+    """Refuse what cannot be taken for floats."""
+    types = pa.types
+    if not (types.is_integer(found) or types.is_floating(found) or types.is_decimal(found)):
+        raise OptionError(f"{function}({name}) needs numbers, not {found}; cast the column")
+
+
+def _moments(function: str) -> Callable[[str, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]:
+    made = {"variance": Variance, "stddev": Stddev, "linear_trend": LinearTrend}[function]
+
+    def bound(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+        _measured(name, found, function)
+        return made()
+
+    return bound
+
+
+def quantile_of(function: str, name: str, found: pa.DataType, share: float) -> AggregateFunction:
+    """Return the function of a quantile."""
+    _measured(name, found, function)
+    return Quantile(share)
+
+
+def _top_n(spec: PairedSpec, found: pa.DataType, by: pa.DataType, order: tuple[pa.DataType, ...]) -> AggregateFunction:
+    if not is_sortable(by):
+        raise OptionError(f"{spec.describe()}: values of {spec.second!r} are of type {by}, which has no order")
+    _check_ties(str(spec.column), found, order)
+    return TopN(found, by, order, int(spec.argument or 1))
+
+
+def _map_agg(
+    spec: PairedSpec, key: pa.DataType, value: pa.DataType, order: tuple[pa.DataType, ...]
+) -> AggregateFunction:
+    if not is_sortable(key) or pa.types.is_floating(key):
+        raise OptionError(
+            f"{spec.describe()}: {spec.column!r} is of type {key}, which cannot be a key of a map: take its text"
+        )
+    _check_ties(str(spec.second), value, order)
+    return MapOf(key, value, order)
+
+
+def _edge(name: str, found: pa.DataType, order: tuple[pa.DataType, ...], *, is_last: bool) -> AggregateFunction:
+    _check_ties(name, found, order)
+    return FirstOrLast(found, order, is_last)
+
+
+def collect_of(name: str, found: pa.DataType, order: tuple[pa.DataType, ...]) -> Collect:
+    """Return the function that keeps all values."""
+    _check_ties(name, found, order)
+    return Collect(found, order)
+
+
+def _check_ties(name: str, found: pa.DataType, order: tuple[pa.DataType, ...]) -> None:
+    if not is_sortable(found) and not order:
+        raise OptionError(
+            f"values of {name!r} are of type {found}, which has no order, so rows of the same event time need order "
+            "columns (for example topic, partition, offset)"
+        )
+
+
+BINDERS: dict[str, Callable[[str, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]] = {
+    "count": lambda _name, _found, _order: ValueCount(),
+    "sum": _sum,
+    "avg": _avg,
+    "min": lambda name, found, _order: extreme(name, found, highest=False),
+    "max": lambda name, found, _order: extreme(name, found, highest=True),
+    "first": lambda name, found, order: _edge(name, found, order, is_last=False),
+    "last": lambda name, found, order: _edge(name, found, order, is_last=True),
+    "collect": collect_of,
+    "approx_count_distinct": _approx_count_distinct,
+    **{function: _moments(function) for function in ("variance", "stddev", "linear_trend")},
+    "median": lambda name, found, _order: quantile_of("median", name, found, 0.5),
+}
+PAIRED: dict[str, Callable[[PairedSpec, pa.DataType, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]] = {
+    "top_n": _top_n,
+    "map_agg": _map_agg,
+}

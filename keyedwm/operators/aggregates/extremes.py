@@ -1,0 +1,141 @@
+# ruff: noqa: ARG002  every aggregate function has the same signatures
+"""Minimum and maximum. Numbers and times become integers of the same order; other types are compared by rank.
+
+Rule: NaN is above every number and -0.0 equals 0.0, as in Spark; nulls are ignored; text is ordered by its bytes. The
+maximum is the minimum of the inverted order, so both share one loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Column, Ints, contiguous, ints, number
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
+from keyedwm.operators.aggregates.sums import present
+from keyedwm.operators.kernels import lowest_by_group, lowest_by_span
+
+_NOTHING = np.int64(2**63 - 1)
+_ORDER, _MISSING = number("order"), number("missing")
+
+
+def extreme(name: str, found: pa.DataType, *, highest: bool) -> AggregateFunction:
+    """Return min or max over a column of this type; raise OptionError if the type has no order."""
+    types = pa.types
+    if not is_sortable(found):
+        raise OptionError(f"{'max' if highest else 'min'}({name}): values of type {found} have no order")
+    is_small = types.is_integer(found) and not types.is_uint64(found)
+    if is_small or types.is_temporal(found) or types.is_float32(found) or types.is_float64(found):
+        return NumberExtreme(found, highest)
+    return RankedExtreme(found, highest)
+
+
+def is_sortable(found: pa.DataType) -> bool:
+    """Return whether Arrow can sort values of this type."""
+    return not (pa.types.is_nested(found) or pa.types.is_null(found) or pa.types.is_interval(found))
+
+
+@dataclass(frozen=True)
+class NumberExtreme(AggregateFunction):
+    """min or max of values that map to integers of the same order."""
+
+    found: pa.DataType
+    highest: bool
+    fields = (_ORDER, _MISSING)
+
+    @property
+    def result(self) -> pa.DataType:
+        """The column's type."""
+        return self.found
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Return the ordered integer and 0, or the highest integer and 1 for a null."""
+        missing = 1 - present(values)
+        order = ordered(values)
+        order = ~order if self.highest else order
+        return [np.where(missing, _NOTHING, order) if values.null_count else order, missing]
+
+    def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
+        """Return the minimum of each group."""
+        return [lowest_by_group(column, groups.ids, groups.count) for column in columns]
+
+    def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
+        """Return the minimum of each row range, with two stacks."""
+        return [lowest_by_span(column, spans.first, spans.behind) for column in columns]
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Return the values."""
+        order, missing = columns
+        valid = np.where(missing, 0, ~order if self.highest else order)
+        return pc.if_else(pa.array(missing == 0), _values(valid, self.result), pa.scalar(None, self.result))
+
+
+@dataclass(frozen=True)
+class RankedExtreme(AggregateFunction):
+    """min or max of other values that Arrow can sort."""
+
+    found: pa.DataType
+    highest: bool
+
+    @property
+    def result(self) -> pa.DataType:
+        """The column's type."""
+        return self.found
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """The minimum or maximum so far; null if there was no value."""
+        return (pa.field("value", self.found),)
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Return the values."""
+        return [values]
+
+    def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
+        """Return the value of the lowest rank in each group."""
+        return self._lowest(columns[0], lambda ranks: lowest_by_group(ranks, groups.ids, groups.count))
+
+    def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
+        """Return the value of the lowest rank in each row range, with two stacks."""
+        return self._lowest(columns[0], lambda ranks: lowest_by_span(ranks, spans.first, spans.behind))
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Return the values."""
+        return columns[0]
+
+    def _lowest(self, values: pa.Array, lowest: Callable[[Ints], Ints]) -> list[Column]:
+        encoded = pc.dictionary_encode(values)
+        direction = "descending" if self.highest else "ascending"
+        order = pc.sort_indices(encoded.dictionary, sort_keys=[("", direction)]).to_numpy().astype(np.int64)
+        rank = np.empty(len(order) + 1, np.int64)
+        rank[order] = np.arange(len(order))
+        rank[-1] = len(order)  # null
+        found = lowest(rank[pc.fill_null(encoded.indices, len(order)).to_numpy()])
+        places = pa.array(np.append(order, 0)[found], mask=found == len(order))
+        return [encoded.dictionary.take(places)]
+
+
+def ordered(values: pa.Array) -> Ints:
+    """Return integers in the order of the values; nulls give an arbitrary one."""
+    found = values.type
+    if pa.types.is_floating(found):
+        numbers = contiguous(pc.fill_null(pc.cast(values, pa.float64()), 0.0)).to_numpy() + 0.0  # -0.0 becomes 0.0
+        bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
+        return np.where(bits < 0, bits ^ _NOTHING, bits)
+    if pa.types.is_temporal(found):
+        values = values.view(pa.int32() if found.bit_width == 32 else pa.int64())
+    return ints(contiguous(pc.cast(pc.fill_null(values, 0), pa.int64())))
+
+
+def _values(order: Ints, found: pa.DataType) -> pa.Array:
+    """Return the values of ordered integers (the inverse of `ordered`)."""
+    if pa.types.is_floating(found):
+        return pc.cast(pa.array(np.where(order < 0, order ^ _NOTHING, order).view(np.float64)), found)
+    if pa.types.is_temporal(found):
+        return pc.cast(pa.array(order), pa.int32() if found.bit_width == 32 else pa.int64()).view(found)
+    return pc.cast(pa.array(order), found)

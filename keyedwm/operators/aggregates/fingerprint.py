@@ -1,0 +1,124 @@
+"""A text that differs when a function computes something else: state of the old function must not meet the new one.
+
+Rule: a function is its byte-code, constants, names, defaults, closure and the globals it reads, recursively. A value
+whose changes cannot be noticed is refused. Another Python version may compile a function to other byte-code.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from typing import Any
+
+from keyedwm.config.validation import shown
+from keyedwm.core.errors import OptionError
+
+_PLAIN = (
+    type(None), type(...), bool, int, float, complex, str, bytes, Decimal, Fraction, date, time, timedelta, timezone,
+    PurePath, re.Pattern, range, slice,
+)  # fmt: skip
+
+
+def fingerprint(function: Callable, where: str) -> str:
+    """Return a short text for this function; where: for the message of the OptionError that refuses it."""
+    digest = hashlib.sha256()
+    for piece in _Walk(where).pieces(function):
+        digest.update(f"{len(piece)}:{piece}".encode())
+    return digest.hexdigest()[:16]
+
+
+class _Walk:
+    """Visits a function and all that it refers to, each function once."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._seen: dict[int, int] = {}
+
+    def pieces(self, value: Any) -> Iterator[str]:
+        """Yield texts that are equal for equal values."""
+        yield type(value).__qualname__
+        if isinstance(value, _PLAIN) and not isinstance(value, Enum):
+            yield repr(value)
+        elif isinstance(value, (FunctionType, CodeType)):
+            yield from self._once(value)
+        elif isinstance(value, (type, ModuleType, BuiltinFunctionType, MethodDescriptorType, Enum)):
+            yield from self._named(value)
+        elif isinstance(value, (tuple, list)):
+            for one in value:
+                yield from self.pieces(one)
+        elif isinstance(value, (set, frozenset)):
+            yield from sorted("".join(self.pieces(one)) for one in value)
+        elif isinstance(value, Mapping):
+            for key, one in value.items():
+                yield from self.pieces(key)
+                yield from self.pieces(one)
+        else:
+            yield from self._composed(value)
+
+    def _composed(self, value: Any) -> Iterator[str]:
+        if isinstance(value, functools.partial):
+            parts: tuple = (value.func, value.args, value.keywords)
+        elif isinstance(value, MethodType):
+            parts = (value.__func__, value.__self__)
+        elif isinstance(getattr(value, "py_func", None), FunctionType):  # compiled by numba
+            parts = (value.py_func,)
+        elif isinstance(getattr(value, "__wrapped__", None), FunctionType):  # functools.cache, for example
+            parts = (value.__wrapped__,)
+        elif is_dataclass(value):
+            parts = (type(value), *(getattr(value, field.name) for field in fields(value)))
+        else:
+            raise OptionError(
+                f"{self._where} uses {shown(value)}, whose changes between two starts cannot be noticed; use a plain "
+                "value, a function or a dataclass of those instead"
+            )
+        yield from self.pieces(parts)
+
+    def _named(self, value: Any) -> Iterator[str]:
+        """What is known by its name; of a class that the user wrote its functions, too."""
+        yield f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', None) or str(value)}"
+        if isinstance(value, Enum):
+            yield value.name
+        elif isinstance(value, type) and value.__module__ == "__main__" and id(value) not in self._seen:
+            self._seen[id(value)] = len(self._seen)
+            for name, one in sorted(vars(value).items()):
+                if isinstance(one, FunctionType):
+                    yield name
+                    yield from self.pieces(one)
+
+    def _once(self, value: FunctionType | CodeType) -> Iterator[str]:
+        if id(value) in self._seen:
+            yield f"again {self._seen[id(value)]}"
+            return
+        self._seen[id(value)] = len(self._seen)
+        yield from self._code(value) if isinstance(value, CodeType) else self._function(value)
+
+    def _function(self, function: FunctionType) -> Iterator[str]:
+        yield from self.pieces(function.__code__)
+        yield from self.pieces((function.__defaults__, function.__kwdefaults__))
+        for cell in function.__closure__ or ():
+            yield from self.pieces(cell.cell_contents)
+        for name in sorted(_names(function.__code__)):
+            if name in function.__globals__ and function.__globals__[name] is not getattr(builtins, name, None):
+                yield name
+                yield from self.pieces(function.__globals__[name])
+
+    def _code(self, code: CodeType) -> Iterator[str]:
+        yield code.co_code.hex()
+        yield repr((code.co_names, code.co_argcount, code.co_kwonlyargcount, code.co_flags))
+        yield from self.pieces(code.co_consts)
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that a function and the functions within it look up; some are attributes and no globals."""
+    inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
+    return set(code.co_names).union(*inner)

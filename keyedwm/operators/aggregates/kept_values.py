@@ -1,0 +1,152 @@
+# ruff: noqa: ARG002  every aggregate function has the same signatures
+"""Aggregates that keep values: quantiles, the highest few, and maps.
+
+Rule: what is kept are parallel lists, sorted when they are finished, so the order of arrival never matters. Quantiles
+and maps keep every value: their state grows with the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Column, Ints, as_floats, contiguous
+from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
+from keyedwm.operators.aggregates.extremes import is_sortable, ordered
+from keyedwm.operators.aggregates.lists import ListAggregate, lengths, lists, order_within, ordered_fields, single
+
+
+@dataclass(frozen=True)
+class Quantile(ListAggregate):
+    """The value at a share of the way through the sorted values, between two of them as Spark's `percentile`."""
+
+    share: float
+    result = pa.float64()
+    fields = (pa.field("values", pa.list_(pa.float64())),)
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Return a list of one element for a value and an empty list for a null."""
+        return [single([as_floats(values)], pc.is_valid(values))[0]]
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Sort the values of each list and return the one at the share; null for an empty list."""
+        counts = lengths(columns[0])
+        values = contiguous(columns[0].flatten()).to_numpy() + 0.0  # -0.0 becomes 0.0: which came first shows nowhere
+        if not len(values):
+            return pa.nulls(len(counts), self.result)
+        # NaN is sorted to the end of its list, as Spark does it.
+        ordered = values[np.lexsort((values, np.repeat(np.arange(len(counts)), counts)))]
+        place = np.maximum(counts - 1, 0) * self.share
+        lower, higher = np.floor(place), np.ceil(place)
+        first = np.minimum(np.cumsum(counts) - counts, len(values) - 1)
+        low = ordered[np.minimum(first + lower.astype(np.int64), len(values) - 1)]
+        high = ordered[np.minimum(first + higher.astype(np.int64), len(values) - 1)]
+        with np.errstate(all="ignore"):
+            between = (higher - place) * low + (place - lower) * high
+        return pa.array(np.where((lower == higher) | (low == high), low, between), mask=counts == 0)
+
+
+@dataclass(frozen=True)
+class TopN(ListAggregate):
+    """The values of the rows with the highest `by`, the highest first; of equal ones the earlier row.
+
+    Input values are structs of the value and of what it is ordered by; a null there takes no part.
+    """
+
+    value: pa.DataType
+    by: pa.DataType
+    order: tuple[pa.DataType, ...]
+    most: int
+
+    @property
+    def result(self) -> pa.DataType:
+        """A list of the column's type."""
+        return pa.list_(self.value)
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """Lists of what is ordered by, event times, order columns and values."""
+        return (pa.field("by", pa.list_(self.by)), *ordered_fields(self.order, self.value))
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Return lists of one element, empty ones where there is nothing to order by."""
+        value, by = _parts(values)
+        return single([by, pa.array(rows.times), *rows.order, value], pc.is_valid(by))
+
+    def gather(self, values: pa.Array, rows: RowOrder, groups: Groups) -> list[Column]:
+        """Keep the highest of each group."""
+        return self.merge(self.lift(values, rows), groups)
+
+    def kept(self, columns: list[Column]) -> list[Column]:
+        """Keep the highest of each list."""
+        counts = lengths(columns[0])
+        owner = np.repeat(np.arange(len(counts)), counts)
+        flat = [column.flatten() for column in columns]
+        # Sorted as `max` sees them: NaN is above every number.
+        by = pa.array(ordered(flat[0])) if pa.types.is_floating(self.by) else flat[0]
+        decide = [by, *(flat[1:] if is_sortable(self.value) else flat[1:-1])]
+        order = order_within(owner, decide, "descending")
+        first = np.cumsum(counts) - counts
+        best = order[np.arange(len(order)) - first[owner] < self.most]
+        borders = np.append(0, np.cumsum(np.minimum(counts, self.most)))
+        return [lists(borders, column.take(pa.array(best))) for column in flat]
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Return the lists of values."""
+        return self.kept(list(columns))[-1]
+
+
+@dataclass(frozen=True)
+class MapOf(ListAggregate):
+    """A map: of each key the value (or null) of its last row; keys are sorted.
+
+    Input values are structs of key and value; a null key takes no part.
+    """
+
+    key: pa.DataType
+    value: pa.DataType
+    order: tuple[pa.DataType, ...]
+
+    @property
+    def result(self) -> pa.DataType:
+        """A map of the columns' types."""
+        return pa.map_(self.key, self.value)
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """Lists of keys, event times, order columns and values."""
+        return (pa.field("keys", pa.list_(self.key)), *ordered_fields(self.order, self.value))
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Return lists of one element, empty ones for a null key."""
+        key, value = _parts(values)
+        return single([key, pa.array(rows.times), *rows.order, value], pc.is_valid(key))
+
+    def kept(self, columns: list[Column]) -> list[Column]:
+        """Keep the last row of each key, in order of keys."""
+        counts = lengths(columns[0])
+        owner = np.repeat(np.arange(len(counts)), counts)
+        flat = [column.flatten() for column in columns]
+        decide = flat if is_sortable(self.value) else flat[:-1]
+        order = order_within(owner, decide)
+        codes = contiguous(pc.dictionary_encode(flat[0]).indices).to_numpy().astype(np.int64)[order]
+        owners = owner[order]
+        changes = np.append((owners[1:] != owners[:-1]) | (codes[1:] != codes[:-1]), np.ones(min(1, len(order)), bool))
+        last = order[changes]
+        borders = np.searchsorted(owner[last], np.arange(len(counts) + 1))
+        return [lists(borders, column.take(pa.array(last))) for column in flat]
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Return the maps."""
+        keys, *_, values = self.kept(list(columns))
+        return pa.MapArray.from_arrays(keys.offsets, keys.flatten(), values.flatten(), type=self.result)
+
+
+def _parts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return both columns of a struct, null where it is null."""
+    first, second = (pc.struct_field(values, [place]) for place in (0, 1))
+    return first, second

@@ -1,0 +1,1 @@
+"""Tumbling, sliding and session windows that keep one accumulator for each frame."""

@@ -1,0 +1,384 @@
+"""What the user asks for: windows, aggregates, panes and late rows, checked where they are written down.
+
+Rule: a plan that can be built can run. Everything wrong with it is told by an OptionError of one sentence with the fix,
+before any row is read; two plans with the same digest have the same state and the same results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.config.validation import MS, expect_member, number, number_or_none, settle
+from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LateRule
+from keyedwm.core.options import span_text
+from keyedwm.core.touching import Touching
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
+from keyedwm.operators.aggregates.functions import AggregateSpec
+from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.operators.kernels import frames_of
+from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.plan_checks import (
+    HIDDEN,
+    PANE,
+    WINDOW,
+    check_gap_column,
+    check_key_columns,
+    check_length,
+    check_result_names,
+    check_time_column,
+)
+
+START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
+_MILLIS, _MICROS = pa.int64(), pa.timestamp("us", tz="UTC")
+WINDOW_TYPE = pa.struct([("start", _MICROS), ("end", _MICROS)])
+PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", pa.bool_())])
+
+
+class Timing(Enum):
+    """Why a pane came."""
+
+    EARLY = "early"
+    ON_TIME = "on_time"
+    LATE = "late"
+    EXPIRED = "expired"  # late rows that no window takes any more, shown by `late="emit"`
+
+
+class LatePolicy(Enum):
+    """What becomes of late rows."""
+
+    DROP = "drop"
+    EMIT = "emit"
+    FAIL = "fail"
+
+
+class EveryBy(Enum):
+    """What an interval between panes is counted in."""
+
+    CLOCK = "clock"  # wall-clock time
+    EVENT = "event"  # event time: the watermark, or the highest event time where that completes windows
+
+
+def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]:
+    """Return the hidden columns that hold the accumulators of aggregates, one after the other."""
+    return [
+        inner.with_name(f"{HIDDEN}{number}_{inner.name}")
+        for number, function in enumerate(functions)
+        for inner in function.fields
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Windows `[end - size, end)`, one every `slide`; their ends stand at `offset + n * slide`."""
+
+    size_ms: int
+    slide_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("size", "slide", "offset"):
+            settle(self, **{f"{name}_ms": number(f"the {name} of a window", getattr(self, f"{name}_ms"), MS)})
+        for name, ms in (("size", self.size_ms), ("slide", self.slide_ms)):
+            if ms < 1:
+                raise OptionError(f"the {name} of a window is {ms} ms, it must be 1 or more")
+        check_length("size of a window", self.size_ms)
+        if self.size_ms < self.slide_ms or self.size_ms % self.slide_ms:
+            nearest_ms = max(1, round(self.size_ms / self.slide_ms)) * self.slide_ms
+            raise OptionError(
+                f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)} is no whole number of frames: "
+                f"the slide must divide the size (a size of {span_text(nearest_ms)} would do), or take "
+                "hopping and aggregate(..., store=)"
+            )
+        if not 0 <= self.offset_ms < self.slide_ms:
+            raise OptionError(
+                f"the offset of a window is {self.offset_ms} ms, it must be 0 or more and below {self.slide_ms} ms"
+            )
+
+    @property
+    def frames_each(self) -> int:
+        """How many frames a window holds; a frame is as long as the slide, and there is one from each start on."""
+        return self.size_ms // self.slide_ms
+
+    def frames_of(self, times: Ints) -> Ints:
+        """Return the number of the frame of each time."""
+        return frames_of(times, self.slide_ms, self.offset_ms)
+
+    def starts_of(self, frames: Ints) -> Ints:
+        """Return when frames begin."""
+        return self.offset_ms + frames * self.slide_ms
+
+    def frame_of(self, time_ms: int) -> int:
+        """Return the number of the frame of a time."""
+        return (time_ms - self.offset_ms) // self.slide_ms
+
+    def start_of(self, frame: int) -> int:
+        """Return when a frame begins."""
+        return self.offset_ms + frame * self.slide_ms
+
+    def noted(self, frames: Ints) -> Ints:
+        """Return what stands for frames in the state: their numbers."""
+        return frames
+
+    def read_noted(self, noted: Ints) -> Ints:
+        """Return the frames that such numbers stand for."""
+        return noted
+
+
+FrameWindow: TypeAlias = SlidingWindow | ZonedWindow
+
+
+def tumbling(size_ms: int, offset_ms: int = 0) -> SlidingWindow:
+    """Windows that meet end to end: the slide is the size."""
+    return SlidingWindow(size_ms, size_ms, offset_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """Intervals `[t, t + gap)` that merge when they overlap, and with MERGE also when they touch (rule 11)."""
+
+    gap_ms: int
+    touching: Touching = Touching.MERGE
+
+    def __post_init__(self) -> None:
+        settle(self, gap_ms=number("the gap of a session", self.gap_ms, MS))
+        expect_member("touching", self.touching, Touching)
+        if self.gap_ms < 1:
+            raise OptionError(f"the gap of a session is {self.gap_ms} ms, it must be 1 or more")
+        check_length("gap of a session", self.gap_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGapWindow(SessionWindow):
+    """Sessions in which each row has a gap of its own, a duration in `gap_column`; `gap_ms` is the shortest there is.
+
+    As in Spark's `session_window` with a column, rows with a gap of null, 0 or less belong to no session.
+    """
+
+    gap_ms: int = 1
+    touching: Touching = Touching.MERGE
+    gap_column: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """Panes before the watermark: after so many new rows of a window, every so often if there is news, or both.
+
+    by: whether `every_ms` is wall-clock time or event time.
+    """
+
+    rows: int | None = None
+    every_ms: int | None = None
+    by: EveryBy = EveryBy.CLOCK
+
+    def __repr__(self) -> str:
+        """As before there was `by`: the states of such plans name them by this text."""
+        told = f"rows={self.rows!r}, every_ms={self.every_ms!r}"
+        return f"Early({told})" if self.by is EveryBy.CLOCK else f"Early({told}, by={self.by.value!r})"
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether panes are due by wall-clock time."""
+        return self.every_ms is not None and self.by is EveryBy.CLOCK
+
+    @property
+    def by_event(self) -> bool:
+        """Whether panes are due by event time: whenever the watermark has come to a multiple of the interval."""
+        return self.every_ms is not None and self.by is EveryBy.EVENT
+
+    def next_ms(self, now_ms: int) -> int:
+        """Return when panes are due next, by the clock so long after they were or, by event time, on the beat."""
+        every_ms = self.every_ms or 0
+        return now_ms + every_ms - (now_ms % every_ms if self.by_event else 0)
+
+    def __post_init__(self) -> None:
+        expect_member("by", self.by, EveryBy)
+        settle(self, rows=number_or_none("the number of rows between early panes", self.rows))
+        settle(self, every_ms=number_or_none("the interval between early panes", self.every_ms, MS))
+        if self.rows is None and self.every_ms is None:
+            raise OptionError("early panes need a number of rows, an interval, or both")
+        for name, value in (("number of rows", self.rows), ("interval in ms", self.every_ms)):
+            if value is not None and value < 1:
+                raise OptionError(f"the {name} between early panes is {value}, it must be 1 or more")
+        check_length("interval between early panes", self.every_ms or 0)
+        if self.by is EveryBy.EVENT and self.every_ms is None:
+            raise OptionError("early panes by event time need an interval, as in early(every='1 minute', by='event')")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan:
+    """One aggregation. `schema` is the input's: `by` columns, `time` (timestamp, or int64 ms) and the columns used.
+
+    With `accumulating` every pane of a window holds its whole total, else only what came since the pane before.
+    `order` names columns that order rows of equal event time for first, last and collect (topic, partition, offset).
+    `read_from` says where keys and event times are read, where their columns' names do not. `most_rows`: so many
+    results, and those that close with the last one, close in one batch of a bucket; it may change at any time.
+    """
+
+    schema: pa.Schema
+    by: tuple[str, ...]
+    window: FrameWindow | SessionWindow
+    aggregates: tuple[tuple[str, AggregateSpec], ...]
+    time: str = "event_time"
+    order: tuple[str, ...] = ()
+    late: LatePolicy = LatePolicy.DROP
+    late_rule: LateRule = LateRule.WINDOW
+    lateness_ms: int = 0
+    early: Early | None = None
+    accumulating: bool = True
+    read_from: tuple[str, ...] = ()
+    most_rows: int | None = None
+    _digest: str = field(init=False, repr=False, compare=False)
+    functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._check_time()
+        self._check_late()
+        functions = tuple(spec.bind(self.schema, self.order) for _, spec in self.aggregates)
+        object.__setattr__(self, "functions", functions)
+        object.__setattr__(self, "_digest", self._computed_digest())  # once, and the same in every process
+
+    @property
+    def is_session(self) -> bool:
+        """Whether windows are sessions."""
+        return isinstance(self.window, SessionWindow)
+
+    @property
+    def merges_touching(self) -> bool:
+        """Whether an event exactly at a window's end still belongs to it."""
+        return isinstance(self.window, SessionWindow) and self.window.touching is Touching.MERGE
+
+    @property
+    def has_panes(self) -> bool:
+        """Whether a window can have several panes."""
+        return self.early is not None or self.lateness_ms > 0
+
+    @property
+    def panes_again(self) -> PanesAgain | None:
+        """Why results cannot be added up, None if they can."""
+        return PanesAgain.EARLY_OR_LATE if self.has_panes and self.accumulating else None
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether panes go by the wall clock."""
+        return self.early is not None and self.early.by_clock
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The input columns that are used, each once."""
+        used = [
+            *self.by,
+            self.time,
+            *self.order,
+            *([self.window.gap_column] if isinstance(self.window, RowGapWindow) else []),
+            *(name for _, spec in self.aggregates for name in spec.inputs(self.schema.names)),
+        ]
+        return tuple(dict.fromkeys(used))
+
+    @cached_property
+    def partial_schema(self) -> pa.Schema:
+        """Of the rows between the two stages: by columns, start (and end, for sessions), rows, accumulators.
+
+        With the late rule EVENT also the event time of the last row: a partial is late by that one.
+        """
+        times = [START, *([END] if self.is_session else []), *([LAST] if self.late_rule is LateRule.EVENT else [])]
+        return pa.schema(
+            [
+                *self.key_fields,
+                *(pa.field(name, _MILLIS) for name in times),
+                pa.field(ROWS, pa.int64()),
+                *self.accumulator_fields,
+            ]
+        )
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of what an operator emits: by columns, `window`, one column per aggregate, `pane`."""
+        values = [
+            pa.field(name, function.result) for (name, _), function in zip(self.aggregates, self.functions, strict=True)
+        ]
+        return pa.schema([*self.key_fields, pa.field(WINDOW, WINDOW_TYPE), *values, pa.field(PANE, PANE_TYPE)])
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The by columns."""
+        return [pa.field(name, self.schema.field(name).type) for name in self.by]
+
+    @property
+    def order_fields(self) -> list[pa.Field]:
+        """The columns that order rows of equal event time."""
+        return [self.schema.field(name) for name in self.order]
+
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of an input column."""
+        return self.schema.field(name).type
+
+    @property
+    def accumulator_fields(self) -> list[pa.Field]:
+        """The hidden columns that hold the accumulators, aggregate by aggregate."""
+        return accumulator_fields(self.functions)
+
+    def trimmed(self) -> WindowPlan:
+        """Without order columns that decide nothing, which need not be read."""
+        return self if any(getattr(function, "order", ()) for function in self.functions) else replace(self, order=())
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return self._digest
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides how state is laid out, ready for JSON: `state.move` compares it with another plan's.
+
+        aggregates: name, description, and the accumulator's columns with their types, in order.
+        """
+        return {
+            "window": str(self.window),
+            "late": f"{self.late_rule} {self.lateness_ms} {self.accumulating} {self.early}",
+            "by": [[inner.name, str(inner.type)] for inner in self.key_fields],
+            "read_from": list(self.read_from),
+            "aggregates": [
+                [name, spec.describe(), [[inner.name, str(inner.type)] for inner in function.fields]]
+                for (name, spec), function in zip(self.aggregates, self.functions, strict=True)
+            ],
+        }
+
+    def _computed_digest(self) -> str:
+        told = [
+            str(self.window),
+            f"{self.late_rule} {self.lateness_ms} {self.accumulating} {self.early}",
+            *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
+            *(f"{inner.name} {inner.type}" for inner in self.partial_schema),
+            *self.read_from,
+        ]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+    def _check_names(self) -> None:
+        names = [*self.by, *(name for name, _ in self.aggregates)]
+        check_result_names(names, has_aggregates=bool(self.aggregates))
+        check_key_columns(self.schema, (*self.by, self.time, *self.order), self.by)
+
+    def _check_time(self) -> None:
+        check_time_column(self.schema, self.time)
+        if isinstance(self.window, RowGapWindow):
+            check_gap_column(self.schema, self.window.gap_column)
+
+    def _check_late(self) -> None:
+        if self.lateness_ms < 0:
+            raise OptionError(f"the allowed lateness is {self.lateness_ms} ms, it must be 0 or more")
+        check_length("allowed lateness", self.lateness_ms)
+        if self.lateness_ms and self.late_rule is not LateRule.WINDOW:
+            raise OptionError(
+                f"an allowed lateness of {self.lateness_ms} ms needs the late rule 'window', "
+                f"not {self.late_rule.value!r}: the other rules keep no closed window"
+            )
+        if self.late_rule is LateRule.FRAME and self.is_session:
+            raise OptionError("sessions have no frames: their late rule must be 'window' or 'event', not 'frame'")

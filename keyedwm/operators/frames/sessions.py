@@ -1,0 +1,131 @@
+"""Session windows of plans without panes (rule 11; the scalar model stands in conformance/models).
+
+Rule: partials are runs of events within the gap; they join each other and the held sessions, then what came out is
+judged: late if it is closed. A held session is never closed, so only a run that is closed by itself asks for the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.core.late import LateRule
+from keyedwm.operators.frames.plan import LAST, SessionWindow, Timing, WindowPlan
+from keyedwm.operators.frames.session_rules import closed_ms, expired
+from keyedwm.operators.results import Output, Panes, outputs, passed_on_ms
+from keyedwm.operators.state.note import NOTE, note, read_note
+from keyedwm.operators.state.session_log import SessionLog
+from keyedwm.operators.state.sessions import Runs, Sessions, all_sessions, read_sessions
+from keyedwm.operators.state.store import BlobStore, StateChanges
+
+# So many results leave at once when a watermark closes many sessions.
+_PIECE_ROWS = 200_000
+_ALL_MS = 2**62
+
+
+class SessionOperator:
+    """One instance of the operator; see `operator.Operator`."""
+
+    def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
+        self._plan = plan
+        self._window = window
+        facts = read_note(plan, store)
+        self._log = SessionLog(plan, window, store, facts)
+        self.watermark_ms = facts.get("watermark_ms")
+        self.late_rows = 0
+        self._left = plan.most_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many parts of sessions the state holds, before they are merged."""
+        return self._log.entries
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """No clock matters."""
+        return None
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark, or how far sessions have left: results are not late behind it."""
+        return passed_on_ms(self._plan, watermark_ms, self.watermark_ms)
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input, no clock
+        """Hold partials; yield expired rows."""
+        new = read_sessions(self._plan, self._log.keys, rows)
+        if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
+            late = ints(contiguous(rows[LAST])) < self.watermark_ms
+            if late.any():
+                yield from self._expired(self._whole(new.where(late)))
+                new = new.where(~late)
+        new = self._whole(new)
+        alone = new.ends <= closed_ms(self._window, self.watermark_ms)
+        if alone.any():
+            reached = self._reached(new.where(alone))
+            late = reached <= closed_ms(self._window, self.watermark_ms)
+            yield from self._expired(new.where(alone).where(late))
+            new = all_sessions(self._plan, [new.where(~alone), _as_wide(new.where(alone), reached).where(~late)])
+        self._log.append(new)
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
+        """Close the sessions that can take nothing more; not more than the plan allows."""
+        if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
+            return
+        yield from self._close(time_ms)
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
+        """Yield nothing: sessions close by the watermark alone."""
+        return iter(())
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
+        """Yield nothing: a session does not end at a barrier."""
+        return iter(())
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002  no clock
+        """Yield nothing: no pane goes by the clock."""
+        return iter(())
+
+    def on_end(self) -> Iterator[Output]:
+        """Close every session, and keep nothing."""
+        self._left = None
+        yield from self._close(_ALL_MS)
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        changes = self._log.drain()
+        facts = {"watermark_ms": self.watermark_ms, **self._log.facts()}
+        return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
+
+    def _close(self, time_ms: int) -> Iterator[Output]:
+        gone, self.watermark_ms = self._log.close(time_ms, self._left)
+        if self._left is not None:
+            self._left = max(0, self._left - len(gone))
+        gone = gone.take(np.lexsort((gone.starts, gone.ends)))
+        for at in range(0, len(gone), _PIECE_ROWS):
+            piece = gone.take(np.arange(at, min(at + _PIECE_ROWS, len(gone))))
+            yield from outputs(self._plan, self._log.keys, _panes(piece, Timing.ON_TIME))
+
+    def _whole(self, new: Sessions) -> Sessions:
+        """Join the runs of several tasks."""
+        return Runs(self._plan, self._window, new).merged(np.ones(len(new), bool))
+
+    def _reached(self, new: Sessions) -> Ints:
+        """Return for each new run the end of the session that it makes with the held ones."""
+        held = self._log.of_keys(new.entries.keys)
+        runs = Runs(self._plan, self._window, all_sessions(self._plan, [held, new]))
+        return runs.ends[runs.ids[len(held) :]]
+
+    def _expired(self, late: Sessions) -> Iterator[Output]:
+        self.late_rows += int(late.entries.rows.sum())
+        yield from expired(self._plan, self._log.keys, _panes(late, Timing.EXPIRED), self.watermark_ms)
+
+
+def _panes(held: Sessions, timing: Timing) -> Panes:
+    return Panes(held.entries, held.starts, held.ends, timing, np.zeros(len(held), np.int64), last=True)
+
+
+def _as_wide(new: Sessions, ends: Ints) -> Sessions:
+    """Runs that reach to the end of their session: no part of an open session ends where it would be closed."""
+    return Sessions(new.entries, new.starts, ends)

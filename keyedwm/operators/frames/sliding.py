@@ -1,0 +1,284 @@
+"""Tumbling and sliding windows out of frames, whole columns at once (rule 11).
+
+Rule: a window closes once, at W >= end; it is kept until W >= end + lateness, and partials that reach it meanwhile give
+a late pane. Discarding plans hold windows of their own instead of frames, as each pane showed another part of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.core.errors import InputError
+from keyedwm.core.late import LateRule
+from keyedwm.operators.aggregates.aggregate_function import Groups
+from keyedwm.operators.early_timer import EarlyTimer
+from keyedwm.operators.frames.plan import LAST, ROWS, START, FrameWindow, LatePolicy, Timing, WindowPlan
+from keyedwm.operators.grouping import pair_groups
+from keyedwm.operators.results import Output, Panes, late_sentence, outputs, passed_on_ms
+from keyedwm.operators.state.entries import Entries, joined, merged, neutral_totals, read_entries
+from keyedwm.operators.state.frame_log import FrameLog
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.note import NOTE, note, read_note
+from keyedwm.operators.state.pane_log import PaneLog
+from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
+
+_NEVER = -(2**62)
+# So many results leave at once when a watermark closes many windows.
+PIECE_ROWS = 200_000
+
+
+class SlidingOperator:
+    """One instance of the operator; see `operator.Operator`."""
+
+    def __init__(self, plan: WindowPlan, window: FrameWindow, store: BlobStore) -> None:
+        self._plan = plan
+        self._window = window
+        self._frames_each = window.frames_each
+        self._accumulating = plan.accumulating or not plan.has_panes
+        self._overlap = self._frames_each if self._accumulating else 1
+        facts = read_note(plan, store)
+        self._logs = TableLogs(store, note=NOTE, facts=facts)
+        self._frames = FrameLog(plan, window, self._overlap, self._logs)
+        self._panes = PaneLog(plan, window, self._logs)
+        self._timer = EarlyTimer(plan, facts.get("due_ms"), self._logs)
+        self.watermark_ms = facts.get("watermark_ms")
+        self.late_rows = 0
+        self._left = plan.most_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many (key, frame) the state holds, before parts of a frame are merged."""
+        return self._frames.entries
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When early panes by the clock are due."""
+        return self._timer.due_ms if self._plan.by_clock else None
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark less the allowed lateness: a late pane comes up to that late."""
+        return passed_on_ms(self._plan, watermark_ms, self.watermark_ms)
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
+        """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
+        if self._plan.by_clock:
+            self._timer.start(now_ms)
+        keys = KeyDictionary(self._plan.key_fields)
+        numbers = keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
+        entries = read_entries(self._plan, numbers, rows)
+        frames = self._window.frames_of(ints(contiguous(rows[START])))
+        late = self._late(frames, rows)
+        if late.any():
+            yield from self._expired(keys, entries.take(np.flatnonzero(late)), frames[late])
+            entries, frames = entries.take(np.flatnonzero(~late)), frames[~late]
+        if not self._accumulating:
+            entries, frames = self._into_windows(entries, frames)
+        if rows[ROWS].num_chunks > 1:  # several tasks: the state need not hold a key of a frame more than once
+            entries, frames = self._grouped(keys, entries, frames)
+        self._frames.append(keys, entries, frames)
+        self._timer.append(keys, entries.keys, self._window.noted(frames))
+        yield from self._panes_at_once(keys, entries.keys, frames)
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
+        """Close the windows with ends at or below the watermark, some at a time; not more than the plan allows."""
+        if self.watermark_ms is not None and time_ms <= self.watermark_ms:
+            return
+        self.watermark_ms = yield from self._close(time_ms)
+        if self._plan.early is not None and self._plan.early.by_event:
+            yield from self._show_early(time_ms)
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
+        """Yield nothing: windows close by the watermark alone."""
+        return iter(())
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
+        """Yield nothing: a window does not end at a barrier."""
+        return iter(())
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Yield early panes by the clock, if they are due."""
+        if self._plan.by_clock:
+            yield from self._show_early(now_ms)
+
+    def _show_early(self, now_ms: int) -> Iterator[Output]:
+        """Yield early panes of the open windows that changed since the last ones, if they are due."""
+        self._timer.start(now_ms)
+        keys = KeyDictionary(self._plan.key_fields)
+        changed, frames = self._timer.drain(keys, now_ms)
+        if len(changed):
+            changed, ends = self._windows_of(keys, changed, self._window.read_noted(frames))
+            is_open = ends > self._closed_end()
+            yield from self._early(keys, changed[is_open], ends[is_open], 1)
+
+    def on_end(self) -> Iterator[Output]:
+        """Close every window, and keep nothing."""
+        last = max(self._frames.numbers, default=0) + self._overlap
+        last = max(last, self._panes.last_end() or last)
+        self._left = None
+        yield from self._close(self._end_ms(last) + self._plan.lateness_ms)
+        self._timer.clear()
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        changes = self._logs.drain(self._merge)
+        facts = {"watermark_ms": self.watermark_ms, "due_ms": self._timer.due_ms, **self._logs.facts()}
+        return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        owner = next(one for one in (self._frames, self._panes, self._timer) if one.owns(log))
+        return owner.merge(tables)
+
+    def _last_end(self, watermark_ms: int) -> int:
+        return self._window.frame_of(watermark_ms)
+
+    def _closed_end(self) -> int:
+        """The last end at or below the watermark; below every end if there is none."""
+        return _NEVER if self.watermark_ms is None else self._last_end(self.watermark_ms)
+
+    def _kept_end(self) -> int:
+        """The last end of which no window is kept."""
+        return _NEVER if self.watermark_ms is None else self._last_end(self.watermark_ms - self._plan.lateness_ms)
+
+    def _late(self, frames: Ints, partials: pa.Table) -> Flags:
+        if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
+            return ints(contiguous(partials[LAST])) < self.watermark_ms
+        behind = self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1
+        return frames + behind <= self._kept_end()
+
+    def _expired(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> Iterator[Output]:
+        """Drop, emit or refuse late rows; each is emitted with the last window that would have taken it."""
+        rows = int(entries.rows.sum())
+        self.late_rows += rows
+        if self._plan.late is LatePolicy.FAIL:
+            raise InputError(late_sentence(rows, self._window.start_of(int(frames.min())), self.watermark_ms))
+        if self._plan.late is LatePolicy.EMIT:
+            whole, ends = self._grouped(keys, entries, frames + self._frames_each)
+            yield from self._outputs(keys, whole, ends, Timing.EXPIRED, np.zeros(len(ends), np.int64))
+
+    def _grouped(self, keys: KeyDictionary, entries: Entries, numbers: Ints) -> tuple[Entries, Ints]:
+        """Return one entry for each (key, number of a frame or end)."""
+        ids, distinct, occurring = pair_groups(numbers, entries.keys, keys.count)
+        return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
+
+    def _into_windows(self, entries: Entries, frames: Ints) -> tuple[Entries, Ints]:
+        """Return the entries once for each window that takes them."""
+        places = np.repeat(np.arange(len(frames)), self._frames_each)
+        windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
+        kept = np.flatnonzero(windows + 1 > self._kept_end())
+        return entries.take(places[kept]), windows[kept]
+
+    def _windows_of(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> tuple[Ints, Ints]:
+        """Return the distinct (key, end) of windows that hold these (key, frame)."""
+        _, frames, changed = pair_groups(frames, changed, keys.count)
+        order = np.argsort(changed, kind="stable")  # by key, then frame
+        frames, changed = frames[order], changed[order]
+        # A frame stands for the windows that its key's next frame does not reach: no (window, key) comes twice.
+        count = np.full(len(frames), self._overlap)
+        count[:-1] = np.where(np.diff(changed) == 0, np.minimum(np.diff(frames), self._overlap), self._overlap)
+        first = np.cumsum(count) - count
+        ends = np.repeat(frames + 1 - first, count) + np.arange(count.sum())
+        return np.repeat(changed, count), ends
+
+    def _panes_at_once(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> Iterator[Output]:
+        """Yield the panes that windows give because these frames changed: late ones, and early ones by count."""
+        closed, kept = self._closed_end(), self._kept_end()
+        every = None if self._plan.early is None else self._plan.early.rows
+        if every is None:  # only closed windows give a pane
+            changed, frames = changed[frames < closed], frames[frames < closed]
+        if not self._plan.has_panes or not len(changed):
+            return
+        changed, ends = self._windows_of(keys, changed, frames)
+        late = (ends <= closed) & (ends > kept)
+        if late.any():
+            totals, late_ends = self._frames.totals(keys, changed[late], ends[late])
+            yield from self._emit(keys, totals, late_ends, Timing.LATE)
+        if every is not None:
+            yield from self._early(keys, changed[ends > closed], ends[ends > closed], every)
+
+    def _early(self, keys: KeyDictionary, changed: Ints, ends: Ints, rows: int) -> Iterator[Output]:
+        """Yield early panes of those of these windows that took so many rows since their last pane."""
+        if not len(changed):
+            return
+        totals, ends = self._frames.totals(keys, changed, ends)
+        _, emitted_rows = self._panes.emitted(keys, totals.keys, ends)
+        due = np.flatnonzero(totals.rows - emitted_rows >= rows)
+        yield from self._emit(keys, totals.take(due), ends[due], Timing.EARLY)
+
+    def _close(self, time_ms: int) -> Generator[Output, None, int | None]:
+        """Close the windows that end by then, so many at a time that memory is bounded; return the watermark reached.
+
+        That is an earlier one if the plan allows no more results in this batch.
+        """
+        low, high, at_once = self._closed_end() + 1, self._last_end(time_ms), 0
+        piece = PIECE_ROWS if self._left is None else min(PIECE_ROWS, self._left)
+        reached_ms = self.watermark_ms
+        while (low := self._next_end(low, high)) <= high:
+            if self._left is not None and self._left <= 0:
+                return reached_ms
+            at_once = at_once or max(1, piece * max(1, len(self._frames.numbers)) // max(1, self._frames.entries))
+            end = min(high, low + at_once - 1)
+            closed = 0
+            for output in self._closing(low, end):
+                closed += output.rows.num_rows
+                yield output
+            if self._left is not None:
+                self._left -= closed
+                piece = min(piece, self._left)
+            reached_ms = min(time_ms, self._end_ms(end + 1) - 1)
+            self._forget(self._last_end(reached_ms - self._plan.lateness_ms))
+            at_once = max(1, min(2 * at_once, at_once * piece // max(1, closed)))
+            low = end + 1
+        self._forget(self._last_end(time_ms - self._plan.lateness_ms))
+        return time_ms
+
+    def _end_ms(self, end: int) -> int:
+        return self._window.start_of(end)
+
+    def _next_end(self, low: int, high: int) -> int:
+        """Return the first end from `low` on of a window that may have something to show; above `high` if none has."""
+        frame = min((number for number in self._frames.numbers if number + self._overlap >= low), default=high)
+        found = max(low, frame + 1)
+        emitted = None if self._accumulating or self._plan.early is None else self._panes.next_end(low)
+        return found if emitted is None else min(found, emitted)
+
+    def _forget(self, last: int) -> None:
+        self._frames.forget(last)
+        self._panes.forget(last)
+
+    def _closing(self, low: int, high: int) -> Iterator[Output]:
+        """Yield the on-time panes of the windows with ends in `[low, high]`."""
+        keys = KeyDictionary(self._plan.key_fields)
+        totals, ends = self._frames.closing(keys, low, high)
+        if not self._accumulating and self._plan.early is not None:
+            known, known_ends = self._panes.between(keys, low, high)
+            ids, _, _ = pair_groups(
+                np.concatenate([known_ends, ends]), np.concatenate([known, totals.keys]), keys.count
+            )
+            empty = ~np.isin(ids[: len(known)], ids[len(known) :])
+            totals = joined([totals, neutral_totals(self._plan, known[empty])])
+            ends = np.concatenate([ends, known_ends[empty]])
+        yield from self._emit(keys, totals, ends, Timing.ON_TIME)
+
+    def _emit(self, keys: KeyDictionary, totals: Entries, ends: Ints, timing: Timing) -> Iterator[Output]:
+        """Yield totals as each window's next pane."""
+        if not self._plan.has_panes:
+            yield from self._outputs(keys, totals, ends, timing, np.zeros(len(ends), np.int64))
+            return
+        panes, _ = self._panes.emitted(keys, totals.keys, ends)
+        rows = totals.rows
+        if not self._accumulating:
+            self._frames.remove(keys, totals.keys, ends - 1)
+            rows = np.zeros(len(ends), np.int64)
+        self._panes.append(keys, totals.keys, ends, panes + 1, rows)
+        yield from self._outputs(keys, totals, ends, timing, panes)
+
+    def _outputs(
+        self, keys: KeyDictionary, totals: Entries, ends: Ints, timing: Timing, index: Ints
+    ) -> Iterator[Output]:
+        starts_ms, ends_ms = self._window.starts_of(ends - self._frames_each), self._window.starts_of(ends)
+        last = timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._plan.lateness_ms)
+        yield from outputs(self._plan, keys, Panes(totals, starts_ms, ends_ms, timing, index, last))

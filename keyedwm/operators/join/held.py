@@ -1,0 +1,268 @@
+"""The rows of one side of a join that something to come may match: tables sorted and cut by event time, as blobs.
+
+Rule: a slice is never changed once it is written; which of its rows were matched stands in a blob of bits beside it,
+and which are forgotten follows from the limits. A look-up reads only slices whose times are in reach. Small slices are
+merged when there are many, so that each row is rewritten a few times at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.join.keys import key_hashes
+from keyedwm.operators.join.plan import HASH, JoinSide
+from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
+from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges
+
+# A slice is as large as this at most, and is not merged any more from the second size on.
+_SLICE_BYTES = 4 << 20
+_FULL_BYTES = 1 << 20
+_SMALL_BYTES = 4096
+MATCHED = "-matched"
+COMPRESSION = "zstd"
+
+LimitsOf = Sequence[int | None]  # by axis of the side
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Rows of one side, `staged` columns without nulls in hash and times; matched: which of them found a match."""
+
+    table: pa.Table
+    hashes: Ints
+    times: list[Ints]
+    matched: Flags
+
+    @classmethod
+    def of(cls, side: JoinSide, table: pa.Table, matched: Flags | None = None) -> Piece:
+        """Return the piece of a table; nothing is matched unless it is said."""
+        table = table.combine_chunks()
+        times = [ints(contiguous(table[name])) for name in side.times]
+        if HASH in table.column_names:
+            hashes = ints(contiguous(table[HASH]))
+        else:
+            hashes = key_hashes([contiguous(table[name]) for name in side.on], table.num_rows)
+            table = table.add_column(len(side.schema), HASH, pa.array(hashes))
+        return cls(table, hashes, times, np.zeros(table.num_rows, bool) if matched is None else matched)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def take(self, places: Ints) -> Piece:
+        """Return the rows at these places."""
+        return Piece(
+            self.table.take(pa.array(places)),
+            self.hashes[places],
+            [times[places] for times in self.times],
+            self.matched[places],
+        )
+
+    def forgotten(self, limits: LimitsOf) -> Flags:
+        """Return which rows match nothing that is still to come."""
+        gone = np.zeros(len(self), bool)
+        for times, limit_ms in zip(self.times, limits, strict=True):
+            if limit_ms is not None:
+                gone |= times < limit_ms
+        return gone
+
+
+@dataclass(slots=True, eq=False)
+class Slice:
+    """A slice; number: of its blob, None before it is written. low, high: the times of its rows, by axis."""
+
+    number: int | None
+    rows: int
+    size: int
+    low: list[int]
+    high: list[int]
+    fresh: Piece | None = None
+    matched: Flags | None = None  # as changed since it was read
+
+    @classmethod
+    def of(cls, piece: Piece) -> Slice:
+        """Return the slice of a piece that is not written yet."""
+        low, high = ([int(getattr(times, end)()) for times in piece.times] for end in ("min", "max"))
+        return cls(None, len(piece), piece.table.nbytes, low, high, piece)
+
+
+class HeldRows:
+    """The held rows of one side.
+
+    main: the axis that they are sorted by. keeps_matched: whether a row that found a match is held on. gap_ms: slices
+    are rather cut where the times are farther apart.
+    """
+
+    def __init__(
+        self,
+        side: JoinSide,
+        prefix: str,
+        store: BlobStore,
+        facts: Sequence[Any],
+        *,
+        main: int,
+        gap_ms: int,
+        keeps_matched: bool,
+    ) -> None:
+        self._side, self._prefix, self._store = side, prefix, store
+        self._main, self._gap_ms, self._keeps_matched = main, gap_ms, keeps_matched
+        axes = len(side.axes)
+        self._slices = [
+            Slice(number, rows, size, list(times[:axes]), list(times[axes:])) for number, rows, size, *times in facts
+        ]
+        self._next = max((one.number + 1 for one in self._slices if one.number is not None), default=0)
+        self._removed: set[str] = set()
+
+    @property
+    def rows(self) -> int:
+        """How many rows the slices hold, forgotten ones that are not cleared away included."""
+        return sum(one.rows for one in self._slices)
+
+    def add(self, piece: Piece) -> None:
+        """Hold rows."""
+        if len(piece):
+            self._slices.append(Slice.of(piece))
+
+    def in_reach(self, times: Ints, low_ms: int, high_ms: int) -> Iterator[tuple[Slice, Piece]]:
+        """Yield the slices with a row for which one of these times, ascending, is in `[row + low, row + high]`."""
+        for one in self._slices:
+            first = np.searchsorted(times, one.low[self._main] + low_ms)
+            if first < len(times) and times[first] <= one.high[self._main] + high_ms:
+                yield one, self._read(one)
+
+    def match(self, one: Slice, piece: Piece, places: Ints) -> Ints:
+        """Note that these rows of a slice found a match; return those that had none before, each once."""
+        fresh = np.unique(places[~piece.matched[places]])
+        if len(fresh):
+            piece.matched[fresh] = True
+            one.matched = piece.matched
+        return fresh
+
+    def forget(self, before: LimitsOf, limits: LimitsOf, *, pads: bool) -> Iterator[Piece]:
+        """Clear away what the limits forget; yield the unmatched rows that the limits before kept, if `pads`."""
+        for one in list(self._slices):
+            if not _below(one.low, limits):
+                continue
+            if not pads:
+                if _below(one.high, limits):
+                    self._drop(one)
+                continue
+            piece = self._read(one)
+            gone = piece.forgotten(limits)
+            leaving = np.flatnonzero(gone & ~piece.forgotten(before) & ~piece.matched)
+            if gone.all():
+                self._drop(one)
+            else:
+                one.low = [int(times[~gone].min()) for times in piece.times]
+            if len(leaving):
+                yield piece.take(leaving)
+
+    def held(self, limits: LimitsOf) -> Iterator[Piece]:
+        """Yield the rows that are held and not forgotten."""
+        for one in self._slices:
+            piece = self._read(one)
+            yield piece.take(np.flatnonzero(self._kept(piece, limits)))
+
+    def drain(self, limits: LimitsOf) -> StateChanges:
+        """Write what came and what changed since the last call, without what is forgotten."""
+        due = [*(one for one in self._slices if one.number is None), *self._due()]
+        pieces = [self._read(one) for one in due]
+        for one in due:
+            self._drop(one)
+        written: dict[str, bytes] = {}
+        for one in self._slices:
+            if one.matched is not None:
+                name = f"{self._blob(one.number)}{MATCHED}"
+                written[name] = sealed(name, np.packbits(one.matched).tobytes())
+        for one in self._slices:
+            one.matched = None
+        kept = [piece.take(np.flatnonzero(self._kept(piece, limits))) for piece in pieces]
+        for piece in self._cut([piece for piece in kept if len(piece)]):
+            one = Slice.of(piece)
+            one.number, one.fresh, self._next = self._next, None, self._next + 1
+            self._slices.append(one)
+            name = self._blob(one.number)
+            written[name] = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
+            if piece.matched.any():
+                written[f"{name}{MATCHED}"] = sealed(f"{name}{MATCHED}", np.packbits(piece.matched).tobytes())
+        removed, self._removed = frozenset(self._removed - written.keys()), set()
+        return StateChanges(written, removed)
+
+    def facts(self) -> list[list[Any]]:
+        """Return what a later instance needs to know of the slices, ready for JSON."""
+        return [[one.number, one.rows, one.size, *one.low, *one.high] for one in self._slices]
+
+    def _kept(self, piece: Piece, limits: LimitsOf) -> Flags:
+        kept = ~piece.forgotten(limits)
+        return kept if self._keeps_matched else kept & ~piece.matched
+
+    def _read(self, one: Slice) -> Piece:
+        if one.fresh is not None:
+            return one.fresh
+        name = self._blob(one.number)
+        piece = Piece.of(self._side, read_stored(name, self._store.get(name)), one.matched)
+        if one.matched is None and f"{name}{MATCHED}" in self._store.sizes:
+            piece.matched = matched_rows(name, self._store.get(f"{name}{MATCHED}"), len(piece))
+        return piece
+
+    def _due(self) -> list[Slice]:
+        """Return the slices that are to become fewer: all of a size of which there are many."""
+        classes: dict[int, list[Slice]] = {}
+        for one in self._slices:
+            if one.number is not None and one.size < _FULL_BYTES:
+                classes.setdefault(_size_class(one.size), []).append(one)
+        return [one for of_size in classes.values() if len(of_size) >= FAN_OUT for one in of_size]
+
+    def _cut(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
+        """Yield the rows by event time, in pieces of bounded size."""
+        if not pieces:
+            return
+        together = _concat(self._side, pieces)
+        times = together.times[self._main]
+        order = np.argsort(times, kind="stable")
+        together, times = together.take(order), times[order]
+        each = max(1, together.table.nbytes // len(together))
+        at_most, enough = max(1, _SLICE_BYTES // each), max(1, _FULL_BYTES // each)
+        apart = np.flatnonzero(np.diff(times) > self._gap_ms) + 1
+        start = 0
+        while start < len(times):
+            gap = np.searchsorted(apart, start + enough)
+            end = min(start + at_most, len(times), int(apart[gap]) if gap < len(apart) else len(times))
+            yield together.take(np.arange(start, end))
+            start = end
+
+    def _drop(self, one: Slice) -> None:
+        self._slices.remove(one)
+        if one.number is not None:
+            self._removed |= {self._blob(one.number), f"{self._blob(one.number)}{MATCHED}"} & self._store.sizes.keys()
+
+    def _blob(self, number: int | None) -> str:
+        return f"{self._prefix}-{number}"
+
+
+def matched_rows(name: str, blob: bytes, rows: int) -> Flags:
+    """Return which rows of a slice are matched. name: of the slice's blob; blob: the bits beside it."""
+    bits = np.frombuffer(unsealed(f"{name}{MATCHED}", blob), np.uint8)
+    return np.unpackbits(bits, count=rows).astype(bool)
+
+
+def _below(times: Sequence[int], limits: LimitsOf) -> bool:
+    return any(limit_ms is not None and ms < limit_ms for ms, limit_ms in zip(times, limits, strict=True))
+
+
+def _concat(side: JoinSide, pieces: Sequence[Piece]) -> Piece:
+    table = pa.concat_tables([piece.table for piece in pieces])
+    return Piece.of(side, table, np.concatenate([piece.matched for piece in pieces]))
+
+
+def _size_class(size: int) -> int:
+    found = 0
+    while size > _SMALL_BYTES:
+        size //= FAN_OUT
+        found += 1
+    return found

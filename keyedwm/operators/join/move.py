@@ -1,0 +1,133 @@
+"""State of a stopped join, for the buckets of another query.
+
+Rule: values in, values out. Held rows and changes are cut by the new buckets of their keys; they keep whether they were
+matched, and in which order they came. Rows that nothing to come can match have left already, and are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.operators.join.bounds import Limits
+from keyedwm.operators.join.change_table import CHANGES
+from keyedwm.operators.join.held import COMPRESSION, MATCHED, LimitsOf, Piece, Slice, matched_rows
+from keyedwm.operators.join.keys import bucket_numbers
+from keyedwm.operators.join.note import FORMAT, note
+from keyedwm.operators.join.plan import HASH, LEFT, RIGHT, JoinPlan
+from keyedwm.operators.state.blobs import read_stored, sealed, stored
+
+_SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
+
+
+class Cut(NamedTuple):
+    """A blob for a new bucket, by its number. fact: what the operator's note says of it, None where it says nothing."""
+
+    bucket: int
+    name: str
+    blob: bytes
+    fact: list[int] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinMove:
+    """How the state of old buckets goes to new ones. Raises OptionError and FormatError for what cannot move.
+
+    who: the operator in messages. digest: of the old plan. facts: the operator's note in each old bucket. blobs: the
+    names of the blobs in each.
+    """
+
+    who: str
+    plan: JoinPlan
+    digest: str
+    facts: tuple[Mapping[str, Any], ...]
+    blobs: tuple[tuple[str, ...], ...]
+    _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_numbers", _numbers(self.blobs))
+        FORMAT.check_versions(f"{self.who}: its state", self.facts)
+        if self.digest != self.plan.digest:
+            raise OptionError(
+                f"{self.who}: the state is that of another join (on, how, time bounds, condition, columns, names of "
+                f"the sides, time axes or late differ): go back to that one, or start from a new checkpoint"
+            )
+        if any(facts["received"] != self.facts[0]["received"] for facts in self.facts):
+            raise FormatError(f"{self.who}: its buckets stand at different watermarks")
+
+    def cut(self, bucket: int, name: str, blob: bytes, matched: bytes | None, count: int) -> Iterator[Cut]:
+        """Yield what one old blob gives to `count` new buckets.
+
+        bucket: the old one's number. matched: the bits beside a slice. No two old blobs give one name to a bucket.
+        """
+        prefix = name.rpartition("-")[0]
+        side = self.plan.sides[_SIDES[prefix]]
+        piece = Piece.of(side, read_stored(name, blob))
+        if matched is not None:
+            piece.matched = matched_rows(name, matched, len(piece))
+        if prefix != CHANGES:
+            piece = piece.take(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
+        number = self._numbers[bucket, name]
+        buckets = bucket_numbers(piece.hashes, count)
+        for to in np.unique(buckets).tolist():
+            yield from _pieces(to, prefix, number, piece.take(_places(buckets, to)))
+
+    def note_of(self, facts: Mapping[str, Sequence[list[int]]]) -> bytes:
+        """Return the operator's note of a new bucket. facts: prefix of the blobs → what `cut` told of them."""
+        told: dict[str, Any] = {"received": self.facts[0]["received"]}
+        for prefix in ("waiting",) if self.plan.latest else ("left", "right"):
+            told[prefix] = sorted(facts.get(prefix, ()))
+        if self.plan.latest:
+            blobs = sorted(facts.get(CHANGES, ()))
+            arrived = max(held[CHANGES][2] for held in self.facts)
+            told[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
+        return note(self.plan, told)
+
+    def facts_in(self, told: bytes) -> dict[str, list[list[int]]]:
+        """Return the facts that a note was made of."""
+        held = json.loads(told)
+        found = {prefix: held[prefix] for prefix in ("left", "right", "waiting") if prefix in held}
+        return {**found, CHANGES: held[CHANGES][0]} if CHANGES in held else found
+
+    def _limits(self, prefix: str) -> LimitsOf:
+        """The times below which rows have left, by axis of the side."""
+        received = {int(axis): ms for axis, ms in self.facts[0]["received"].items()}
+        if self.plan.latest:
+            return [received.get(RIGHT)]
+        side = _SIDES[prefix]
+        first, limits = self.plan.first_axis(side), Limits(self.plan.time, received)
+        return [limits.forgotten_below(first + at) for at in range(len(self.plan.sides[side].axes))]
+
+
+def _pieces(to: int, prefix: str, number: int, piece: Piece) -> Iterator[Cut]:
+    """The blobs of a piece, which is not empty."""
+    name = f"{prefix}-{number}"
+    blob = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
+    if prefix == CHANGES:
+        yield Cut(to, name, blob, [number, len(piece)])
+        return
+    one = Slice.of(piece)
+    yield Cut(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])
+    if piece.matched.any():
+        bits = f"{name}{MATCHED}"
+        yield Cut(to, bits, sealed(bits, np.packbits(piece.matched).tobytes()), None)
+
+
+def _places(buckets: Ints, to: int) -> Ints:
+    return np.flatnonzero(buckets == to)
+
+
+def _numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
+    """A number for each blob of each old bucket, none of which comes twice, in order within a bucket and a prefix."""
+    numbers: dict[tuple[int, str], int] = {}
+    for bucket, names in enumerate(blobs):
+        slices = [name.rpartition("-") for name in names if not name.endswith(MATCHED)]
+        for prefix, _, number in sorted(slices, key=lambda one: (one[0], int(one[2]))):
+            numbers[bucket, f"{prefix}-{number}"] = len(numbers)
+    return numbers

@@ -1,0 +1,26 @@
+"""The note of a join's state; see `keyedwm.operators.state.note`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keyedwm.operators.join.plan import JoinPlan
+from keyedwm.operators.state.note import NoteFormat
+from keyedwm.operators.state.store import BlobStore
+
+VERSION = 1
+FORMAT = NoteFormat(
+    state="state of the join", version=VERSION, readable=(VERSION,),
+    unchanged="on, how, time bounds, condition, columns, names of the sides and late",
+)  # fmt: skip
+
+
+def note(plan: JoinPlan, facts: Mapping[str, Any]) -> bytes:
+    """Return the note of an operator."""
+    return FORMAT.write(plan.digest, facts)
+
+
+def read_note(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
+    """Return the facts of a store's note; see `NoteFormat.read`."""
+    return FORMAT.read(plan.digest, store)

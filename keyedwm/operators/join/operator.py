@@ -1,0 +1,246 @@
+"""The join of two streams, whole columns at once (the scalar model stands in conformance/models).
+
+Rule: a late row is dropped, even by an outer join. A row is joined at once with what the other side holds, and held as
+long as something to come can match it. An unmatched row of an outer side leaves padded when it is forgotten, at once if
+it cannot be held. Rows leave before the watermarks of the same step.
+
+The calls are those of `operators.protocol.Operator`, with two inputs, left 0 and right 1. Outputs are tables, as
+their event times are columns, and `watermarks_ms` says the output watermark of each axis. Whoever goes on after `drain`
+writes what it returned before the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous
+from keyedwm.operators.join.bounds import UNBOUNDED, Bound, Limits
+from keyedwm.operators.join.held import HeldRows, Piece
+from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces
+from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
+from keyedwm.operators.join.keys import same_keys
+from keyedwm.operators.join.note import note, read_note
+from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
+from keyedwm.operators.join.results import pairs
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import BlobStore, StateChanges
+
+_PIECE_BYTES = 64 << 20
+_PREFIXES = ("left", "right")
+
+
+class JoinOperator:
+    """One instance of the operator."""
+
+    def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
+        self._plan = plan
+        facts = read_note(plan, store)
+        self._limits = Limits(plan.time, {int(axis): ms for axis, ms in facts.get("received", {}).items()})
+        self._main = plan.time.main
+        low, high = _ends(self._main)
+        mains = (self._main.left, self._main.right)
+        self._held = tuple(
+            HeldRows(
+                plan.sides[side],
+                _PREFIXES[side],
+                store,
+                facts.get(_PREFIXES[side], ()),
+                main=mains[side],
+                gap_ms=min(high - low, UNBOUNDED),
+                keeps_matched=plan.pairs_leave or side == RIGHT,
+            )
+            for side in (LEFT, RIGHT)
+        )
+        self._inputs = Inputs(plan, self._limits.received)
+        self.next_timer_ms = None
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows were late since this instance was built."""
+        return self._inputs.late_rows
+
+    @property
+    def null_event_time_rows(self) -> int:
+        """How many rows had no event time since this instance was built."""
+        return self._inputs.null_event_time_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many rows the state holds."""
+        return sum(held.rows for held in self._held)
+
+    @property
+    def watermarks_ms(self) -> dict[int, int]:
+        """The output watermarks of the result's axes that have one, by axis: no later row is behind them."""
+        passed_on = self._limits.passed_on
+        return {axis: passed_on[axis] for axis in self._plan.passed_on if axis in passed_on}
+
+    def limit_ms(self, axis: int) -> int | None:
+        """Return the time below which rows of this axis are forgotten."""
+        return self._limits.forgotten_below(axis)
+
+    def held_rows(self, side: int) -> list[dict[str, Any]]:
+        """Return the rows of a side that are held, for those who look into the state."""
+        found = self._held[side].held(self._limits_of(side))
+        return [row for piece in found for row in piece.table.select(self._plan.sides[side].schema.names).to_pylist()]
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None = None) -> Iterator[pa.Table]:  # noqa: ARG002  no clock
+        """Take rows of a side, in its `staged` schema; yield the rows that they complete, piece by piece."""
+        side = input_number
+        rows = yield from self._inputs.taken(side, rows)
+        if not rows.num_rows:
+            return
+        new = Piece.of(self._plan.sides[side], rows)
+        yield from self._matched(side, new)
+        if side == LEFT and not self._plan.pairs_leave:
+            new = yield from self._once(new)
+        gone = new.forgotten(self._limits_of(side))
+        if self._plan.pads(side):
+            yield from self._alone(side, new.take(np.flatnonzero(gone & ~new.matched)).table)
+        self._held[side].add(new.take(np.flatnonzero(~gone)) if gone.any() else new)
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:
+        """Take the watermark of a side and its key; yield the padded rows that it forgets.
+
+        One that does not increase has no effect. Raises InputError for a key that the side does not have.
+        """
+        axis = self._inputs.axis_of(input_number, key)
+        other = RIGHT if input_number == LEFT else LEFT
+        before = self._limits_of(other)
+        if not self._limits.rise(axis, time_ms):
+            return
+        for piece in self._held[other].forget(before, self._limits_of(other), pads=self._plan.pads(other)):
+            yield from self._alone(other, piece.table)
+
+    def on_idle(self, input_number: int) -> Iterator[pa.Table]:  # noqa: ARG002  watermarks alone forget
+        """Yield nothing: an idle side's watermarks stay where they are."""
+        return iter(())
+
+    def on_barrier(self, snapshot: int) -> Iterator[pa.Table]:  # noqa: ARG002  state is written after every batch
+        """Yield nothing: a row is held over a barrier."""
+        return iter(())
+
+    def on_timer(self, now_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002  no clock
+        """Yield nothing: nothing goes by the clock."""
+        return iter(())
+
+    def on_end(self) -> Iterator[pa.Table]:
+        """Yield what is unmatched, and hold nothing."""
+        for side in (LEFT, RIGHT):
+            limits = self._limits_of(side)
+            everything: list[int | None] = [UNBOUNDED] * len(limits)
+            for piece in self._held[side].forget(limits, everything, pads=self._plan.pads(side)):
+                yield from self._alone(side, piece.table)
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        changes = [held.drain(self._limits_of(side)) for side, held in enumerate(self._held)]
+        facts = {prefix: held.facts() for prefix, held in zip(_PREFIXES, self._held, strict=True)}
+        written = {NOTE: note(self._plan, {"received": self._limits.received, **facts})}
+        for change in changes:
+            written.update(change.written)
+        return StateChanges(written, changes[LEFT].removed | changes[RIGHT].removed)
+
+    def _limits_of(self, side: int) -> list[int | None]:
+        first = self._plan.first_axis(side)
+        return [self._limits.forgotten_below(first + at) for at in range(len(self._plan.sides[side].axes))]
+
+    def _matched(self, side: int, new: Piece) -> Iterator[pa.Table]:
+        """Join new rows with what the other side holds; note on both who was matched."""
+        other = RIGHT if side == LEFT else LEFT
+        low, high = _ends(self._main)
+        if side == LEFT:
+            low, high = -high, -low
+        times = new.times[self._main.left if side == LEFT else self._main.right]
+        order = np.argsort(times, kind="stable")
+        ordered = times[order]
+        index: tuple[Ints, ...] | None = None
+        for one, piece in self._held[other].in_reach(ordered, low, high):
+            index = index or hash_groups(new.hashes, order)
+            slot_hash, slot_group, begins, places = index
+            groups = slot_hash, slot_group, begins
+            theirs = piece.times[self._main.right if side == LEFT else self._main.left]
+            ranges = ranges_of(groups, times[places], piece.hashes, theirs + low, theirs + high)
+            fresh = []
+            for at_held, at_new in self._candidates(side, new, piece, ranges, places):
+                new.matched[at_new] = True
+                if self._plan.counts_matches(other):
+                    fresh.append(self._held[other].match(one, piece, at_held))
+                if self._plan.pairs_leave:
+                    yield self._pairs(side, new, piece, at_new, at_held)
+            if other == LEFT and not self._plan.pairs_leave and fresh:
+                yield from self._once_held(piece, np.concatenate(fresh))
+
+    def _candidates(
+        self, side: int, new: Piece, piece: Piece, ranges: tuple[Ints, Ints], places: Ints
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the pairs that match, as places in the held piece and in the new one, so many at a time."""
+        first, behind = ranges
+        size = (new.table.nbytes // len(new)) + (piece.table.nbytes // len(piece))
+        wanted = max(1, min(PIECE_ROWS, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
+        row = skipped = 0
+        while row < len(first):
+            at_held, at_new, row, skipped = pairs_from(first, behind, row, skipped, wanted)
+            at_new = places[at_new]
+            at_left, at_right = (at_new, at_held) if side == LEFT else (at_held, at_new)
+            left, right = (new, piece) if side == LEFT else (piece, new)
+            kept = self._agree(left, right, at_left, at_right)
+            if kept is not None:
+                at_held, at_new = at_held[kept], at_new[kept]
+            if len(at_held):
+                yield at_held, at_new
+
+    def _agree(self, left: Piece, right: Piece, at_left: Ints, at_right: Ints) -> Flags | None:
+        """Return which candidates match in full; None if all do, as look-up checked everything."""
+        plan = self._plan
+        kept: Flags | None = None
+        for bound in plan.time.others:
+            low, high = _ends(bound)
+            apart = right.times[bound.right][at_right] - left.times[bound.left][at_left]
+            inside = (low <= apart) & (apart <= high)
+            kept = inside if kept is None else kept & inside
+        if not plan.exact_hash:
+            mine, theirs = _columns(left, plan.left.on, at_left), _columns(right, plan.right.on, at_right)
+            same = same_keys(list(mine.values()), list(theirs.values()), len(at_left))
+            kept = same if kept is None else kept & same
+        if plan.matches is not None:
+            used = plan.matches.columns
+            holds = plan.matches.holds(_columns(left, used[LEFT], at_left), _columns(right, used[RIGHT], at_right))
+            kept = holds if kept is None else kept & holds
+        return kept
+
+    def _pairs(self, side: int, new: Piece, piece: Piece, at_new: Ints, at_held: Ints) -> pa.Table:
+        if side == LEFT:
+            return pairs(self._plan, new.table, piece.table, at_new, at_held)
+        return pairs(self._plan, piece.table, new.table, at_held, at_new)
+
+    def _once(self, new: Piece) -> Generator[pa.Table, None, Piece]:
+        """Let matched left rows leave a semi-join; return the rows that are still to be matched."""
+        found = np.flatnonzero(new.matched)
+        if not len(found):
+            return new
+        yield from self._once_held(new, found)
+        return new.take(np.flatnonzero(~new.matched))
+
+    def _once_held(self, piece: Piece, places: Ints) -> Iterator[pa.Table]:
+        if len(places) and self._plan.counts_matches(LEFT) and not self._plan.pads(LEFT):
+            yield from self._alone(LEFT, piece.take(np.sort(places)).table)
+
+    def _alone(self, side: int, rows: pa.Table) -> Iterator[pa.Table]:
+        return alone_in_pieces(self._plan, side, rows)
+
+
+def _columns(piece: Piece, names: Sequence[str], places: Ints) -> dict[str, pa.Array]:
+    at = pa.array(places)
+    return {name: contiguous(piece.table[name]).take(at) for name in names}
+
+
+def _ends(bound: Bound) -> tuple[int, int]:
+    return (
+        -UNBOUNDED if bound.low_ms is None else bound.low_ms,
+        UNBOUNDED if bound.high_ms is None else bound.high_ms,
+    )

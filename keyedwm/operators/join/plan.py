@@ -1,0 +1,263 @@
+"""A join as it was asked for, checked where it is written down, and the columns of its rows.
+
+Rule: a plan that can be built can run; two plans with the same digest have the same state and the same results. Time
+axes are numbered, the left side's first: that number is also the axis's watermark key in the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.core.watermark import MAX_KEY
+from keyedwm.expressions.condition import Condition
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.join.bounds import Bound, TimeBounds
+from keyedwm.operators.join.keys import can_be_key, hash_is_key
+from keyedwm.operators.plan_checks import HIDDEN
+
+LEFT, RIGHT = 0, 1
+HASH = "__hash"
+LATE = "late"
+TIMESTAMP = pa.timestamp("us", "UTC")
+_MILLIS = pa.int64()
+
+
+class How(Enum):
+    """Which rows leave: pairs that match, and unmatched rows of the sides named."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    LEFT_SEMI = "left_semi"
+    LEFT_ANTI = "left_anti"
+
+
+# What Spark calls them, too.
+HOW_INSTEAD = {
+    "outer": "full", "full_outer": "full", "fullouter": "full", "left_outer": "left", "leftouter": "left",
+    "right_outer": "right", "rightouter": "right", "semi": "left_semi", "leftsemi": "left_semi",
+    "anti": "left_anti", "leftanti": "left_anti",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A time axis of a side: its name in the result, and its watermark key in the side's own rows."""
+
+    name: str
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One side: its name, its columns without event times, which of them are keys, and its time axes."""
+
+    name: str
+    schema: pa.Schema
+    on: tuple[str, ...]
+    axes: tuple[Axis, ...]
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            raise OptionError(f"join: the {self.name} side has no time axis, at least one is needed")
+        for name in self.on:
+            if name not in self.schema.names:
+                raise OptionError(
+                    f"join: the {self.name} side has no column {name!r} to join on, it has "
+                    f"{', '.join(self.schema.names)}"
+                )
+            if not can_be_key(self.schema.field(name).type):
+                raise OptionError(
+                    f"join: the column {name!r} of the {self.name} side is of type {self.schema.field(name).type}, "
+                    f"which cannot be joined on: take its parts, or a text of it"
+                )
+
+    @property
+    def on_types(self) -> list[pa.DataType]:
+        """The types of the key columns."""
+        return [self.schema.field(name).type for name in self.on]
+
+    @property
+    def times(self) -> list[str]:
+        """The hidden columns with the event times in ms, by axis."""
+        return [f"{HIDDEN}time{number}" for number in range(len(self.axes))]
+
+    @property
+    def staged(self) -> pa.Schema:
+        """Of the rows that come to the operator: the side's columns, the hash of its keys, event times in ms.
+
+        A null hash stands for a key with a null, which equals nothing.
+        """
+        return pa.schema([*self.schema, pa.field(HASH, pa.int64()), *(pa.field(name, _MILLIS) for name in self.times)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinPlan:
+    """One join. condition: the text of a further comparison, or None.
+
+    latest: the right side's rows are changes, of which each left row meets the latest one at or before it.
+    """
+
+    left: JoinSide
+    right: JoinSide
+    bounds: tuple[Bound, ...]
+    how: How = How.INNER
+    condition: str | None = None
+    late: LatePolicy = LatePolicy.DROP
+    latest: bool = False
+    time: TimeBounds = field(init=False, repr=False, compare=False)
+    matches: Condition | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_axes()
+        self._check_on()
+        left, right = ([axis.name for axis in side.axes] for side in self.sides)
+        object.__setattr__(self, "time", TimeBounds(left, right, self.bounds))
+        self._check_result()
+        condition = None
+        if self.condition is not None:
+            condition = Condition.parse(self.condition, *((side.name, side.schema) for side in self.sides))
+        object.__setattr__(self, "matches", condition)
+
+    @property
+    def sides(self) -> tuple[JoinSide, JoinSide]:
+        """Left and right."""
+        return self.left, self.right
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All axes, by their number."""
+        return (*self.left.axes, *self.right.axes)
+
+    def first_axis(self, side: int) -> int:
+        """Return the number of the side's first axis."""
+        return len(self.left.axes) if side == RIGHT else 0
+
+    @property
+    def pairs_leave(self) -> bool:
+        """Whether rows of both sides leave together."""
+        return self.how not in (How.LEFT_SEMI, How.LEFT_ANTI)
+
+    def pads(self, side: int) -> bool:
+        """Return whether unmatched rows of this side leave when they are forgotten."""
+        return self.how in ((How.LEFT, How.FULL, How.LEFT_ANTI) if side == LEFT else (How.RIGHT, How.FULL))
+
+    def counts_matches(self, side: int) -> bool:
+        """Return whether it matters which rows of this side were matched."""
+        return self.pads(side) or (side == LEFT and self.how is How.LEFT_SEMI)
+
+    @property
+    def exact_hash(self) -> bool:
+        """Whether rows of equal hash always have equal keys."""
+        return hash_is_key(self.left.on_types)
+
+    @cached_property
+    def result_axes(self) -> tuple[int, ...]:
+        """The axes whose event times stand in the result."""
+        return tuple(range(len(self.axes))) if self.pairs_leave else tuple(range(len(self.left.axes)))
+
+    @cached_property
+    def passed_on(self) -> tuple[int, ...]:
+        """The axes of the result whose watermarks are passed on: those that some bound points at.
+
+        A change may be met by rows for ever, so its axis has none.
+        """
+        if self.latest:
+            return (0,)
+        return tuple(axis for axis in self.result_axes if axis in self.time.limited)
+
+    @cached_property
+    def columns(self) -> list[tuple[pa.Field, str | None, str | None]]:
+        """The result's columns but for times: each with the column of the left and of the right side that it holds.
+
+        Key columns of one name are one column. Other columns of equal names get the name of their side behind them.
+        """
+        left, right = self.sides
+        shared = {one for one, other in zip(left.on, right.on, strict=True) if one.lower() == other.lower()}
+        fields: list[tuple[pa.Field, str | None, str | None]] = []
+        if not self.pairs_leave:
+            return [(one, one.name, None) for one in left.schema]
+        lower = [
+            {name.lower() for name in side.schema.names} - {name.lower() for name in shared} for side in self.sides
+        ]
+        doubled = lower[LEFT] & lower[RIGHT]
+        for one, other in zip(left.on, right.on, strict=True):
+            if one in shared:
+                fields.append((left.schema.field(one), one, other))
+        for number, side in enumerate(self.sides):
+            for one in side.schema:
+                if one.name.lower() in {name.lower() for name in shared}:
+                    continue
+                name = f"{one.name}_{side.name}" if one.name.lower() in doubled else one.name
+                fields.append((one.with_name(name), *((one.name, None) if number == LEFT else (None, one.name))))
+        return fields
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits: the columns, `late` if late rows are shown, and the event times."""
+        late = [pa.field(LATE, pa.bool_())] if self.late is LatePolicy.EMIT else []
+        times = [pa.field(f"{EVENT_TIME}_{self.axes[axis].name}", TIMESTAMP) for axis in self.result_axes]
+        fields = [pa.field(one.name, one.type) for one, _, _ in self.columns]
+        return pa.schema([*fields, *late, *times])
+
+    @property
+    def watermark_columns(self) -> list[str]:
+        """The result's watermark columns, by `passed_on`."""
+        return [f"{WATERMARK}_{self.axes[axis].name}" for axis in self.passed_on]
+
+    @cached_property
+    def digest(self) -> str:
+        """A short text that differs when the state of one plan cannot be used by the other."""
+        told = [self.how.value, str(self.condition), self.late.value, *map(str, self.bounds)]
+        told += ["latest"] if self.latest else []
+        for side in self.sides:
+            told += [side.name, *side.on, *(f"{axis.name} {axis.key}" for axis in side.axes)]
+            told += [f"{one.name} {one.type}" for one in side.staged]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+    def _check_axes(self) -> None:
+        names = [axis.name for axis in self.axes]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise OptionError(
+                f"join: both sides have a time axis called {doubled[0]!r}, the result could not tell them apart: "
+                f"rename event_time_{doubled[0]} and watermark_{doubled[0]} of one side, or give other "
+                f"names=(..., ...) to sides whose axis has no name"
+            )
+        if len(names) > MAX_KEY:
+            raise OptionError(f"join: the sides have {len(names)} time axes, {MAX_KEY} is the most that rows can carry")
+        for side in self.sides:
+            keys = [axis.key for axis in side.axes]
+            if len(set(keys)) < len(keys):
+                raise OptionError(f"join: two time axes of the {side.name} side have one watermark key: {keys}")
+
+    def _check_on(self) -> None:
+        for one, other, kind, found in zip(
+            self.left.on, self.right.on, self.left.on_types, self.right.on_types, strict=True
+        ):
+            if kind != found:
+                raise OptionError(
+                    f"join: {one!r} of the {self.left.name} side is of type {kind} and {other!r} of the "
+                    f"{self.right.name} side of type {found}: cast one of them, so that equal keys are equal values"
+                )
+
+    def _check_result(self) -> None:
+        names = [name.lower() for name in (*self.result_schema.names, *self.watermark_columns)]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise OptionError(f"join: the result would have two columns called {doubled[0]!r}: rename one before")
+        held = [name for side in self.sides for name in side.schema.names]
+        taken = sorted({CONTROL} & set(names)) or [name for name in (*names, *held) if name.startswith(HIDDEN)]
+        if taken:
+            raise OptionError(
+                f"join: a column cannot be called {taken[0]!r}: {CONTROL} and names that begin with {HIDDEN} are "
+                f"taken; rename it before"
+            )

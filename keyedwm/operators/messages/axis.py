@@ -1,0 +1,298 @@
+"""Windows on one axis: event time for all channels together, or the offsets of one channel.
+
+Rule: a window is complete when the horizon is at or above its end; it is expired when the floor is. Neither goes back.
+Horizon: the watermark, the highest event time, or how far the offsets have come, as the plan says. So what a message
+meets depends on what came before it, and not on how the input was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.frames.plan import EveryBy, SlidingWindow, Timing
+from keyedwm.operators.messages.channels import Channel, Channels
+from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.messages.pending import Pending, beat_of
+from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
+from keyedwm.operators.messages.results import key_numbers, keyed, panes
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.pane_log import PaneLog
+from keyedwm.operators.state.store import TableLogs
+
+LOWEST = -(2**62)
+HIGHEST = 2**62
+_FIRST_LOOK = 256
+_PANES, _EARLY, _LATE = "panes-", "early-", "late-"
+_TIMINGS = {_LATE: Timing.LATE, _EARLY: Timing.EARLY}
+
+
+class StoredWindows:
+    """The windows of one axis, and what is held for them.
+
+    place: its number among those of the operator. channel: whose offsets the axis counts, None for event time.
+    """
+
+    def __init__(
+        self,
+        plan: StorePlan,
+        grid: Grid,
+        channels: Channels,
+        logs: TableLogs,
+        *,
+        place: int,
+        channel: Channel | None,
+        facts: Mapping[str, Any],
+    ) -> None:
+        self._plan, self.grid, self._channels, self._channel = plan, grid, channels, channel
+        self.horizon: int | None = facts.get("horizon")
+        self.floor: int | None = facts.get("floor")
+        self._arrivals = facts.get("arrivals", 0)
+        self.store = MessageStore(plan, channels, logs, place, self._first_kept())
+        rest = (grid.origin + grid.size) % grid.step
+        self._ends = SlidingWindow(grid.step, grid.step, rest)
+        self._panes = PaneLog(plan, self._ends, logs, f"{_PANES}{place}-")
+        every_ms = {_EARLY: None if plan.early is None else plan.early.every_ms, _LATE: plan.late_every_ms}
+        self._pending = {
+            name: Pending(
+                plan,
+                f"{name}{place}",
+                logs,
+                ms,
+                keeps_beat=name == _EARLY,
+                facts=facts.get(name, beat_of(plan.early if name == _EARLY else None)),
+            )
+            for name, ms in every_ms.items()
+            if ms is not None or (name == _LATE and plan.late_rows is not None)
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a later instance needs to know, ready for JSON."""
+        pending = {name: one.facts() for name, one in self._pending.items()}
+        arrivals = {} if self._plan.accumulating else {"arrivals": self._arrivals}
+        return {"horizon": self.horizon, "floor": self.floor, **arrivals, **pending}
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When panes by the clock are due, None if nothing is pending."""
+        due = (one.due_ms for name, one in self._pending.items() if self._by_clock(name))
+        return min((at for at in due if at is not None), default=None)
+
+    def expired(self, at: Ints, horizons: Ints) -> Flags:
+        """Return which places no window takes any more, given the horizon that each of them met."""
+        return self.grid.last_ends(at) <= self._floors(horizons)
+
+    def before_outlived(self, at: Ints) -> int:
+        """Return how many messages, each of which moves the horizon, can be taken before a window of one has to go.
+
+        That is one that still reaches the next message by a later window. It looks about as far as it finds.
+        """
+        top, begin, size = self._marks()[0], 0, _FIRST_LOOK
+        while begin < len(at):
+            some = at[begin : begin + size]
+            outlived = self._outlived(some, met(some, top))
+            if outlived.any():
+                return begin + int(np.argmax(outlived))
+            top, begin, size = max(top, int(some.max())), begin + size, 2 * size
+        return len(at)
+
+    def _outlived(self, at: Ints, horizons: Ints) -> Flags:
+        """Return which places some window of theirs is expired for, by a horizon that has not come to this axis yet."""
+        floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
+        return (first <= floors) & (floors > self._marks()[1]) & (self.grid.last_ends(at) > floors)
+
+    def _floors(self, horizons: Ints) -> Ints:
+        """Return where the floor stands at these horizons."""
+        floors, kept_for = np.full(len(horizons), self._marks()[1]), self._plan.retention.time_ms
+        if kept_for is None:
+            return floors
+        return np.where(horizons > LOWEST, np.maximum(floors, self.grid.last_end_by(horizons - kept_for)), floors)
+
+    def take(self, rows: pa.Table, at: Ints, channels: Ints, now_ms: int | None) -> Iterator[Output]:
+        """Hold messages that are not expired; yield the panes that they give: late ones, and early ones by count."""
+        if not rows.num_rows:
+            return
+        keys = KeyDictionary(self._plan.key_fields)
+        numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
+        self.store.add(self._numbered(rows), at, channels, slices)
+        late, open_ = self._changed(numbers, slices)
+        late_ms = now_ms if self._by_clock(_LATE) else self._marks()[0]
+        if self._plan.late_rows is not None:
+            self._pending[_LATE].add(keys, late, 0)
+            yield from self._show(keys, late, Timing.LATE, enough=self._plan.late_rows)
+        elif _LATE in self._pending and late_ms is not None:
+            self._pending[_LATE].add(keys, late, late_ms)
+        else:
+            yield from self._show(keys, late, Timing.LATE)
+        early_ms = now_ms if self._by_clock(_EARLY) else self._marks()[0]
+        if _EARLY in self._pending and early_ms is not None:
+            self._pending[_EARLY].add(keys, open_, early_ms)
+        if self._plan.early is not None and self._plan.early.rows is not None:
+            yield from self._show(keys, open_, Timing.EARLY, enough=self._plan.early.rows)
+
+    def _numbered(self, rows: pa.Table) -> pa.Table:
+        """Return messages as they are held: with the number of this call, where panes hold what is new."""
+        if self._plan.accumulating:
+            return rows
+        self._arrivals += 1
+        return rows.append_column(self._plan.stored_schema.field(ARRIVAL), pa.repeat(self._arrivals, rows.num_rows))
+
+    def advance(self, horizon: int) -> Iterator[Output]:
+        """Yield the on-time panes of the windows that end by then, in order of their ends."""
+        before, floor = self._marks()
+        if horizon <= before:
+            return
+        for end in self.held_ends(max(before, floor), horizon):
+            self.horizon = end
+            keys = KeyDictionary(self._plan.key_fields)
+            yield from self._emit(keys, end, self._read(end), Timing.ON_TIME)
+        self.horizon = horizon
+        for name, timing in _TIMINGS.items():
+            if name in self._pending and not self._by_clock(name):
+                yield from self._show_due(name, timing, horizon)
+
+    def expire(self, last: int) -> Iterator[Output]:
+        """Expire the windows that end by then; yield what was pending of them. See `forgotten` for what left."""
+        last = int(self.grid.last_end_by(last))
+        if self.floor is not None and last <= self.floor:
+            return
+        keys = KeyDictionary(self._plan.key_fields)
+        if _LATE in self._pending:
+            leaving = self._pending[_LATE].leaving(keys, last)
+            yield from self._show(keys, leaving, Timing.LATE, enough=int(self._plan.late_rows is not None))
+        self.floor = last
+        self._panes.forget((last - self._ends.offset_ms) // self._ends.slide_ms)
+
+    def forgotten(self) -> tuple[int, int]:
+        """Drop the slices of expired windows; return how many messages they held, and their bytes."""
+        before = self._first_kept()
+        return (0, 0) if before is None else self.store.forget(before)
+
+    def show_unfinished(self, end: int) -> Iterator[Output]:
+        """Yield the last pane of a window that must go before it is complete."""
+        if self.horizon is None or end > self.horizon:
+            yield from self._emit(KeyDictionary(self._plan.key_fields), end, self._read(end), Timing.EARLY, last=True)
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Yield the panes that are due by the clock."""
+        for name, timing in _TIMINGS.items():
+            if name in self._pending and self._by_clock(name):
+                yield from self._show_due(name, timing, now_ms)
+
+    def _by_clock(self, name: str) -> bool:
+        """Whether what is pending is due by wall-clock time."""
+        if name == _EARLY:
+            return self._plan.early is not None and self._plan.early.by_clock
+        return self._plan.late_by is EveryBy.CLOCK
+
+    def _show_due(self, name: str, timing: Timing, at: int) -> Iterator[Output]:
+        horizon, floor = self._marks()
+        keys = KeyDictionary(self._plan.key_fields)
+        due = self._pending[name].drain(keys, at)
+        if self.grid.first is not None:  # an earlier version noted windows that begin before the first offset
+            floor = max(floor, self.grid.first + self.grid.size - 1)
+        shown = {end: found for end, found in due.items() if end > floor and (timing is Timing.LATE or end > horizon)}
+        yield from self._show(keys, shown, timing)
+
+    def held_ends(self, above: int, by: int) -> list[int]:
+        """Return the ends in `(above, by]` of windows that hold a message, ascending."""
+        lows, highs = self.grid.held_ends(self.store.slices, above, by)
+        spans = zip(lows.tolist(), highs.tolist(), strict=True)
+        return [end for low, high in spans for end in range(low, high + 1, self.grid.step)]
+
+    def oldest_held(self, above: int) -> tuple[int, int]:
+        """Return how many windows with an end above this one hold a message, and the first of their ends."""
+        lows, highs = self.grid.held_ends(self.store.slices, above, HIGHEST)
+        return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
+
+    def oldest(self) -> tuple[int, int]:
+        """Return how many kept windows hold a message, and the first of their ends."""
+        return self.oldest_held(self._marks()[1])
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log of this axis."""
+        if log.startswith(_PANES):
+            return self._panes.merge(tables)
+        if log.startswith((_EARLY, _LATE)):
+            return next(one for name, one in self._pending.items() if log.startswith(name)).merge(tables)
+        return self.store.merge(log, tables)
+
+    def _marks(self) -> tuple[int, int]:
+        """Return horizon and floor, the lowest number for what is not there yet."""
+        return LOWEST if self.horizon is None else self.horizon, LOWEST if self.floor is None else self.floor
+
+    def _first_kept(self) -> int | None:
+        """Return where the first slice that is kept may begin."""
+        return None if self.floor is None else self.floor - self.grid.size + self.grid.step
+
+    def _read(self, end: int) -> pa.Table:
+        return self.store.read(end - self.grid.size, end)
+
+    def _changed(self, numbers: Ints, slices: Ints) -> tuple[dict[int, Ints], dict[int, Ints]]:
+        """Return the keys with news of complete windows and of open ones, by their ends, ascending."""
+        horizon, floor = self._marks()
+        wants_open = self._plan.early is not None
+        late: dict[int, list[Ints]] = {}
+        open_: dict[int, list[Ints]] = {}
+        for start in np.unique(slices).tolist():
+            ends = self.grid.ends_of(start)
+            if ends[0] > horizon and not wants_open:
+                break  # so it is for all later slices
+            found = np.unique(numbers[slices == start])
+            for end in ends:
+                if floor < end <= horizon:
+                    late.setdefault(end, []).append(found)
+                elif end > max(horizon, floor) and wants_open:
+                    open_.setdefault(end, []).append(found)
+        merged = (
+            {end: np.unique(np.concatenate(found)) for end, found in sorted(one.items())} for one in (late, open_)
+        )
+        return next(merged), next(merged)
+
+    def _show(
+        self, keys: KeyDictionary, changed: Mapping[int, Ints], timing: Timing, enough: int = 0
+    ) -> Iterator[Output]:
+        """Yield a pane for these keys of windows; enough: only those with so many messages more than the last one."""
+        for end, wanted in sorted(changed.items()):
+            rows = self._read(end)
+            mine = np.isin(key_numbers(self._plan, keys, rows), wanted)
+            yield from self._emit(keys, end, rows.filter(pa.array(mine)), timing, enough=enough)
+
+    def _emit(
+        self, keys: KeyDictionary, end: int, rows: pa.Table, timing: Timing, *, enough: int = 0, last: bool = False
+    ) -> Iterator[Output]:
+        if not rows.num_rows:
+            return
+        messages = keyed(self._plan, self._channels, keys, rows)
+        number = (end - self._ends.offset_ms) // self._ends.slide_ms
+        ends = np.full(len(messages), number, np.int64)
+        index, before = self._panes.emitted(keys, messages.keys, ends)
+        marks = messages.counts
+        if not self._plan.accumulating:  # the mark is an arrival; complete windows speak without news, too
+            messages, before, marks = messages.since(before), np.zeros_like(before), np.full_like(marks, self._arrivals)
+            enough = max(enough, int(not last and timing is not Timing.ON_TIME))
+        if enough:
+            due = np.flatnonzero(messages.counts - before >= enough)
+            messages, ends, index, marks = messages.take(due), ends[due], index[due], marks[due]
+        if not len(messages):
+            return
+        self._panes.append(keys, messages.keys, ends, index + 1, marks)
+        start = end - self.grid.size
+        made = panes(
+            self._plan, keys, messages, start=start, end=end, channel=self._channel, timing=timing, index=index,
+            last=last,
+        )  # fmt: skip
+        yield Output(made, np.full(len(messages), end - 1, np.int64))
+
+
+def met(at: Ints, before: int) -> Ints:
+    """Return the horizon that each message meets where messages move it: the highest place before its own."""
+    found = np.full(len(at), before)
+    found[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before)
+    return found

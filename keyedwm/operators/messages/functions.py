@@ -1,0 +1,291 @@
+"""Full-state aggregates: functions of all messages of a window, which no accumulator could replace.
+
+Rule: rows come ordered by event time, topic, partition and offset, group after group, and each group has one or more.
+Any other aggregate of the package works over the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from inspect import Signature, signature
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Ints, contiguous
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, column_type
+from keyedwm.operators.aggregates.fingerprint import fingerprint
+from keyedwm.operators.aggregates.functions import AggregateSpec
+from keyedwm.operators.aggregates.moments import LinearTrend
+from keyedwm.operators.partials import millis
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """The messages of one window, key after key: group i is `rows[borders[i]:borders[i + 1]]`. at: their places."""
+
+    rows: pa.Table
+    at: Ints
+    borders: Ints
+
+
+class FullState(Protocol):
+    """A function of all messages of a window and key."""
+
+    @property
+    def result(self) -> pa.DataType:
+        """The type of the result column."""
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """Return one value for each group; every group has a message."""
+
+    def of_nothing(self, count: int) -> pa.Array:
+        """Return so many values of groups without a message."""
+
+
+class FullStateSpec(Protocol):
+    """A full-state aggregate as the user wrote it."""
+
+    def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that it names, among those that the messages have."""
+
+    def over_messages(self, schema: pa.Schema) -> FullState:
+        """Return the function for the messages' columns; raise OptionError if they do not fit."""
+
+    def describe(self) -> str:
+        """Return a text for the plan's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """The value below which the share `q` of a column's values lies, interpolated between two neighbours; no nulls."""
+
+    column: str
+    q: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.q, bool) or not isinstance(self.q, (int, float)) or not 0 <= self.q <= 1:
+            raise OptionError(f"quantile({self.column!r}, {self.q!r}): a share from 0 to 1 is expected")
+
+    def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """See FullStateSpec."""
+        return (self.column,)
+
+    def over_messages(self, schema: pa.Schema) -> FullState:
+        """See FullStateSpec."""
+        found = column_type(schema, self.column)
+        if not (pa.types.is_integer(found) or pa.types.is_floating(found)):
+            raise OptionError(
+                f"a median or quantile of {self.column!r} needs whole numbers or floats, not {found}; cast the column"
+            )
+        return _Quantile(self.column, self.q)
+
+    def describe(self) -> str:
+        """See FullStateSpec."""
+        return f"quantile({self.column}, {self.q})"
+
+
+def quantile(column: str, q: float) -> Quantile:
+    """The exact quantile of a column as float64, null if there is no value."""
+    return Quantile(column, q)
+
+
+def median(column: str) -> Quantile:
+    """The exact median of a column as float64, null if there is no value."""
+    return Quantile(column, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantile:
+    column: str
+    q: float
+    result = pa.float64()
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """Sort the values of all groups together; nulls stand behind each group's values."""
+        values = contiguous(window.rows[self.column])
+        numbers = contiguous(pc.cast(values, pa.float64(), safe=False)).to_numpy(zero_copy_only=False)
+        ids = np.repeat(np.arange(len(window.borders) - 1), np.diff(window.borders))
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        numbers = numbers[np.lexsort((numbers, missing, ids))]
+        held = np.bincount(ids[~missing], minlength=len(window.borders) - 1)
+        place = window.borders[:-1] + self.q * np.maximum(held - 1, 0)
+        low = np.floor(place).astype(np.int64)
+        high = np.minimum(low + 1, window.borders[:-1] + np.maximum(held - 1, 0))
+        share = place - low
+        made = np.where(share == 0, numbers[low], numbers[low] * (1 - share) + numbers[high] * share)
+        return pa.array(made, mask=held == 0)
+
+    def of_nothing(self, count: int) -> pa.Array:
+        """See FullState."""
+        return pa.nulls(count, self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFunction:
+    """A user's function of a window's messages: it is given them as an Arrow table, and returns one value."""
+
+    function: Callable[[pa.Table], Any]
+    result: pa.DataType
+
+    def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """See FullStateSpec."""
+        return ()
+
+    def over_messages(self, _schema: pa.Schema) -> FullState:
+        """See FullStateSpec."""
+        return self
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """Call the function once for each group."""
+        made = [self._value(table) for table in _tables(window)]
+        cut = next((one for one in made if _is_cut(one, self.result)), None)
+        if cut is not None:
+            raise InputError(f"{self._no_such} {cut!r:.80} has a fraction, so round it, or take a type for fractions")
+        try:
+            return pa.array(made, self.result)
+        except Exception as error:  # Arrow lets through what a value of the user's raises when it is read
+            raise InputError(f"{self._no_such} {_in_short(error)}") from error
+
+    def _value(self, table: pa.Table) -> object:
+        try:
+            return self.function(table)
+        except Exception as error:  # whatever the user's code raises
+            raise InputError(f"the window_function {self._called} raised {_in_short(error)}") from error
+
+    @property
+    def _called(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def _no_such(self) -> str:
+        return f"the window_function {self._called} returned what is no {self.result}:"
+
+    def of_nothing(self, count: int) -> pa.Array:
+        """Null: a function is not called for a table without rows."""
+        return pa.nulls(count, self.result)
+
+    def describe(self) -> str:
+        """See FullStateSpec."""
+        return f"window_function({fingerprint(self.function, 'window_function')}; {self.result})"
+
+
+def window_function(function: Callable[[pa.Table], Any], result: pa.DataType) -> WindowFunction:
+    """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type."""
+    if not callable(function):
+        raise OptionError(f"window_function: function={function!r}: a function of a window's Arrow table is expected")
+    if not isinstance(result, pa.DataType):
+        raise OptionError(
+            f"window_function: result={result!r}: the Arrow type of one value is expected, such as pa.float64()"
+        )
+    _check_takes_one(function)
+    return WindowFunction(function, result)
+
+
+def _check_takes_one(function: Callable) -> None:
+    """Raise OptionError for a function that cannot be called with a table alone; of some in C nobody can tell."""
+    try:
+        found: Signature = signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        found.bind(None)
+    except TypeError as error:
+        called = getattr(function, "__name__", type(function).__name__)
+        raise OptionError(
+            f"window_function: {called}{found} cannot be called with one argument ({error}): a function of a window's "
+            "Arrow table is expected"
+        ) from error
+
+
+def _in_short(error: Exception) -> str:
+    """The kind of an error, and the first line of what it says."""
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+
+
+def _is_cut(value: object, kind: pa.DataType) -> bool:
+    """Whether a value has a fraction that a type of whole numbers would cut off, as Arrow does without a word."""
+    if pa.types.is_integer(kind):
+        return isinstance(value, (float, np.floating)) and not value.is_integer()
+    if pa.types.is_list(kind) and isinstance(value, (list, tuple, np.ndarray)):
+        return any(_is_cut(one, kind.value_type) for one in value)
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return any(_is_cut(value.get(one.name), one.type) for one in kind)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Recomputed:
+    """An aggregate of the package, computed anew over all messages."""
+
+    spec: AggregateSpec
+    function: AggregateFunction
+    schema: pa.Schema
+    order: tuple[str, ...]
+    time: str | None
+
+    @property
+    def result(self) -> pa.DataType:
+        """See FullState."""
+        return self.function.result
+
+    def over(self, window: WindowRows) -> pa.Array:
+        """See FullState."""
+        count = len(window.borders) - 1
+        rows = np.diff(window.borders)
+        values, at = self.spec.values_of(window.rows, self.schema), window.at
+        if self.time is not None and isinstance(self.function, LinearTrend):
+            values, at = _with_times(values, contiguous(window.rows[self.time]))
+        order = RowOrder(at, tuple(contiguous(window.rows[name]) for name in self.order))
+        groups = Groups(np.repeat(np.arange(count), rows), count)
+        return self.function.finish(self.function.gather(values, order, groups), rows)
+
+    def of_nothing(self, count: int) -> pa.Array:
+        """See FullState."""
+        order = tuple(pa.nulls(count, self.schema.field(name).type) for name in self.order)
+        rows, groups = RowOrder(np.zeros(count, np.int64), order), Groups(np.arange(count), count)
+        made = self.function.gather(self.spec.no_values(self.schema, count), rows, groups)
+        return self.function.finish(made, np.zeros(count, np.int64))
+
+
+def _with_times(values: pa.Array, times: pa.Array) -> tuple[pa.Array, Ints]:
+    """Return values at their event times in ms; those of rows without one are null."""
+    there = times.is_valid()
+    epoch = pa.scalar(0, pa.int64()).cast(times.type)
+    return pc.if_else(there, values, pa.scalar(None, values.type)), millis(pc.fill_null(times, epoch))
+
+
+def bound(
+    spec: AggregateSpec | FullStateSpec, schema: pa.Schema, order: Sequence[str], time: str | None = None
+) -> FullState:
+    """Return the function of an aggregate; order: the columns that order rows of equal event time.
+
+    time: the column of event times, where messages lie at their offsets.
+    """
+    if hasattr(spec, "over_messages"):
+        return spec.over_messages(schema)
+    if not hasattr(spec, "bind"):
+        raise OptionError(f"{spec!r} is no aggregate: one such as count(), median(c) or window_function(f, type) is")
+    return _Recomputed(spec, spec.bind(schema, tuple(order)), schema, tuple(order), time)
+
+
+def _tables(window: WindowRows) -> Iterator[pa.Table]:
+    for first, behind in zip(window.borders[:-1].tolist(), window.borders[1:].tolist(), strict=True):
+        yield window.rows.slice(first, behind - first)
+
+
+def computed(name: str, function: FullState, window: WindowRows) -> pa.Array:
+    """Return the result column of one aggregate; raise InputError if it is not one value for each group."""
+    some = np.diff(window.borders) > 0
+    borders = np.append(window.borders[:-1][some], window.borders[-1])
+    made = function.over(WindowRows(window.rows, window.at, borders)) if some.any() else function.of_nothing(0)
+    if len(made) != some.sum():
+        raise InputError(f"the aggregate {name!r} gave {len(made)} values for {some.sum()} windows")
+    if some.all():
+        return made
+    found = np.cumsum(some) - 1
+    return pa.concat_arrays([made, function.of_nothing(1)]).take(pa.array(np.where(some, found, len(made))))

@@ -1,0 +1,76 @@
+"""Windows on an axis of whole numbers (event time in ms, or offsets), and the slices that their messages are kept in.
+
+Rule: a window is a whole number of slices, whatever its step. Slices are cut where windows begin and where they end,
+so there are one or two of them in each step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from keyedwm.arrow.columns import Flags, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Windows `[start, start + size)` with a start at every `origin + n * step`; a step beyond the size leaves gaps.
+
+    first: no window begins before it, and no place lies before it; None where there is no first one.
+    """
+
+    size: int
+    step: int
+    origin: int = 0
+    first: int | None = field(default=None, repr=False)  # the state's note has the text of the others
+
+    def last_starts(self, at: Ints) -> Ints:
+        """Return the start of the last window that begins at or before each place."""
+        return at - (at - self.origin) % self.step
+
+    def last_ends(self, at: Ints) -> Ints:
+        """Return the end of that window; the place lies in a gap if it is not before it."""
+        return self.last_starts(at) + self.size
+
+    def in_a_gap(self, at: Ints) -> Flags:
+        """Return which places no window holds."""
+        return at >= self.last_ends(at)
+
+    def slices(self, at: Ints) -> Ints:
+        """Return the start of the slice of each place, which a window holds."""
+        starts, rest = self.last_starts(at), self.size % self.step
+        if self.step > self.size or not rest:
+            return starts
+        return np.where(at >= starts + rest, starts + rest, starts)
+
+    def ends_of(self, slice_start: int) -> range:
+        """Return the ends of all windows that hold a slice, ascending."""
+        last = slice_start - (slice_start - self.origin) % self.step + self.size
+        first = last - (last - slice_start - 1) // self.step * self.step
+        return range(int(self._from_first(first)), last + 1, self.step)
+
+    def last_end_by(self, at: Ints | int) -> Ints:
+        """Return the last end of a window at or before each place."""
+        return np.asarray(at) - (np.asarray(at) - self.origin - self.size) % self.step
+
+    def first_ends(self, at: Ints) -> Ints:
+        """Return the end of the first window that ends behind each place."""
+        return self._from_first(self.last_end_by(at) + self.step)
+
+    def held_ends(self, slices: Ints, above: int, by: int) -> tuple[Ints, Ints]:
+        """Return the ends in `(above, by]` of windows that hold one of these slices, as spans, first and last.
+
+        slices: their starts, ascending. The work is that of the slices, whatever the number of ends is.
+        """
+        lasts = self.last_ends(slices)
+        firsts = self._from_first(lasts - (lasts - slices - 1) // self.step * self.step)
+        highs = np.minimum(lasts, self.last_end_by(by))
+        lows = np.maximum(firsts, self.last_end_by(above) + self.step)
+        lows[1:] = np.maximum(lows[1:], highs[:-1] + self.step)  # ascending: each adds what is behind the last one
+        some = lows <= highs
+        return lows[some], highs[some]
+
+    def _from_first(self, ends: Ints | int) -> Ints:
+        """Return ends of windows, those of windows that there are not replaced by the first one's."""
+        return np.asarray(ends) if self.first is None else np.maximum(ends, self.first + self.size)

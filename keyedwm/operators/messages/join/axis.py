@@ -1,0 +1,185 @@
+"""The messages of one side on one axis: event time, or the offsets of a channel.
+
+Rule: the floor says which windows take no message of this side any more. Messages are kept as long as the other side
+still takes one that shares a window with them, so what was forgotten would never have met anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.frames.plan import Timing
+from keyedwm.operators.messages.axis import HIGHEST, LOWEST
+from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.join.plan import WindowJoinPlan
+from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.messages.plan import Full
+from keyedwm.operators.state.store import TableLogs
+
+_WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset", pa.int64())])
+
+
+class JoinAxis:
+    """What is held of a side on an axis. place: its number in the state. first: where offsets are counted from."""
+
+    def __init__(
+        self,
+        plan: WindowJoinPlan,
+        side: int,
+        channels: Channels,
+        logs: TableLogs,
+        *,
+        place: int,
+        first: int,
+        facts: Mapping[str, Any],
+    ) -> None:
+        self._plan, self._channels, self._logs, self._place = plan, channels, logs, place
+        self.first, self._is_unbounded = first, plan.sides[side].unbounded
+        self.grid: Grid = plan.grid_of_side(side, first)
+        self.horizon: int = facts.get("horizon", LOWEST)
+        self.floor: int = facts.get("floor", LOWEST)
+        self.gone: int = facts.get("gone", LOWEST)  # slices before this one are forgotten
+        self._passed: int = LOWEST  # the last full window when that was asked last
+        self.store = MessageStore(plan.kept(side), channels, logs, place, self.gone)
+
+    def facts(self) -> dict[str, int]:
+        """Return what a later instance needs to know, ready for JSON."""
+        told = {"horizon": self.horizon, "floor": self.floor, "gone": self.gone}
+        return {name: mark for name, mark in told.items() if mark != LOWEST}
+
+    def floors(self, horizons: Ints) -> Ints:
+        """Return where the floor stands at these horizons."""
+        kept_for = self._plan.retention.time_ms
+        if kept_for is None:
+            return np.full(len(horizons), self.floor)
+        found = np.maximum(self.floor, self.grid.last_end_by(horizons - kept_for))
+        return np.where(horizons > LOWEST, found, self.floor)
+
+    def advance(self, horizon: int) -> None:
+        """Let the horizon, and with it the floor, come to this place."""
+        if horizon > self.horizon:
+            self.horizon = horizon
+            self.floor = int(self.floors(np.array([horizon]))[0])
+
+    def leave(self, last: int) -> None:
+        """Let the windows that end by then take no message any more."""
+        self.horizon, self.floor = max(self.horizon, last), max(self.floor, int(self.grid.last_end_by(last)))
+
+    @property
+    def full(self) -> int:
+        """The windows that end by then are full on this side; one of rows with the message past its end."""
+        if self._is_unbounded:
+            return LOWEST
+        if self._plan.is_rows:
+            return self._channels.next[self._place // 2] - 1 if self._plan.full is Full.MESSAGE else LOWEST
+        return self.horizon
+
+    def fills(self) -> bool:
+        """Whether windows have become full since this was asked last."""
+        before, self._passed = self._passed, int(self.grid.last_end_by(self.full)) if self.full > LOWEST else LOWEST
+        return self._passed > before
+
+    def outlived(self) -> int:
+        """Return the first slice of a window that takes messages of this side."""
+        if self.floor == LOWEST:
+            return LOWEST
+        return int(self.grid.last_end_by(self.floor)) - self.grid.size + self.grid.step
+
+    def out_of_reach(self, floor: int) -> int:
+        """Return the first slice that shares a window with a message which the other side, at this floor, takes."""
+        if floor == LOWEST:
+            return LOWEST
+        grid = self.grid
+        taken = int(grid.last_end_by(floor)) + grid.step - grid.size
+        return int(grid.last_starts(np.array(taken - grid.size))) + grid.step
+
+    def hold(self, rows: pa.Table, at: Ints, numbers: Ints, waits: Mapping[Timing, Flags]) -> None:
+        """Store messages; waits: which of them are to be shown later, early or late."""
+        slices = self.grid.slices(at)
+        self.store.add(rows, at, numbers, slices)
+        for timing, flags in waits.items():
+            if flags.any():
+                columns = (slices[flags], numbers[flags], self._channels.offsets(rows)[flags])
+                table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=_WAITING)
+                self._logs.append(self._log(timing), table)
+
+    def waits(self, timing: Timing) -> bool:
+        """Whether any message waits to be shown."""
+        return self._logs.rows.get(self._log(timing), 0) > 0
+
+    def waiting_for(self, timing: Timing) -> Ints:
+        """Return of each message that waits the end of the first window that holds it."""
+        return self.grid.first_ends(self._waiting([timing])[0])
+
+    def waiting(self, timing: Timing, meant: Flags) -> pa.Table:
+        """Return the messages that wait to be shown; meant: which of them, as `waiting_for` tells of them."""
+        slices, numbers, offsets = (column[meant] for column in self._waiting([timing]))
+        rows = self.store.read_slices(np.unique(slices))
+        return rows.filter(pa.array(self.among(rows, numbers, offsets)))
+
+    def shown(self, timing: Timing, meant: Flags) -> None:
+        """These messages do not wait any more."""
+        if meant.all():
+            self._logs.drop(self._log(timing))
+        elif meant.any():
+            columns = [pa.array(column[~meant]) for column in self._waiting([timing])]
+            self._logs.replace(self._log(timing), pa.Table.from_arrays(columns, schema=_WAITING))
+
+    def visible(self, at: Ints | None) -> pa.Table:
+        """Return the messages that do not wait, of all slices or of those that can share a window with these places.
+
+        at: ascending, of rows counted from the first offset of their channel.
+        """
+        slices = self.store.slices
+        if at is not None:
+            low = np.searchsorted(at, slices - self.first - self.grid.size, side="right")
+            high = np.searchsorted(at, slices - self.first + 2 * self.grid.size)
+            slices = slices[low < high]
+        rows = self.store.read_slices(slices)
+        _, numbers, offsets = self._waiting([Timing.EARLY, Timing.LATE])
+        return rows.filter(pa.array(~self.among(rows, numbers, offsets))) if len(numbers) else rows
+
+    def forget(self, before: int) -> tuple[int, int]:
+        """Drop the slices before this one; return how many messages they held, and their bytes."""
+        self.gone = max(self.gone, before)
+        return self.store.forget(self.gone)
+
+    def oldest(self) -> tuple[int, int]:
+        """Return how many windows hold only messages that are all kept, and the first of their ends."""
+        above = self.gone + self.grid.size - self.grid.step
+        lows, highs = self.grid.held_ends(self.store.slices, max(above, LOWEST), HIGHEST)
+        return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
+
+    def drop(self, end: int) -> tuple[int, int]:
+        """Drop the windows that end by then; return how many messages left with them, and their bytes."""
+        self.floor = max(self.floor, end)
+        return self.forget(end - self.grid.size + self.grid.step)
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log of this axis."""
+        if log in {self._log(timing) for timing in (Timing.EARLY, Timing.LATE)}:
+            return pa.concat_tables(tables)
+        return self.store.merge(log, tables)
+
+    def _log(self, timing: Timing) -> str:
+        return f"{timing.value}-{self._place}"
+
+    def _waiting(self, timings: Sequence[Timing]) -> list[Ints]:
+        tables = [table for timing in timings for table in self._logs.read(self._log(timing))]
+        table = pa.concat_tables([_WAITING.empty_table(), *tables])
+        return [ints(contiguous(column)) for column in table.columns]
+
+    def among(self, rows: pa.Table, numbers: Ints, offsets: Ints) -> Flags:
+        """Return which rows are the messages with these channels and offsets."""
+        found = np.zeros(rows.num_rows, bool)
+        mine, own = self._channels.numbers(rows), self._channels.offsets(rows)
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(mine == number)
+            found[places] = np.isin(own[places], offsets[numbers == number])
+        return found

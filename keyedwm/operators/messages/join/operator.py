@@ -1,0 +1,355 @@
+"""The operator of a join of windows: one instance serves one bucket, or a standalone program.
+
+Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. What waits early is shown
+when the clock says so or its window is full, and all that waits before any message goes that it could meet. Where a row
+says that there was none to meet, or is one for each key and window, no message goes before both sides have completed
+its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.frames.plan import Timing
+from keyedwm.operators.messages.axis import HIGHEST, LOWEST
+from keyedwm.operators.messages.join.axis import JoinAxis
+from keyedwm.operators.messages.join.matches import matches
+from keyedwm.operators.messages.join.note import note, read_note
+from keyedwm.operators.messages.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
+from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
+from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.join.side import JoinSide, Taken
+from keyedwm.operators.messages.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes, reaching_back
+from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
+
+
+class WindowJoinOperator:
+    """Two inputs whose windows are joined; `store` is the state that it goes on from. See `operator.Operator`."""
+
+    def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
+        self._plan = plan
+        told = read_note(plan, store)
+        self._logs = TableLogs(store, note=NOTE, facts=told)
+        sides: Sequence[Any] = told.get("sides", ({}, {}))
+        self.sides = [JoinSide(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
+        self.all_channels = [side.channels for side in self.sides]
+        self._times = WaitingTimes(plan.early_every_ms, plan.late_every_ms, told.get("due", {}), self._all_axes())
+        self._full: int = told.get("full", LOWEST)  # windows that end by then have spoken
+        self._results: list[Iterable[Output]] = []  # each is made when it is asked for
+
+    @property
+    def late_rows(self) -> int:
+        """How many messages came outside the retention since this instance was built."""
+        return sum(side.late_rows for side in self.sides)
+
+    @property
+    def open_entries(self) -> int:
+        """How many messages are held."""
+        return sum(side.held[0] for side in self.sides)
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """The wall-clock time at which `on_timer` has something to do, None if nothing waits."""
+        return self._times.next_ms
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that pairs keep: late ones come as long as a side takes their messages.
+
+        Pairs of rows have no event time, so none of them is behind any watermark.
+        """
+        if self._plan.is_rows:
+            return watermark_ms
+        windowed = [axes for side, axes in zip(self._plan.sides, self._axes(), strict=True) if not side.unbounded]
+        floor = min(LOWEST if axis is None else axis.floor for axis in windowed)
+        passed_on_ms = min(watermark_ms, floor - self._plan.overlap)
+        return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take messages of a side, in any order; those seen before change nothing. now_ms: for pairs by the clock."""
+        for taken in self.sides[input_number].take(rows):
+            if self._plan.keep is Keep.ALL:
+                self._add(input_number, taken, now_ms)
+            else:
+                self._hold(input_number, taken)
+        self._show_full()
+        self._speak(self._horizon())
+        self._forget()
+        return self._made()
+
+    def on_watermark(self, input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
+        """Take the watermark of a side; a lower one has no effect."""
+        self.sides[input_number].watermark(time_ms)
+        self._show_full()
+        self._speak(self._horizon())
+        self._forget()
+        self._limit()
+        return self._made()
+
+    def on_idle(self, _input_number: int) -> Iterator[Output]:
+        """All channels of a side are idle: nothing changes."""
+        return iter(())
+
+    def on_barrier(self, _snapshot: int) -> Iterator[Output]:
+        """A batch has ended: what is beyond the limits of size goes, the oldest windows first."""
+        self._limit()
+        return self._made()
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Show what is due by the clock."""
+        self._show_waiting(self._times.due(now_ms))
+        return self._made()
+
+    def on_end(self) -> Iterator[Output]:
+        """Both inputs have ended: what waits is shown, and nothing is kept."""
+        self._show_waiting(EVERYTHING)
+        self._speak(HIGHEST)
+        for side in self.sides:
+            for axis in side.axes.values():
+                side.counted["expired"] += axis.forget(HIGHEST)[0]
+                axis.floor = HIGHEST
+        return self._made()
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        changes = self._logs.drain(self._merge)
+        facts = {**self._logs.facts(), "sides": [side.facts() for side in self.sides], "due": self._times.facts()}
+        facts |= {} if self._full == LOWEST else {"full": self._full}
+        return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
+
+    def _made(self) -> Iterator[Output]:
+        made, self._results = self._results, []
+        return chain.from_iterable(made)
+
+    def _all_axes(self) -> list[JoinAxis]:
+        return [axis for side in self.sides for axis in side.axes.values()]
+
+    def _axes(self) -> list[JoinAxis | None]:
+        """Return the axis of event time of each side, where it has come to one."""
+        return [side.axes.get(0) for side in self.sides]
+
+    def _add(self, number: int, taken: Taken, now_ms: int | None) -> None:
+        """Join what is due at once with what is held, then hold it."""
+        gone = self._gone(number, taken.axis)
+        lasting = taken.axis.grid.slices(taken.at) >= gone
+        if not lasting.all():
+            self._show_waiting(self._meeting(gone))  # what is not held meets them now or never
+        waits = {
+            Timing.EARLY: ~taken.late & lasting & (self._plan.early_every_ms is not None),
+            Timing.LATE: taken.late & lasting & (self._plan.late_every_ms is not None),
+        }
+        at_once = taken.filter(~(waits[Timing.EARLY] | waits[Timing.LATE]))
+        new = [side.schema.empty_table() for side in self._plan.sides]
+        new[number] = at_once.rows
+        late = [np.zeros(table.num_rows, bool) for table in new]
+        late[number] = at_once.late
+        self._show(new, late)
+        held = taken.filter(lasting)
+        self.sides[number].counted["expired"] += len(taken.at) - len(held.at)  # nothing to come would meet the others
+        if len(held.at):
+            taken.axis.hold(held.rows, held.at, held.numbers, {kind: flags[lasting] for kind, flags in waits.items()})
+        for kind, flags in waits.items():
+            if flags.any() and now_ms is not None:
+                self._times.begin(kind, now_ms, taken.axis.grid.first_ends(taken.at[flags]))
+
+    def _hold(self, number: int, taken: Taken) -> None:
+        """Hold messages; windows that have their row give another one where it changes."""
+        axis = taken.axis
+        held = taken.filter(axis.grid.slices(taken.at) >= axis.gone)
+        self.sides[number].counted["expired"] += len(taken.at) - len(held.at)
+        if not len(held.at):
+            return
+        axis.hold(held.rows, held.at, held.numbers, {})
+        offsets = self.sides[number].channels.offsets(held.rows)
+        touched = {end for start in np.unique(axis.grid.slices(held.at)).tolist() for end in axis.grid.ends_of(start)}
+        for end in sorted(end for end in touched if end <= self._full):
+            self._window(end, Timing.LATE, lambda sides: axis.among(sides[number].rows, held.numbers, offsets), number)
+
+    def _horizon(self) -> int:
+        """Return how far both sides have come."""
+        marks = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self.sides]
+        return min(marks)
+
+    def _speak(self, horizon: int, timing: Timing = Timing.ON_TIME) -> None:
+        """Both sides have come so far: windows speak that have a row each, and messages that met nothing."""
+        if not self._plan.by_window or horizon <= self._full:
+            return
+        if self._plan.keep is Keep.ALL:
+            for number in self._plan.outer:
+                self._alone(number, horizon, timing)
+        else:
+            for end in self._ends(horizon):
+                self._window(end, timing)
+        self._full = horizon
+
+    def _ends(self, horizon: int) -> list[int]:
+        """Return the ends up to here of windows that may give rows."""
+        found: set[int] = set()
+        for number in self._plan.outer or (LEFT,):
+            axis = self.sides[number].axes.get(0)
+            if axis is not None:
+                lows, highs = axis.grid.held_ends(axis.store.slices, self._full, horizon)
+                for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+                    found.update(range(low, high + 1, axis.grid.step))
+        return sorted(found)
+
+    def _alone(self, number: int, horizon: int, timing: Timing) -> None:
+        """Give the messages of a side whose last window ends by then, and that met nothing."""
+        axis, other = self.sides[number].axes.get(0), self.sides[1 - number]
+        if axis is None:
+            return
+        ends = axis.grid.last_ends(axis.store.slices)
+        rows = axis.store.read_slices(axis.store.slices[(ends > self._full) & (ends <= horizon)])
+        mine = self.sides[number].shown(rows, np.zeros(rows.num_rows, bool))
+        seen = other.visible(np.sort(mine.at))
+        theirs = other.shown(seen, np.zeros(seen.num_rows, bool))
+        found = matches(self._plan, *((mine, theirs) if number == LEFT else (theirs, mine)))
+        self._give_alone(number, mine, np.setdiff1d(np.arange(rows.num_rows), found.met(number)), timing)
+
+    def _give_alone(self, number: int, shown: Shown, at: Ints, timing: Timing) -> None:
+        if len(at):
+            self._results.append([laid_out_alone(self._plan, number, shown, at, timing=timing)])
+
+    def _window(
+        self,
+        end: int,
+        timing: Timing,
+        is_new: Callable[[Sequence[Shown]], Flags] | None = None,
+        number: int = LEFT,
+    ) -> None:
+        """Give the rows of a window that is held whole; is_new: which messages of a side a row must have one of."""
+        axes = self._axes()
+        start = end - self._plan.grid().size
+        if any(axis is None or start < axis.gone for axis in axes):
+            return
+        both = []
+        for side, axis in zip(self.sides, axes, strict=True):
+            rows = axis.store.read(start, end) if axis is not None else None
+            both.append(side.shown(rows, np.zeros(0 if rows is None else rows.num_rows, bool)))
+        left, right = both
+        found = chosen(self._plan, left, right)
+        if is_new is not None:
+            kept = np.append(is_new(both), False)[found[number]]  # -1 is none
+            found = found[LEFT][kept], found[RIGHT][kept]
+        if len(found[LEFT]):
+            made = laid_out_window(self._plan, left, right, found, end=end, timing=timing)
+            self._results.append([made])
+
+    def _show_full(self) -> None:
+        """Show what waits early of windows that have become full."""
+        if self._plan.early_every_ms is not None and any(axis.fills() for axis in self._all_axes()):
+            self._show_waiting(FULL)
+
+    def _show_waiting(self, which: Mapping[Timing, Meant]) -> None:
+        """Show messages that wait: of which kinds, and of each which are meant."""
+        kinds = [kind for kind in which if any(axis.waits(kind) for axis in self._all_axes())]
+        if not kinds:
+            return
+        new, late = [], []
+        for side in self.sides:
+            tables = [side.waiting(kind, which[kind]) for kind in kinds]
+            new.append(pa.concat_tables(tables))
+            flags = [np.full(one.num_rows, kind is Timing.LATE) for kind, one in zip(kinds, tables, strict=True)]
+            late.append(np.concatenate(flags))
+        self._show(new, late)
+        for kind in kinds:
+            left = [np.empty(0, np.int64)]
+            for axis in self._all_axes():
+                ends = axis.waiting_for(kind)
+                meant = which[kind](axis, ends)
+                axis.shown(kind, meant)
+                left.append(ends[~meant])
+            self._times.left(kind, np.concatenate(left))
+
+    def _show(self, new: Sequence[pa.Table], late: Sequence[Flags]) -> None:
+        """Join new messages of both sides with each other, and with what is held and was shown."""
+        both, counts = [], [table.num_rows for table in new]
+        if not any(counts):
+            return
+        for number, side in enumerate(self.sides):
+            other = 1 - number
+            reach = np.sort(self.sides[other].shown(new[other], late[other]).at) if self._plan.both_windowed else None
+            seen = side.visible(reach) if counts[other] else new[number].slice(0, 0)
+            rows = pa.concat_tables([new[number], seen])
+            both.append(side.shown(rows, np.append(late[number], np.zeros(seen.num_rows, bool))))
+        left, right = both
+        held = left.part(counts[LEFT])
+        found = (
+            matches(self._plan, left.part(0, counts[LEFT]), right),
+            matches(self._plan, held, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
+        )
+        self._results.append(laid_out(self._plan, left, right, found))
+        for number in self._plan.outer:  # what comes when its windows have spoken speaks for itself
+            met = np.concatenate([one.met(number) for one in found])
+            mine, places = both[number], np.setdiff1d(np.arange(counts[number]), met)
+            is_over = self._plan.grid().last_ends(mine.at[places]) <= self._full
+            self._give_alone(number, mine, places[is_over], Timing.LATE)
+
+    def _gone(self, number: int, axis: JoinAxis) -> int:
+        """Return the first slice of an axis that is still of use."""
+        if not self._plan.both_windowed or self._plan.is_rows:
+            return max(axis.gone, axis.outlived())
+        floor = max((one.floor for one in self.sides[1 - number].axes.values()), default=LOWEST)
+        if self._plan.by_window:
+            floor = min(floor, self._full)
+        return max(axis.gone, axis.out_of_reach(floor))
+
+    def _meeting(self, before: int) -> Mapping[Timing, Meant]:
+        """Return which waiting messages could meet one before this place: of rows and unbounded sides any."""
+        if not self._plan.both_windowed or self._plan.is_rows:
+            return EVERYTHING
+        return reaching_back(self._plan.grid().size, before)
+
+    def _forget(self) -> None:
+        """Drop the slices that are of no use any more."""
+        leaving = [
+            (side, axis, before)
+            for number, side in enumerate(self.sides)
+            for axis in side.axes.values()
+            if (before := self._gone(number, axis)) > axis.gone
+        ]
+        some = [before for _, axis, before in leaving if len(axis.store.slices) and axis.store.slices[0] < before]
+        if some:
+            self._show_waiting(self._meeting(max(some)))
+        for side, axis, before in leaving:
+            side.counted["expired"] += axis.forget(before)[0]
+
+    def _limit(self) -> None:
+        """Drop the oldest windows beyond the limits of size."""
+        while self._plan.retention.has_sizes and (found := self._beyond()) is not None:
+            side, axis = found
+            self._show_waiting(self._meeting(axis.oldest()[1] - axis.grid.size + axis.grid.step))
+            self._speak(axis.oldest()[1], Timing.EARLY)
+            messages, size = axis.drop(axis.oldest()[1])
+            side.counted.update(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)
+            self._forget()
+
+    def _beyond(self) -> tuple[JoinSide, JoinAxis] | None:
+        """Return the axis that must give a window: too many of its own, or else the oldest (of rows the fullest)."""
+        limits = self._plan.retention
+        held = [side.held for side in self.sides]
+        too_much = (
+            limits.max_messages is not None and sum(messages for messages, _ in held) > limits.max_messages
+        ) or (limits.max_bytes is not None and sum(size for _, size in held) > limits.max_bytes)
+        axes = [(side, axis) for side in self.sides for axis in side.axes.values() if len(axis.store.slices)]
+        for side, axis in axes:
+            if limits.max_windows is not None and axis.oldest()[0] > limits.max_windows:
+                return side, axis
+        if not (too_much and axes):
+            return None
+        if self._plan.is_rows:
+            return max(axes, key=lambda one: int(one[1].store.index.rows.sum()))
+        return min(axes, key=lambda one: one[1].oldest()[1])
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        channel, side = divmod(MessageStore.place_of(log), 2)
+        return self.sides[side].axes[channel].merge(log, tables)

@@ -1,0 +1,130 @@
+"""The rows that pairs of messages make.
+
+Rule: a pair stands in the first window that holds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Ints, contiguous
+from keyedwm.operators.frames.plan import WINDOW_TYPE, Timing
+from keyedwm.operators.messages.join.matches import MOST_PAIRS, Matches, keys_of
+from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
+from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
+from keyedwm.operators.results import Output, instants, no_times
+
+NONE = -1
+
+
+def chosen(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]:
+    """Return the pairs of the first message of a key on each side, or of the last one; NONE where a side has none."""
+    keys, known = keys_of(plan, left, right)
+    heads = []
+    for numbers, some, shown in zip(keys, known, (left, right), strict=True):
+        places = np.flatnonzero(some)
+        order = shown.order[places] if plan.keep is Keep.FIRST else -shown.order[places]
+        places = places[np.lexsort((order, numbers[places]))]
+        heads.append(places[np.flatnonzero(np.diff(numbers[places], prepend=-1))])
+    mine, others = (numbers[places] for numbers, places in zip(keys, heads, strict=True))
+    _, at_left, at_right = np.intersect1d(mine, others, return_indices=True)
+    found = [heads[LEFT][at_left], heads[RIGHT][at_right]]
+    for number in plan.outer:
+        # A message without a key meets none, and stands for itself.
+        heads[number] = np.append(heads[number], np.flatnonzero(~known[number]))
+        alone = np.setdiff1d(heads[number], found[number])
+        found[number] = np.append(found[number], alone)
+        found[1 - number] = np.append(found[1 - number], np.full(len(alone), NONE))
+    return found[LEFT], found[RIGHT]
+
+
+def laid_out_window(
+    plan: WindowJoinPlan, left: Shown, right: Shown, found: tuple[Ints, Ints], *, end: int, timing: Timing
+) -> Output:
+    """Return pairs of one window as rows of the result, in order of the right message and of the left one."""
+    at_left, at_right = found
+    order = np.lexsort((np.append(left.order, NONE)[at_left], np.append(right.order, NONE)[at_right]))
+    places, count = (at_left[order], at_right[order]), len(order)
+    ends = np.full(count, end, np.int64)
+    return laid_out_rows(plan, (left, right), places, _edges(plan, ends), pa.repeat(timing.value, count))
+
+
+def laid_out_alone(plan: WindowJoinPlan, number: int, shown: Shown, at: Ints, *, timing: Timing) -> Output:
+    """Return messages of a side that met none, each with the first window that holds it, by window and in order."""
+    ends = plan.grid().first_ends(shown.at[at])
+    order = np.lexsort((shown.order[at], ends))
+    nothing = shown.part(0, 0)
+    sides = (shown, nothing) if number == LEFT else (nothing, shown)
+    none = np.full(len(order), NONE)
+    places = (at[order], none) if number == LEFT else (none, at[order])
+    return laid_out_rows(plan, sides, places, _edges(plan, ends[order]), pa.repeat(timing.value, len(order)))
+
+
+def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, found: Sequence[Matches]) -> Iterator[Output]:
+    """Yield pairs as rows of the result, by window, then in order of the right message and of the left one.
+
+    More than fit into a piece come piece by piece, each in that order.
+    """
+    pieces = [piece for one in found for piece in one.pieces()] if sum(map(len, found)) <= MOST_PAIRS else None
+    if pieces is None:
+        for one in found:
+            for piece in one.pieces():
+                yield _laid_out(plan, left, right, *piece)
+    elif pieces:
+        at_left, at_right = (np.concatenate(places) for places in zip(*pieces, strict=True))
+        yield _laid_out(plan, left, right, at_left, at_right)
+
+
+def _laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> Output:
+    grid = plan.grid()
+    places = (left.at[at_left], right.at[at_right])
+    windowed = LEFT if not plan.left.unbounded else RIGHT
+    ends = grid.first_ends(np.maximum(*places) if plan.both_windowed else places[windowed])
+    order = np.lexsort((left.order[at_left], right.order[at_right], ends))
+    taken, sides = (at_left[order], at_right[order]), (left, right)
+    ends = ends[order] + sides[windowed].first[taken[windowed]]
+    late = left.late[taken[LEFT]] | right.late[taken[RIGHT]]
+    timing = pc.if_else(pa.array(late), Timing.LATE.value, Timing.EARLY.value)
+    return laid_out_rows(plan, sides, taken, _edges(plan, ends), timing)
+
+
+def _edges(plan: WindowJoinPlan, ends: Ints) -> tuple[Ints, Ints]:
+    return ends - plan.grid().size, ends
+
+
+def laid_out_rows(
+    plan: WindowJoinPlan,
+    sides: tuple[Shown, Shown],
+    places: tuple[Ints, Ints],
+    edges: tuple[Ints, Ints],
+    timing: pa.Array,
+) -> Output:
+    """Return rows of the result of these places of each side, NONE where there is no message; edges: of the windows."""
+    ends = edges[1]
+    taken = [pa.array(at, mask=at == NONE) for at in places]
+    made = []
+    for one, side, name in plan.columns:
+        values = _taken(sides[side], name, taken[side], one.type)
+        if side == LEFT and name in plan.shared and taken[LEFT].null_count:
+            values = pc.coalesce(values, _taken(sides[RIGHT], plan.shared[name], taken[RIGHT], one.type))
+        made.append(values)
+    windows = _windows(plan, *edges)
+    rows = pa.Table.from_arrays([*made, windows, timing], schema=plan.result_schema)
+    return Output(rows, no_times(rows.num_rows) if plan.is_rows else ends - 1)
+
+
+def _taken(shown: Shown, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
+    if at.null_count == len(at):
+        return pa.nulls(len(at), kind)
+    return contiguous(shown.rows[name]).take(at)
+
+
+def _windows(plan: WindowJoinPlan, starts: Ints, ends: Ints) -> pa.Array:
+    if plan.is_rows:
+        return pa.StructArray.from_arrays([pa.array(starts), pa.array(ends - 1)], fields=list(ROWS_WINDOW_TYPE))
+    return pa.StructArray.from_arrays([instants(starts), instants(ends)], fields=list(WINDOW_TYPE))

@@ -1,0 +1,373 @@
+"""A join of windows as it was asked for, checked where it is written down, and the columns of its pairs.
+
+Rule: both sides have the same windows, or one of them is unbounded. A pair is two messages of equal keys that some
+window holds together, of rows the windows of equal number of partitions of equal number; an unbounded side meets every
+window of the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import pyarrow as pa
+
+from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, settle, shown
+from keyedwm.core.errors import OptionError, OutOfTurnError
+from keyedwm.core.rows import REASON
+from keyedwm.operators.aggregates.aggregate_function import column_type
+from keyedwm.operators.frames.plan import WINDOW_TYPE, SessionWindow, SlidingWindow
+from keyedwm.operators.join.keys import can_be_key
+from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.checks import check_gap, check_record, check_retention
+from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.on_demand import OnDemandWindow
+from keyedwm.operators.messages.plan import (
+    ROWS_WINDOW_TYPE,
+    AnyWindow,
+    Full,
+    HoppingWindow,
+    KeyRowWindow,
+    RowWindow,
+    SessionRowWindow,
+    grid_of,
+)
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.plan_checks import HIDDEN, WINDOW, check_length, check_time_column
+
+LEFT, RIGHT = 0, 1
+# The sides whose messages come alone where they meet none.
+OUTER = {How.INNER: (), How.LEFT: (LEFT,), How.RIGHT: (RIGHT,), How.FULL: (LEFT, RIGHT)}
+TIMING = "timing"
+
+
+class Keep(Enum):
+    """Which messages of a key and window are joined."""
+
+    ALL = "all"  # every pair, when the later of the two comes
+    FIRST = "first"  # the first of each side by event time, when the window is full
+    LAST = "last"  # the last ones
+
+
+class Emit(Enum):
+    """When a session gives its rows."""
+
+    FINAL = "final"  # once both sides have completed it
+    PAIRED = "paired"  # as soon as both sides have a message, which are used up by that
+    RUNNING = "running"  # with each message, as the session stands then
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowJoinSide:
+    """One side: its name, the schema of its messages, and the columns to join on.
+
+    unbounded: its messages meet every window of the other side, as far as the retention reaches.
+    """
+
+    name: str
+    schema: pa.Schema
+    on: tuple[str, ...]
+    unbounded: bool = False
+    time: str = "event_time"
+    topic: str = "topic"
+    partition: str = "partition"
+    offset: str = "offset"
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise OptionError("a side of a join has no name, a text such as 'orders' is expected")
+        expect("the name of a side", self.name, str, "a text such as 'orders'")
+        expect(f"the schema of {self.name}", self.schema, pa.Schema, "a pyarrow.Schema")
+        expect(f"unbounded of {self.name}", self.unbounded, bool, "True or False")
+        settle(self, on=names(f"on of {self.name}", self.on))
+        for name in (*self.on, self.time, *self.record):
+            column_type(self.schema, name)
+        for name in self.on:
+            if not can_be_key(self.schema.field(name).type):
+                raise OptionError(
+                    f"the column {name!r} of {self.name} is of type {self.schema.field(name).type}, which cannot be "
+                    "joined on: take its parts, or a text of it"
+                )
+        check_time_column(self.schema, self.time)
+        check_record(self.schema, self.record)
+
+    @property
+    def record(self) -> tuple[str, str, str]:
+        """The columns that tell messages apart: topic, partition and offset."""
+        return self.topic, self.partition, self.offset
+
+    @cached_property
+    def rejected_schema(self) -> pa.Schema:
+        """Of the messages that are given back: as they came, with `reason`."""
+        return pa.schema([*self.schema, pa.field(REASON, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSide:
+    """What the store of a side must know of its messages; see `messages.Kept`."""
+
+    stored_schema: pa.Schema
+    time: str
+    offset: str
+    is_rows: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowJoinPlan:
+    """One join of windows.
+
+    `full` says what completes a window of a side: its watermark, or its first message past the end. A message that
+    comes to an open window is joined at once, or with `early_every_ms` together with others, on that beat of the wall
+    clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits.
+    With `keep` FIRST or LAST each key and window has one row, once both sides have completed the window, and again when
+    a late message changes it. `how` LEFT, RIGHT or FULL: a message of that side that has met none comes alone, once
+    both sides have completed its windows. `emit` PAIRED or RUNNING: sessions give their rows with the messages, those
+    of a call in order of event time.
+    """
+
+    left: WindowJoinSide
+    right: WindowJoinSide
+    window: AnyWindow
+    retention: Retention
+    full: Full = Full.WATERMARK
+    early_every_ms: int | None = None
+    late_every_ms: int | None = None
+    keep: Keep = Keep.ALL
+    how: How = How.INNER
+    emit: Emit = Emit.FINAL
+
+    def __post_init__(self) -> None:
+        self._check_kinds()
+        if self.left.name == self.right.name:
+            raise OptionError(f"both sides of a join are called {self.left.name!r}; give one of them another name")
+        if self.left.unbounded and self.right.unbounded:
+            raise OptionError(
+                f"both sides of a join, {self.left.name} and {self.right.name}, are unbounded: one of them needs the "
+                "windows"
+            )
+        self._check_on()
+        if self.is_sessions:
+            self._check_sessions()
+        if isinstance(self.window, OnDemandWindow):
+            raise OptionError("windows on demand are not joined: take windows of time or of rows")
+        if isinstance(self.window, SessionRowWindow):
+            raise OptionError("sessions by rows are not joined: take a session of time, or tumbling_rows")
+        if isinstance(self.window, KeyRowWindow):
+            raise OptionError("windows of a key's messages are not joined: take tumbling_rows or windows of time")
+        if not self.is_sessions:
+            check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
+        for name, ms in (("early", self.early_every_ms), ("late", self.late_every_ms)):
+            if ms is not None and ms < 1:
+                raise OptionError(f"{name} pairs every {ms} ms: the interval must be 1 ms or more")
+            check_length(f"interval between {name} pairs", ms or 0)
+        if self.is_rows and self.late_every_ms is not None:
+            raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
+        if self.how not in OUTER:
+            raise OptionError(f"how={self.how.value!r}: windows are joined inner, left, right or full")
+        if not self.is_sessions:
+            self._check_by_window()
+        self._check_result()
+
+    @property
+    def sides(self) -> tuple[WindowJoinSide, WindowJoinSide]:
+        """Left and right."""
+        return self.left, self.right
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether windows count offsets."""
+        return isinstance(self.window, RowWindow)
+
+    @property
+    def is_sessions(self) -> bool:
+        """Whether windows are sessions, of the messages of both sides together."""
+        return isinstance(self.window, SessionWindow)
+
+    @property
+    def session(self) -> SessionWindow:
+        """The window of a join of sessions."""
+        if not isinstance(self.window, SessionWindow):
+            raise OutOfTurnError(f"{self.window} is no session")
+        return self.window
+
+    @property
+    def both_windowed(self) -> bool:
+        """Whether no side is unbounded."""
+        return not (self.left.unbounded or self.right.unbounded)
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """The sides whose messages come alone where they meet none."""
+        return OUTER[self.how]
+
+    @property
+    def by_window(self) -> bool:
+        """Whether rows come once both sides have completed a window."""
+        return self.keep is not Keep.ALL or bool(self.outer)
+
+    @property
+    def overlap(self) -> int:
+        """How far the first window of a message may end before its last one."""
+        grid = self.grid()
+        return (grid.size - 1) // grid.step * grid.step
+
+    @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of pairs by wall-clock time."""
+        return tuple(ms for ms in (self.early_every_ms, self.late_every_ms) if ms is not None)
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether some pairs are due by wall-clock time."""
+        return bool(self.clock_ms)
+
+    def number_of(self, name: str) -> int:
+        """Return the number of the side with this name; raise OptionError if there is none."""
+        names = [side.name for side in self.sides]
+        if name not in names:
+            raise OptionError(f"the join has no side {shown(name)}, it has {names[LEFT]} and {names[RIGHT]}")
+        return names.index(name)
+
+    def grid(self, first: int = 0) -> Grid:
+        """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
+        if isinstance(self.window, SessionWindow):
+            raise OutOfTurnError("sessions lie on no grid")
+        return grid_of(self.window, first)
+
+    def grid_of_side(self, number: int, first: int = 0) -> Grid:
+        """Return the windows of a side; an unbounded one is kept in stretches as long as a window."""
+        grid = self.grid(first)
+        return Grid(grid.size, grid.size, grid.origin) if self.sides[number].unbounded else grid
+
+    def kept(self, number: int) -> KeptSide:
+        """Return what the store of a side must know."""
+        side = self.sides[number]
+        return KeptSide(side.schema, side.time, side.offset, self.is_rows)
+
+    @cached_property
+    def shared(self) -> dict[str, str]:
+        """The columns joined on that have one name on both sides: that of the left one → that of the right one."""
+        pairs = zip(self.left.on, self.right.on, strict=True)
+        return {one: other for one, other in pairs if one.lower() == other.lower()}
+
+    @cached_property
+    def columns(self) -> list[tuple[pa.Field, int, str]]:
+        """The result's columns but for `window` and `timing`: each with the side and the column that it comes from.
+
+        A column joined on that has one name on both sides is one column; others of equal names get their side's name.
+        """
+        hidden = {name.lower() for name in self.shared}
+        lower = [{name.lower() for name in side.schema.names} - hidden for side in self.sides]
+        found = [(self.left.schema.field(name), LEFT, name) for name in self.left.on if name in self.shared]
+        for number, side in enumerate(self.sides):
+            for one in side.schema:
+                if one.name.lower() not in hidden:
+                    is_doubled = one.name.lower() in lower[LEFT] & lower[RIGHT]
+                    name = f"{one.name}_{side.name}" if is_doubled else one.name
+                    found.append((one.with_name(name), number, one.name))
+        return found
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of the pairs: columns of both sides, `window` (the first that holds both), `timing` (early or late).
+
+        The window of rows is a struct of its first and its last offset, on the left side where both have windows.
+        """
+        window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
+        return pa.schema([*(one for one, _, _ in self.columns), window, pa.field(TIMING, pa.string())])
+
+    @cached_property
+    def digest(self) -> str:
+        """A short text that differs when the state of one plan cannot be used by the other.
+
+        Limits and intervals may change: they decide what happens next, not what the state means.
+        """
+        return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]
+
+    def told(self) -> list[str]:
+        """Return what decides whose state it is, line by line."""
+        window = str(self.window if self.is_sessions else self.grid())
+        told = [window, str(self.is_rows), str(self.full), f"{self.early_every_ms is None}",
+                f"{self.late_every_ms is None}"]  # fmt: skip
+        told += [] if self.keep is Keep.ALL else [self.keep.value]
+        told += [] if self.how is How.INNER else [self.how.value]
+        told += [] if self.emit is Emit.FINAL else [self.emit.value]
+        for side in self.sides:
+            told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
+            told += [f"{one.name} {one.type}" for one in side.schema]
+        return told
+
+    def _check_kinds(self) -> None:
+        for name, side in (("left", self.left), ("right", self.right)):
+            expect(name, side, WindowJoinSide, "a WindowJoinSide(name=..., schema=..., on=...)")
+        kinds = (SlidingWindow, HoppingWindow, RowWindow, OnDemandWindow, SessionWindow)
+        expect("the window", self.window, kinds, "one such as tumbling(60_000)")
+        check_gap(self.window)
+        expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
+        expect_member("full", self.full, Full)
+        expect_member("keep", self.keep, Keep)
+        expect_member("how", self.how, How)
+        expect_member("emit", self.emit, Emit)
+        for name in ("early", "late"):
+            every_ms = number_or_none(f"the interval of {name} pairs", getattr(self, f"{name}_every_ms"), MS)
+            settle(self, **{f"{name}_every_ms": every_ms})
+
+    def _check_sessions(self) -> None:
+        for side in self.sides:
+            for one in side.schema:
+                if pa.types.is_dictionary(one.type) or pa.types.is_run_end_encoded(one.type):
+                    raise OptionError(
+                        f"{side.name}: the column {one.name!r} is of type {one.type}, and sessions are joined of plain "
+                        f"columns: cast it to {one.type.value_type}"
+                    )
+        check_retention(self.retention, self.session.gap_ms, is_rows=False, called="gap")
+        if self.full is Full.MESSAGE or not self.both_windowed or self.by_clock:
+            raise OptionError(
+                "sessions of both sides together are joined when the watermark has completed them, and late messages "
+                "at once: leave full='message', unbounded sides and intervals out"
+            )
+        if self.emit is Emit.PAIRED and self.outer:
+            raise OptionError(
+                f"emit='paired' gives rows of both sides alone: how={self.how.value!r} goes with 'final' or 'running'"
+            )
+
+    def _check_by_window(self) -> None:
+        if self.emit is not Emit.FINAL:
+            raise OptionError(
+                f"emit={self.emit.value!r} is for sessions: pairs of other windows come at once, or with keep and how "
+                "when a window is full"
+            )
+        if self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
+            asked = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
+            raise OptionError(
+                f"{asked} gives rows when a window of time is full on both sides: it goes with no windows of rows, no "
+                "unbounded side and no interval"
+            )
+
+    def _check_on(self) -> None:
+        if len(self.left.on) != len(self.right.on):
+            raise OptionError(
+                f"{self.left.name} is joined on {len(self.left.on)} columns and {self.right.name} on "
+                f"{len(self.right.on)}, as many are expected on both sides"
+            )
+        for one, other in zip(self.left.on, self.right.on, strict=True):
+            kinds = self.left.schema.field(one).type, self.right.schema.field(other).type
+            if kinds[LEFT] != kinds[RIGHT]:
+                raise OptionError(
+                    f"the column {one!r} of {self.left.name} is of type {kinds[LEFT]} and {other!r} of "
+                    f"{self.right.name} of {kinds[RIGHT]}: cast one of them"
+                )
+
+    def _check_result(self) -> None:
+        names = [one.name.lower() for one, _, _ in self.columns]
+        for name in names:
+            if name in (WINDOW, TIMING) or name.startswith(HIDDEN):
+                raise OptionError(
+                    f"a column of a pair cannot be called {name!r}: {WINDOW}, {TIMING} and names that begin with "
+                    f"{HIDDEN} are taken; rename it"
+                )
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise OptionError(f"a pair would have two columns called {doubled[0]!r}; name one of them differently")

@@ -1,0 +1,357 @@
+"""The operator of a join of sessions: messages of both sides with equal keys make sessions together.
+
+Rule: a session is joined when the watermarks of both sides have completed it. A late message is joined at once. Each
+pair comes once, also if it stands in a session that grew or took in others after it was shown. A message without a key
+meets nothing, so it is a session of its own: those of many would make one that never ends. With `emit` a session is
+joined with each of its messages, one after another: all of it as it stands, or what no row has used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.operators.aggregates.functions import count
+from keyedwm.operators.frames.plan import Timing
+from keyedwm.operators.messages.account import Account
+from keyedwm.operators.messages.incoming import check_times, checked
+from keyedwm.operators.messages.join.note import note, read_note
+from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
+from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
+from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.messages import message_bytes, places
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.messages.session_store_operator import SessionStoreOperator
+from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
+from keyedwm.operators.partials import millis
+from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.store import BlobStore, StateChanges
+
+SPANS = "spans"
+# Of the messages of both sides as they are held: a column with all of each side's, the event time, and the record.
+PAYLOAD, TIME, RECORD = ("left", "right"), "at", ("topic", "partition", "offset")
+_ALONE = "alone"  # of a message without a key: which it is
+
+
+class SeenOffsets(NamedTuple):
+    """The channels of a side, and the next offset of each."""
+
+    known: list[tuple[str, int]]
+    next: list[int]
+
+
+class SessionJoinSide:
+    """What a program asks of one side."""
+
+    def __init__(self, sessions: JoinedSessions, number: int) -> None:
+        self._sessions, self._number = sessions, number
+        self.rejected: list[pa.Table] = []
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What became of all messages since the store was new."""
+        return self._sessions.accounts[self._number].counts
+
+    @property
+    def channels(self) -> SeenOffsets:
+        """The side's topics and partitions."""
+        mine = topic_prefix(self._number)
+        channels = self._sessions.channels
+        found = [
+            ((topic.removeprefix(mine), partition), following)
+            for (topic, partition), following in zip(channels.known, channels.next, strict=True)
+            if topic.startswith(mine)
+        ]
+        return SeenOffsets([one for one, _ in found], [following for _, following in found])
+
+
+class SessionJoinOperator:
+    """Two inputs whose sessions are joined; `store` is the state that it goes on from. See `operator.Operator`."""
+
+    next_timer_ms: int | None = None
+
+    def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
+        self._plan = plan
+        self._sessions = JoinedSessions(plan, store)
+        self.sides = [SessionJoinSide(self._sessions, number) for number in (LEFT, RIGHT)]
+        self.all_channels = [self._sessions.channels]
+
+    @property
+    def late_rows(self) -> int:
+        """How many messages came outside the retention since this instance was built."""
+        return self._sessions.late_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many messages are held."""
+        return self._sessions.open_entries
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that pairs keep: late ones come as long as their session is kept."""
+        known = [mark for mark in self._sessions.marks if mark is not None]
+        if len(known) < len(self.sides):
+            return None
+        passed_on_ms = self._sessions.output_watermark_ms(min(watermark_ms, *known))
+        return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take messages of a side, in any order; those seen before change nothing."""
+        yield from self._sessions.on_rows(input_number, self._sessions.tagged(input_number, rows), now_ms)
+        back = self._sessions.accounts[input_number].rejected()
+        if back.num_rows:
+            side = self._plan.sides[input_number]
+            columns = [*contiguous(back[PAYLOAD[input_number]]).flatten(), contiguous(back["reason"])]
+            self.sides[input_number].rejected.append(pa.Table.from_arrays(columns, schema=side.rejected_schema))
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Take the watermark of a side; a lower one has no effect."""
+        return self._sessions.on_watermark(input_number, key, time_ms)
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:
+        """All channels of a side are idle: nothing changes."""
+        return self._sessions.on_idle(input_number)
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:
+        """A batch has ended: what is beyond the limits of size goes, the sessions that end first before others."""
+        return self._sessions.on_barrier(snapshot)
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Nothing is due by the clock."""
+        return self._sessions.on_timer(now_ms)
+
+    def on_end(self) -> Iterator[Output]:
+        """Both inputs have ended: every session is complete, and nothing is kept."""
+        return self._sessions.on_end()
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        return self._sessions.drain()
+
+
+class JoinedSessions(SessionStoreOperator):
+    """Sessions of the messages of both sides, each with its side and whole in a column of its own."""
+
+    def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
+        self._join = plan
+        told = read_note(plan, store)
+        super().__init__(_store_plan(plan), store)
+        if "accounts" not in told:
+            self._accounts = [Account(self._plan, {}) for _ in plan.sides]
+        self.marks: list[int | None] = told.get("marks", [None, None])
+        self._spans = OpenSessions(self._plan.key_fields, self._logs.read(SPANS), self._open.keys)
+
+    @property
+    def accounts(self) -> Sequence[Account]:
+        """What became of the messages of each side."""
+        return self._accounts
+
+    def tagged(self, number: int, messages: pa.Table) -> pa.Table:
+        """Return messages of a side as they are held; raise InputError if they do not fit."""
+        side = self._join.sides[number]
+        rows = checked(side.schema, messages, side.offset)
+        count_, times = rows.num_rows, contiguous(rows[side.time])
+        at = millis(pc.fill_null(times, pa.scalar(0, times.type)))
+        check_times(side.time, at)
+        missing = times.is_null().to_numpy(zero_copy_only=False)
+        topic = pc.binary_join_element_wise(pa.scalar(topic_prefix(number)), rows[side.topic].cast(pa.string()), "")
+        payload = [pa.nulls(count_, _whole(one)) for one in self._join.sides]
+        payload[number] = pa.StructArray.from_arrays(
+            [contiguous(one) for one in rows.columns], fields=list(_whole(side))
+        )
+        partition, arrivals = rows[side.partition].cast(pa.int64()), np.full(count_, self._given() + 1)
+        if self._by_message:
+            arrivals += turns(at, (topic, partition, rows[side.offset]))
+        columns = [
+            *(rows[name] for name in side.on), _alone(side, rows, topic), pa.array(at, mask=missing), topic,
+            partition, rows[side.offset], pa.repeat(pa.scalar(number, pa.int8()), count_), pa.array(arrivals),
+            *payload,
+        ]  # fmt: skip
+        return pa.Table.from_arrays(columns, schema=self._plan.schema)
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Take the watermark of a side: sessions are complete by the lower one of both."""
+        before = self.marks[input_number]
+        self.marks[input_number] = time_ms if before is None else max(before, time_ms)
+        known = [mark for mark in self.marks if mark is not None]
+        if len(known) == len(self.marks):
+            yield from super().on_watermark(input_number, key, min(known))
+        else:
+            yield from self.on_barrier(0)
+
+    @property
+    def _by_message(self) -> bool:
+        """Whether rows come with each message, and not when a session is complete."""
+        return self._join.emit is not Emit.FINAL
+
+    def _given(self) -> int:
+        """Return how many messages came so far: those of a call are numbered one higher, or from there on."""
+        return sum(account.counts.given for account in self._accounts)
+
+    def _take(self, rows: pa.Table, numbers: Ints, now_ms: int | None) -> Iterator[Output]:
+        if not self._by_message:
+            yield from super()._take(rows, numbers, now_ms)
+            return
+        for places_of in in_turn(self._open.numbers(rows), ints(contiguous(rows["arrival"]))):
+            yield from super()._take(rows.take(pa.array(places_of)), numbers[places_of], now_ms)
+            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
+
+    def _expire(self, last: int, *, dropped: bool = False) -> Iterator[Output]:
+        yield from super()._expire(last, dropped=dropped)
+        spans = self._spans.parts
+        left = self._open.sessions.owners(spans.keys, spans.starts) == NONE
+        if left.any():
+            self._logs.append(SPANS, self._spans.table(self._spans.replace(left, spans.take(spans.keys[:0]))[0]))
+
+    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
+        if self._by_message and (last or timing is Timing.ON_TIME):
+            return  # all was said with the messages
+        by_key = np.lexsort((sessions.starts, sessions.keys))
+        rows, owners = self._messages.of(self._open, sessions.take(by_key))
+        owners, at = by_key[owners], places(self._plan, rows)
+        ranks = self.channels.ranks()[self.channels.numbers(rows)]
+        order = np.lexsort((self.channels.offsets(rows), ranks, at, owners))
+        rows, owners, at = rows.take(pa.array(order)), owners[order], at[order]
+        spans = np.full(len(at), NONE) if self._join.emit is Emit.RUNNING else self._spans_of(rows, at)
+        if self._join.emit is Emit.PAIRED:
+            unused = spans == NONE
+            rows, owners, at, spans = rows.filter(pa.array(unused)), owners[unused], at[unused], spans[unused]
+        known = pc.is_null(contiguous(rows[_ALONE])).to_numpy(zero_copy_only=False)
+        side = ints(contiguous(rows["side"]).cast(pa.int64()))
+        where = [np.flatnonzero(side == number) for number in (LEFT, RIGHT)]
+        members = [Members(owners[mine], spans[mine], known[mine]) for mine in where]
+        if self._join.emit is Emit.FINAL:
+            self._remember(sessions, np.full(len(sessions), self._given()))
+        elif self._join.emit is Emit.PAIRED:
+            left, right = (one.sessions[one.known] for one in members)
+            used = np.intersect1d(left, right)
+            lasts = np.full(len(sessions), NONE)
+            np.maximum.at(lasts, owners, ints(contiguous(rows["arrival"])))
+            self._remember(sessions.take(used), lasts[used])
+        shown = [self._shown(number, rows.take(pa.array(mine))) for number, mine in enumerate(where)]
+        for found in self._found(*members):
+            if len(found[LEFT]):
+                yield self._laid_out(sessions, (shown[LEFT], shown[RIGHT]), members, found, timing)
+
+    def _found(self, left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the places of the messages of each row that leaves, NONE where it has none, so many at a time."""
+        alone_ = []
+        for number in self._join.outer:
+            mine = alone(*((left, right) if number == LEFT else (right, left)), self._join.keep)
+            none = np.full(len(mine), NONE)
+            alone_.append((mine, none) if number == LEFT else (none, mine))
+        pieces = new_pairs(left, right) if self._join.keep is Keep.ALL else [chosen_pairs(left, right, self._join.keep)]
+        for found in pieces:
+            at_left, at_right = (np.concatenate(places_of) for places_of in zip(found, *alone_, strict=True))
+            yield at_left, at_right
+            alone_ = []
+
+    def _laid_out(
+        self,
+        sessions: Sessions,
+        shown: tuple[Shown, Shown],
+        members: Sequence[Members],
+        found: tuple[Ints, Ints],
+        timing: Timing,
+    ) -> Output:
+        (at_left, at_right), (left, right) = found, members
+        of = np.where(
+            at_left != NONE, np.append(left.sessions, NONE)[at_left], np.append(right.sessions, NONE)[at_right]
+        )
+        order = np.lexsort((at_right, at_left, of))
+        at_left, at_right, of = at_left[order], at_right[order], of[order]
+        edges = sessions.starts[of], sessions.ends[of]
+        return laid_out_rows(self._join, shown, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
+
+    def _shown(self, number: int, rows: pa.Table) -> Shown:
+        """Return the messages of a side as they came."""
+        schema = self._join.sides[number].schema
+        whole = contiguous(rows[PAYLOAD[number]]).flatten() if rows.num_rows else schema.empty_table().columns
+        none = np.zeros(rows.num_rows, np.int64)
+        return Shown(pa.Table.from_arrays(whole, schema=schema), none, none, none, none, none.astype(np.bool_))
+
+    def _spans_of(self, rows: pa.Table, at: Ints) -> Ints:
+        """Return the session in which each message was shown before, NONE for new ones."""
+        found = self._spans.sessions.owners(self._spans.numbers(rows), at)
+        if not len(self._spans.sessions):
+            return found
+        arrivals = ints(contiguous(rows["arrival"]))
+        return np.where(arrivals <= self._spans.parts.last[found], found, NONE)
+
+    def _remember(self, sessions: Sessions, lasts: Ints) -> None:
+        """Note that these sessions are shown, with all messages up to these, told by their arrival."""
+        if not len(sessions):
+            return
+        spans = self._spans.parts
+        by_key = np.lexsort((sessions.starts, sessions.keys))
+        inside = sessions.take(by_key).owners(spans.keys, spans.starts) != NONE
+        none, one = np.zeros(len(sessions), np.int64), np.ones(len(sessions), np.int64)
+        made = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
+        self._logs.append(SPANS, self._spans.table(self._spans.replace(inside, made)[0]))
+
+    def _read(self, plan: StorePlan, store: BlobStore) -> dict[str, Any]:  # noqa: ARG002 (the join's note)
+        return read_note(self._join, store)
+
+    def _note(self, facts: Mapping[str, Any]) -> bytes:
+        return note(self._join, facts)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"marks": self.marks}
+
+    def _tables(self) -> dict[str, OpenSessions]:
+        return {**super()._tables(), SPANS: self._spans}
+
+    def _bytes(self, rows: pa.Table) -> Ints:
+        """Return what each message takes in Arrow as it came, without what is held beside it."""
+        sizes, sides = np.zeros(rows.num_rows, np.int64), ints(contiguous(rows["side"]).cast(pa.int64()))
+        for number, side in enumerate(self._join.sides):
+            mine = np.flatnonzero(sides == number)
+            if len(mine):
+                whole = contiguous(rows[PAYLOAD[number]]).take(pa.array(mine)).flatten()
+                sizes[mine] = message_bytes(pa.Table.from_arrays(whole, schema=side.schema))
+        return sizes
+
+    def _by_input(self, parts: Parts) -> list[Parts]:
+        of_right = np.array([topic.startswith(topic_prefix(RIGHT)) for topic, _ in self.channels.known], np.bool_)[
+            parts.channels
+        ]
+        return [parts.take(~of_right), parts.take(of_right)]
+
+
+def topic_prefix(number: int) -> str:
+    """Return what stands before the topics of a side, by its number, where both sides lie together."""
+    return f"{number}:"
+
+
+def _store_plan(plan: WindowJoinPlan) -> StorePlan:
+    """Return the plan of the sessions of both sides together."""
+    keys = [pa.field(f"key{at}", plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
+    numbers = [("partition", pa.int64()), ("offset", pa.int64()), ("side", pa.int8()), ("arrival", pa.int64())]
+    whole = [(name, _whole(side)) for name, side in zip(PAYLOAD, plan.sides, strict=True)]
+    schema = pa.schema([*keys, (_ALONE, pa.string()), (TIME, pa.int64()), ("topic", pa.string()), *numbers, *whole])
+    return StorePlan(
+        schema=schema, by=(*(one.name for one in keys), _ALONE), window=plan.session,
+        aggregates=(("messages", count()),), retention=plan.retention, time=TIME,
+    )  # fmt: skip
+
+
+def _alone(side: WindowJoinSide, rows: pa.Table, topic: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return which record each message without a key is, null for those that have one; topic: with the side."""
+    if not any(rows[name].null_count for name in side.on):
+        return pa.nulls(rows.num_rows, pa.string())
+    is_known = reduce(pc.and_, (pc.is_valid(rows[name]) for name in side.on))
+    places_ = (rows[name].cast(pa.string()) for name in (side.partition, side.offset))
+    return pc.if_else(is_known, pa.scalar(None, pa.string()), pc.binary_join_element_wise(topic, *places_, "-"))
+
+
+def _whole(side: WindowJoinSide) -> pa.StructType:
+    """Return the type of a whole message; those of the other side have none."""
+    return pa.struct([one.with_nullable(nullable=True) for one in side.schema])

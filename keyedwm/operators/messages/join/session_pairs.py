@@ -1,0 +1,127 @@
+"""Which messages of sessions are pairs, and which of them are news.
+
+Rule: each pair comes once. Two messages have met before if both lay in one session when it was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.messages.join.matches import MOST_PAIRS
+from keyedwm.operators.messages.join.pairs import NONE
+from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Messages of one side. sessions: of each, ascending, and within one in order. spans: the session in which each was
+    shown before, NONE for a new one. known: which have a key; the others meet nothing.
+    """
+
+    sessions: Ints
+    spans: Ints
+    known: Flags
+
+
+def turns(at: Ints, record: Sequence[pa.ChunkedArray]) -> Ints:
+    """Return for each message of a call its place in order of event time and record; a record has one place."""
+    ranks = [ints(contiguous(pc.rank(one, tiebreaker="dense")).cast(pa.int64())) for one in record]
+    _, places = np.unique(np.stack([at, *ranks]), axis=1, return_inverse=True)
+    return np.asarray(places, np.int64).reshape(-1)
+
+
+def in_turn(keys: Ints, arrivals: Ints) -> Iterator[Ints]:
+    """Yield the places of messages, of each key one: the first of all keys, then the second, and so on."""
+    order = np.lexsort((arrivals, keys))
+    begins = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    turn = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    borders = np.cumsum(np.bincount(turn))[:-1]
+    yield from np.split(order[np.argsort(turn, kind="stable")], borders)
+
+
+def new_pairs(left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the places of the messages of each side that are in one session, and were not shown in one before.
+
+    At least once, and pieces with as many left messages as have a million pairs, or one.
+    """
+    counts = np.diff(np.searchsorted(right.sessions, [left.sessions, left.sessions + 1]), axis=0)[0]
+    behind = np.cumsum(counts)
+    edges = np.searchsorted(behind, np.arange(MOST_PAIRS, behind[-1] if len(behind) else 0, MOST_PAIRS))
+    for places in np.split(np.arange(len(counts)), np.unique(edges)):
+        part = Members(left.sessions[places], left.spans[places], left.known[places])
+        at_left, at_right = _new_pairs(part, right)
+        yield places[at_left], at_right
+
+
+def _new_pairs(left: Members, right: Members) -> tuple[Ints, Ints]:
+    sides = (left, right)
+    new = [np.flatnonzero(side.known & (side.spans == NONE)) for side in sides]
+    old = [np.flatnonzero(side.known & (side.spans != NONE)) for side in sides]
+    every = [np.flatnonzero(side.known) for side in sides]
+    joined = _joining(sides, old)
+    found = [
+        _products(sides, new[LEFT], every[RIGHT]),
+        _products(sides, old[LEFT], new[RIGHT]),
+        _products(sides, *joined),
+    ]
+    at_left, at_right = (np.concatenate(places) for places in zip(*found, strict=True))
+    differs = (left.spans[at_left] != right.spans[at_right]) | (left.spans[at_left] == NONE)
+    return at_left[differs], at_right[differs]
+
+
+def chosen_pairs(left: Members, right: Members, keep: Keep) -> tuple[Ints, Ints]:
+    """Return of each session that has both the first message of each side, or the last ones, if they are news."""
+    heads = []
+    for side in (left, right):
+        places = np.flatnonzero(side.known)
+        mine = side.sessions[places]
+        at = (
+            np.flatnonzero(np.diff(mine, prepend=-1))
+            if keep is Keep.FIRST
+            else np.flatnonzero(np.diff(mine, append=-1))
+        )
+        heads.append(places[at])
+    _, at_left, at_right = np.intersect1d(left.sessions[heads[LEFT]], right.sessions[heads[RIGHT]], return_indices=True)
+    at_left, at_right = heads[LEFT][at_left], heads[RIGHT][at_right]
+    differs = (left.spans[at_left] != right.spans[at_right]) | (left.spans[at_left] == NONE)
+    return at_left[differs], at_right[differs]
+
+
+def alone(mine: Members, other: Members, keep: Keep) -> Ints:
+    """Return the places of new messages whose session has none of the other side; with `keep` one of each session."""
+    met = np.isin(mine.sessions, other.sessions[other.known]) & mine.known
+    places = np.flatnonzero(~met)
+    if keep is not Keep.ALL:
+        some = places[mine.known[places]]
+        edge = (
+            np.diff(mine.sessions[some], prepend=-1) if keep is Keep.FIRST else np.diff(mine.sessions[some], append=-1)
+        )
+        places = np.sort(np.concatenate([some[np.flatnonzero(edge)], places[~mine.known[places]]]))
+    return places[mine.spans[places] == NONE]
+
+
+def _joining(sides: tuple[Members, Members], old: list[Ints]) -> list[Ints]:
+    """Return those of old messages whose session joins several that were shown: only there old ones meet anew."""
+    sessions = np.concatenate([side.sessions[places] for side, places in zip(sides, old, strict=True)])
+    spans = np.concatenate([side.spans[places] for side, places in zip(sides, old, strict=True)])
+    distinct = np.unique(np.stack([sessions, spans]), axis=1)[0]
+    several, counts = np.unique(distinct, return_counts=True)
+    return [
+        places[np.isin(side.sessions[places], several[counts > 1])] for side, places in zip(sides, old, strict=True)
+    ]
+
+
+def _products(sides: tuple[Members, Members], at_left: Ints, at_right: Ints) -> tuple[Ints, Ints]:
+    """Return all pairs of some messages of one session."""
+    mine, others = sides[LEFT].sessions[at_left], sides[RIGHT].sessions[at_right]
+    first, behind = np.searchsorted(others, mine), np.searchsorted(others, mine, side="right")
+    counts = behind - first
+    rows = np.repeat(np.arange(len(mine)), counts)
+    entries = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return at_left[rows], at_right[entries]

@@ -1,0 +1,168 @@
+"""One side of a join: which of its messages are taken, which come late, and what is held of them.
+
+Rule: every message is taken, given back with a reason, or known as a replay: the counts add up. Whether one is taken or
+late depends on what came on its own side before it, not on how the input was cut, and not on the other side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.frames.plan import Timing
+from keyedwm.operators.messages.axis import met
+from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.incoming import check_times, checked
+from keyedwm.operators.messages.join.axis import JoinAxis
+from keyedwm.operators.messages.join.plan import WindowJoinPlan
+from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.messages import places
+from keyedwm.operators.messages.plan import Full, Reason
+from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.state.store import TableLogs
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Messages that are taken, all of one axis. late: which came to a complete window."""
+
+    axis: JoinAxis
+    rows: pa.Table
+    at: Ints
+    numbers: Ints
+    late: Flags
+
+    def filter(self, flags: Flags) -> Taken:
+        """Return some of them."""
+        rows = self.rows.filter(pa.array(flags))
+        return Taken(self.axis, rows, self.at[flags], self.numbers[flags], self.late[flags])
+
+
+class JoinSide:
+    """A side of a plan by its number; facts: as `facts` gave them."""
+
+    def __init__(self, plan: WindowJoinPlan, number: int, logs: TableLogs, facts: Mapping[str, Any]) -> None:
+        self._plan, self._number, self._logs = plan, number, logs
+        self._side, self._kept = plan.sides[number], plan.kept(number)
+        self.channels = Channels(self._side.record, facts.get("channels", ()))
+        self.counted = Counter(facts.get("counts", {}))
+        self.axes: dict[int, JoinAxis] = {}
+        for channel, told in facts.get("axes", {}).items():
+            self._axis(int(channel), told)
+        self.rejected: list[pa.Table] = []
+        self.late_rows = 0  # outside the retention, since this instance was built
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a later instance needs to know, ready for JSON."""
+        return {
+            "channels": self.channels.facts(),
+            "axes": {str(channel): axis.facts() for channel, axis in self.axes.items()},
+            "counts": {name: count for name, count in sorted(self.counted.items()) if count},
+        }
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What became of all messages since the store was new."""
+        return StoreCounts(**{one.name: self.counted[one.name] for one in fields(StoreCounts)})
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many messages are held, and their bytes."""
+        indexes = [axis.store.index for axis in self.axes.values()]
+        return sum(int(one.rows.sum()) for one in indexes), sum(int(one.sizes.sum()) for one in indexes)
+
+    def take(self, messages: pa.Table) -> Iterator[Taken]:
+        """Yield what is taken of a table of messages, axis by axis; keep the rest as rejected."""
+        rows = checked(self._side.schema, messages, self._side.offset)
+        if not self._plan.is_rows:
+            check_times(self._side.time, places(self._kept, rows.filter(pc.is_valid(rows[self._side.time]))))
+        numbers = self.channels.numbers(rows)
+        fresh = self.channels.fresh(rows, numbers)
+        self.counted.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
+        rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]
+        if self._plan.is_rows:
+            for number in np.unique(numbers).tolist():
+                mine = numbers == number
+                yield self._admitted(self._axis(number, {}), rows.filter(pa.array(mine)), numbers[mine])
+            return
+        missing = pc.is_null(rows[self._side.time]).to_numpy().astype(bool)
+        self._reject(rows, missing, Reason.NO_TIME)
+        rows, numbers = rows.filter(pa.array(~missing)), numbers[~missing]
+        if rows.num_rows:
+            yield self._admitted(self._axis(0, {}), rows, numbers)
+
+    def watermark(self, time_ms: int) -> None:
+        """Take the side's watermark: it completes windows; those that messages complete it only lets go."""
+        if self._plan.is_rows:
+            return
+        if self._plan.full is Full.WATERMARK:
+            self._axis(0, {}).advance(time_ms)
+        elif self._plan.retention.time_ms is not None:
+            self._axis(0, {}).leave(time_ms - self._plan.retention.time_ms)
+
+    def shown(self, rows: pa.Table, late: Flags) -> Shown:
+        """Return messages of this side as they are joined."""
+        at, numbers = places(self._kept, rows), self.channels.numbers(rows)
+        first = np.zeros(len(at), np.int64)
+        if self._plan.is_rows:
+            first = np.array([*self.channels.first, 0], np.int64)[numbers]
+        order = np.lexsort((self.channels.offsets(rows), self.channels.ranks()[numbers], at - first))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        partitions = ints(contiguous(rows[self._side.partition]).cast(pa.int64()))
+        return Shown(rows, at - first, first, partitions, ranks, late)
+
+    def visible(self, at: Ints | None) -> pa.Table:
+        """Return the held messages that do not wait; see `JoinAxis.visible`."""
+        return self._together([axis.visible(at) for axis in self.axes.values()])
+
+    def waiting(self, timing: Timing, meant: Callable[[JoinAxis, Ints], Flags]) -> pa.Table:
+        """Return the messages that wait to be shown, those that are meant."""
+        axes = [axis for axis in self.axes.values() if axis.waits(timing)]
+        return self._together([axis.waiting(timing, meant(axis, axis.waiting_for(timing))) for axis in axes])
+
+    def _together(self, tables: list[pa.Table]) -> pa.Table:
+        return pa.concat_tables([self._side.schema.empty_table(), *tables])
+
+    def _axis(self, channel: int, facts: Mapping[str, Any]) -> JoinAxis:
+        """Return the axis of event time (0), or that of a channel."""
+        if channel not in self.axes:
+            self.axes[channel] = JoinAxis(
+                self._plan, self._number, self.channels, self._logs, place=2 * channel + self._number,
+                first=self.channels.first[channel] if self._plan.is_rows else 0, facts=facts,
+            )  # fmt: skip
+        return self.axes[channel]
+
+    def _admitted(self, axis: JoinAxis, rows: pa.Table, numbers: Ints) -> Taken:
+        """Return the messages that a window takes, and let them move the horizon where they do."""
+        at = places(self._kept, rows)
+        moves = self._plan.full is Full.MESSAGE and not self._plan.is_rows
+        horizons = met(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
+        gap = axis.grid.in_a_gap(at)
+        expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap
+        self._reject(rows, gap, Reason.GAP)
+        self._reject(rows, expired, Reason.RETENTION)
+        late = np.zeros(len(at), bool) if self._side.unbounded else axis.grid.first_ends(at) <= horizons
+        taken = Taken(axis, rows, at, numbers, late).filter(~gap & ~expired)
+        self.counted["taken"] += len(taken.at)
+        if moves:
+            axis.advance(int(at.max()))
+        return taken
+
+    def _reject(self, rows: pa.Table, flags: Flags, reason: Reason) -> None:
+        if not flags.any():
+            return
+        given = rows.filter(pa.array(flags))
+        self.counted["rejected"] += given.num_rows
+        self.late_rows += given.num_rows if reason is Reason.RETENTION else 0
+        told = pa.repeat(reason.value, given.num_rows)
+        self.rejected.append(
+            pa.Table.from_arrays([*given.columns, told], schema=self._side.rejected_schema).combine_chunks()
+        )

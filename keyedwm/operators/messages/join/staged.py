@@ -1,0 +1,142 @@
+"""A join of windows in the two stages of an operator: whole messages of both sides are shipped, a bucket joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import REASON
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.messages.given_back import GivenBack
+from keyedwm.operators.messages.join.held import SIDES, told_of_sides
+from keyedwm.operators.messages.join.operators import join_operator
+from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
+from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from keyedwm.operators.messages.staged_operator import StagedOperator
+from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.store import BlobStore
+
+SIDE = "side"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedWindowJoin:
+    """A plan as the buckets need it. late: what becomes of messages that no window takes."""
+
+    plan: WindowJoinPlan
+    late: LatePolicy = LatePolicy.DROP
+
+    def __post_init__(self) -> None:
+        taken = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
+        if taken and self.late is LatePolicy.EMIT:
+            raise OptionError(
+                f"a column of the messages cannot be called {min(taken)!r}: messages that are given back have it; "
+                "rename it"
+            )
+        _ = self.given_back
+
+    @property
+    def inputs(self) -> list[ShippedMessages]:
+        """The messages of left and right, spread by what is joined on, or for windows of rows by partition."""
+        return [
+            ShippedMessages(schema=side.schema, by=(side.partition,) if self.plan.is_rows else side.on, time=side.time)
+            for side in self.plan.sides
+        ]
+
+    @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of pairs by wall-clock time."""
+        return self.plan.clock_ms
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether some pairs are due by wall-clock time."""
+        return self.plan.by_clock
+
+    @cached_property
+    def _merged(self) -> dict[str, tuple[pa.DataType, dict[int, str]]]:
+        """The columns of messages of either side: name → type, and what each side that has it calls it.
+
+        A column that both sides have is one column; where the types differ each has its side's name.
+        """
+        found: dict[str, tuple[pa.DataType, dict[int, str]]] = {}
+        by_name = [{one.name.lower(): one for one in side.schema} for side in self.plan.sides]
+        for number, side in enumerate(self.plan.sides):
+            for one in side.schema:
+                other = by_name[1 - number].get(one.name.lower())
+                if other is not None and other.type != one.type:
+                    found[f"{one.name}_{side.name}"] = (one.type, {number: one.name})
+                elif other is None or number == LEFT:
+                    found[one.name] = (one.type, {number: one.name})
+                else:
+                    found[other.name][1][number] = one.name
+        return found
+
+    @property
+    def panes_again(self) -> PanesAgain | None:
+        """Why rows cannot be added up, None if they can: a window with one row tells it again when it changes."""
+        again = self.plan.keep is not Keep.ALL or self.plan.emit is Emit.RUNNING
+        return PanesAgain.WHOLE if again else None
+
+    @cached_property
+    def given_back(self) -> GivenBack:
+        """What becomes of messages that no window takes."""
+        merged = [pa.field(name, kind) for name, (kind, _) in self._merged.items()]
+        rejected = pa.schema([*merged, pa.field(SIDE, pa.string()), pa.field(REASON, pa.string())])
+        return GivenBack(self.late, self.plan.result_schema, rejected)
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits."""
+        return self.given_back.schema
+
+    def rejected(self, number: int, rows: pa.Table) -> pa.Table:
+        """Return messages of a side that are given back, in the columns of both."""
+        columns = [
+            rows[names[number]] if number in names else pa.nulls(rows.num_rows, kind)
+            for kind, names in self._merged.values()
+        ]
+        told = pa.repeat(self.plan.sides[number].name, rows.num_rows)
+        return pa.Table.from_arrays([*columns, told, rows[REASON]], schema=self.given_back.rejected)
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
+        return {"window_join": self.plan.told(), SIDES: told_of_sides(self.plan)}
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return self.plan.digest
+
+
+class StagedWindowJoinOperator(StagedOperator):
+    """A join of windows behind the operator protocol; see `operator.Operator`."""
+
+    def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
+        self._staged = staged
+        self._operator = join_operator(staged.plan, store)
+        for channels in self._operator.all_channels:
+            channels.one_row_each = True
+        super().__init__(self._operator, self._operator.sides)
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that pairs keep, None as long as any may still come."""
+        return self._operator.output_watermark_ms(watermark_ms)
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
+        yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
+        self._staged.given_back.check(self.late_rows)
+        rejected = self._operator.sides[input_number].rejected
+        if self._staged.late is LatePolicy.EMIT:
+            for one in rejected:
+                yield self._staged.given_back.row(self._staged.rejected(input_number, one))
+        rejected.clear()
+
+    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
+        return map(self._staged.given_back.result, made)

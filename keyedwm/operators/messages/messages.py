@@ -1,0 +1,192 @@
+"""The messages of a store: slices of rows ordered by event time, topic, partition and offset, each a log of tables.
+
+Rule: a batch appends to the slices that it touches and reads none. A slice is read when a window that holds it is
+computed or asked for, and it goes as a whole. What is known of a slice without reading it (offsets, rows, bytes) stands
+in a small table of its own, one row for each slice and channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.operators.grouping import pair_groups
+from keyedwm.operators.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
+from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.plan import ARRIVAL
+from keyedwm.operators.partials import millis
+from keyedwm.operators.state.store import TableLogs
+
+_MESSAGES, _INDEX = "messages-", "slices-"
+_INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "first", "last", "rows", "bytes")])
+
+
+class Kept(Protocol):
+    """What a store must know of its messages: a plan, or a side of a join."""
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """Theirs, as they are held."""
+
+    @property
+    def time(self) -> str:
+        """The column with the event time."""
+
+    @property
+    def offset(self) -> str:
+        """The column with the offset."""
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether they lie by offset, not by event time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceIndex:
+    """What is known of slices: for each slice and channel its first and last offset, its messages and their bytes.
+
+    In order of slice and channel.
+    """
+
+    slices: Ints
+    channels: Ints
+    first: Ints
+    last: Ints
+    rows: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, tables: Sequence[pa.Table]) -> SliceIndex:
+        """Return the index that is told by these tables together."""
+        table = pa.concat_tables([_INDEX_SCHEMA.empty_table(), *tables])
+        slices, channels, first, last, rows, sizes = (ints(contiguous(column)) for column in table.columns)
+        width = int(channels.max(initial=0)) + 1
+        ids, at, numbers = pair_groups(slices, channels, width)
+        count = len(at)
+        return cls(
+            at, numbers, lowest_by_group(first, ids, count), highest_by_group(last, ids, count),
+            add_by_group(rows, ids, count), add_by_group(sizes, ids, count),
+        )  # fmt: skip
+
+    def cut(self, start: int) -> tuple[SliceIndex, SliceIndex]:
+        """Return what is known of the slices before this one, and of the others."""
+        at = int(np.searchsorted(self.slices, start))
+        return SliceIndex(*(column[:at] for column in self.columns())), SliceIndex(*(c[at:] for c in self.columns()))
+
+    def columns(self) -> list[Ints]:
+        """The columns, as in a table of the log."""
+        return [self.slices, self.channels, self.first, self.last, self.rows, self.sizes]
+
+    def table(self) -> pa.Table:
+        """Return the index as a table of the log."""
+        return pa.Table.from_arrays([pa.array(column) for column in self.columns()], schema=_INDEX_SCHEMA)
+
+
+class MessageStore:
+    """The messages of one axis; place: its number among those of the operator."""
+
+    def __init__(self, plan: Kept, channels: Channels, logs: TableLogs, place: int, expired: int | None) -> None:
+        """expired: slices before this one are gone."""
+        self._plan, self._channels, self._logs = plan, channels, logs
+        self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
+        self._know(self._kept(SliceIndex.of(logs.read(self._log))))
+
+    def _know(self, index: SliceIndex) -> None:
+        self.index = index
+        # The starts of the slices that hold a message, ascending: every window that is computed asks for them.
+        self.slices = np.unique(index.slices)
+
+    def add(self, rows: pa.Table, at: Ints, channels: Ints, slices: Ints) -> None:
+        """Store messages. at: their places on the axis. channels: the numbers of theirs. slices: the starts."""
+        order = _order(self._plan, self._channels, rows, at, channels)
+        rows, slices, channels = rows.take(pa.array(order)), slices[order], channels[order]
+        starts, first = np.unique(slices, return_index=True)
+        for start, low, high in zip(
+            starts.tolist(), first.tolist(), np.append(first[1:], len(slices)).tolist(), strict=True
+        ):
+            self._logs.append(f"{self._prefix}{start}", rows.slice(low, high - low))
+        found = _index_of(slices, channels, self._channels.offsets(rows), message_bytes(rows))
+        self._logs.append(self._log, found.table())
+        self._know(SliceIndex.of([self.index.table(), found.table()]))
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Return the messages of the slices in `[low, high)`, in no order."""
+        first, behind = np.searchsorted(self.slices, (low, high))
+        return self.read_slices(self.slices[first:behind])
+
+    def read_slices(self, chosen: Ints) -> pa.Table:
+        """Return the messages of the slices with these starts, in no order."""
+        tables = [table for start in chosen.tolist() for table in self._logs.read(f"{self._prefix}{start}")]
+        return pa.concat_tables([self._plan.stored_schema.empty_table(), *tables])
+
+    def forget(self, before: int) -> tuple[int, int]:
+        """Drop the slices before this one; return how many messages they held, and their bytes."""
+        dropped, self.index = self.index.cut(before)
+        first, self._expired = int(np.searchsorted(self.slices, before)), before
+        for start in self.slices[:first].tolist():
+            self._logs.drop(f"{self._prefix}{start}")
+        self.slices = self.slices[first:]
+        if not len(self.slices):
+            self._logs.drop(self._log)
+        return int(dropped.rows.sum()), int(dropped.sizes.sum())
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log of this store."""
+        if log == self._log:
+            return self._kept(SliceIndex.of(tables)).table()
+        return in_order(self._plan, self._channels, pa.concat_tables(tables))
+
+    def _kept(self, index: SliceIndex) -> SliceIndex:
+        return index if self._expired is None else index.cut(self._expired)[1]
+
+    @staticmethod
+    def place_of(log: str) -> int:
+        """Return the number of the axis that a log belongs to."""
+        return int(log.split("-", 2)[1])
+
+
+def places(plan: Kept, rows: pa.Table) -> Ints:
+    """Return where messages are on the axis: event times in ms, or offsets."""
+    return ints(contiguous(rows[plan.offset])) if plan.is_rows else millis(contiguous(rows[plan.time]))
+
+
+def in_order(plan: Kept, channels: Channels, rows: pa.Table) -> pa.Table:
+    """Return messages by event time (or offset), topic, partition and offset."""
+    order = _order(plan, channels, rows, places(plan, rows), channels.numbers(rows))
+    return rows.take(pa.array(order))
+
+
+def _order(plan: Kept, channels: Channels, rows: pa.Table, at: Ints, numbers: Ints) -> Ints:
+    return np.lexsort((ints(contiguous(rows[plan.offset])), channels.ranks()[numbers], at))
+
+
+def message_bytes(rows: pa.Table) -> Ints:
+    """Return what each message takes in Arrow, its own columns; of nested columns the mean of these rows."""
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name == ARRIVAL:
+            continue
+        found = column.type
+        if pa.types.is_string(found) or pa.types.is_binary(found):
+            lengths = pc.fill_null(pc.binary_length(column), 0)
+            sizes += 4 + contiguous(lengths).to_numpy()
+        elif pa.types.is_primitive(found):
+            sizes += max(1, found.bit_width // 8)
+        else:
+            sizes += -(-column.nbytes // max(1, rows.num_rows))
+    return sizes
+
+
+def _index_of(slices: Ints, channels: Ints, offsets: Ints, sizes: Ints) -> SliceIndex:
+    ids, at, numbers = pair_groups(slices, channels, int(channels.max(initial=0)) + 1)
+    count = len(at)
+    return SliceIndex(
+        at, numbers, lowest_by_group(offsets, ids, count), highest_by_group(offsets, ids, count),
+        count_by_group(ids, count), add_by_group(sizes, ids, count),
+    )  # fmt: skip

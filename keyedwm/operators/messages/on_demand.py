@@ -1,0 +1,52 @@
+"""Windows that messages open: a message of which a condition is true opens one of its key, which begins with it.
+
+Rule: every such message opens a window, also inside of another. So which windows there are, and what they hold, follows
+from the messages alone, and not from the order in which they came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keyedwm.config.validation import MS, number, settle
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.plan_checks import check_length
+
+ON_DEMAND = "on_demand"
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandWindow:
+    """Windows `[start, start + size)` of a key, one from the event time of each message for which `opens` is true.
+
+    opens: a comparison of the message's columns, as the text of SQL.
+    """
+
+    size_ms: int
+    opens: str
+
+    def __post_init__(self) -> None:
+        settle(self, size_ms=number("the size of a window", self.size_ms, MS))
+        if self.size_ms < 1:
+            raise OptionError(f"the size of a window is {self.size_ms} ms, it must be 1 or more")
+        check_length("size of a window", self.size_ms)
+
+
+def on_demand(size_ms: int, opens: str) -> OnDemandWindow:
+    """Windows of event time that begin with the messages for which a condition is true, as `kind = 'alarm'`."""
+    return OnDemandWindow(size_ms, opens)
+
+
+def check_limits(retention: Retention, *, speaks_otherwise: bool) -> None:
+    """Refuse limits and panes that such windows cannot have."""
+    if speaks_otherwise:
+        raise OptionError(
+            "windows on demand speak when the watermark completes them and with each late message: leave full, "
+            "early and late panes out, and accumulating"
+        )
+    if retention.time_ms is None or retention.has_sizes:
+        raise OptionError(
+            "windows on demand hold every message as long as one that opens a window for it may come: give a retention "
+            "by time, and no max_windows, max_messages or max_bytes"
+        )

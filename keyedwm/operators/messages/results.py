@@ -1,0 +1,121 @@
+"""The panes of one window, computed anew from its messages: groups by key, their functions, and the result columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.operators.frames.plan import PANE_TYPE, WINDOW_TYPE, Timing
+from keyedwm.operators.messages.channels import Channel, Channels
+from keyedwm.operators.messages.functions import WindowRows, computed
+from keyedwm.operators.messages.messages import places
+from keyedwm.operators.messages.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
+from keyedwm.operators.results import instants
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedMessages:
+    """The messages of a window in order of key, event time, topic, partition and offset. keys: of each group."""
+
+    window: WindowRows
+    keys: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def counts(self) -> Ints:
+        """How many messages each key has."""
+        return np.diff(self.window.borders)
+
+    def since(self, marks: Ints) -> KeyedMessages:
+        """Return the messages that arrived after the mark of their group; groups may be left without any."""
+        groups = np.repeat(np.arange(len(self)), self.counts)
+        new = ints(contiguous(self.window.rows[ARRIVAL])) > marks[groups]
+        borders = np.append(0, np.cumsum(np.bincount(groups[new], minlength=len(self))))
+        return KeyedMessages(
+            WindowRows(self.window.rows.filter(pa.array(new)), self.window.at[new], borders), self.keys
+        )
+
+    def take(self, groups: Ints) -> KeyedMessages:
+        """Return some of the groups."""
+        first, counts = self.window.borders[:-1][groups], self.counts[groups]
+        borders = np.append(0, np.cumsum(counts))
+        places = np.arange(borders[-1]) + np.repeat(first - borders[:-1], counts)
+        rows = self.window.rows.take(pa.array(places))
+        return KeyedMessages(WindowRows(rows, self.window.at[places], borders), self.keys[groups])
+
+
+def keyed(plan: StorePlan, channels: Channels, keys: KeyDictionary, rows: pa.Table) -> KeyedMessages:
+    """Return messages by key."""
+    at, numbers = places(plan, rows), key_numbers(plan, keys, rows)
+    offsets, ranks = channels.offsets(rows), channels.ranks()[channels.numbers(rows)]
+    order = np.lexsort((offsets, ranks, at, keys.ranks(numbers)))
+    numbers = numbers[order]
+    heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+    window = WindowRows(rows.take(pa.array(order)), at[order], np.append(heads, len(numbers)))
+    return KeyedMessages(window, numbers[heads])
+
+
+def key_numbers(plan: StorePlan, keys: KeyDictionary, rows: pa.Table) -> Ints:
+    """Return the number of each message's key; floats are equal as Spark groups them."""
+    return keys.numbers(key_columns(plan.by, rows), rows.num_rows)
+
+
+def panes(
+    plan: StorePlan,
+    keys: KeyDictionary,
+    messages: KeyedMessages,
+    *,
+    start: int,
+    end: int,
+    channel: Channel | None,
+    timing: Timing,
+    index: Ints,
+    last: bool,
+) -> pa.Table:
+    """Return one row for each key (`plan.result_schema`); channel: whose offsets the window counts, if it does."""
+    count = len(messages)
+    of_channel: list[pa.Array] = []
+    if channel is not None:
+        fields = [plan.schema.field(name) for name in plan.record[:2]]
+        of_channel = [pa.repeat(pa.scalar(one, inner.type), count) for one, inner in zip(channel, fields, strict=True)]
+    edges = np.full(count, start, np.int64), np.full(count, end, np.int64)
+    return pane_rows(plan, keys, messages, edges=edges, of_channel=of_channel, timing=timing, index=index, last=last)
+
+
+def pane_rows(
+    plan: StorePlan,
+    keys: KeyDictionary,
+    messages: KeyedMessages,
+    *,
+    edges: tuple[Ints, Ints],
+    of_channel: Sequence[pa.Array],
+    timing: Timing,
+    index: Ints,
+    last: bool,
+) -> pa.Table:
+    """Return one row for each group; edges: of its window. of_channel: the columns of its topic and partition."""
+    count = len(messages)
+    window = replace(messages.window, rows=messages.window.rows.select(plan.schema.names))
+    made = [
+        computed(name, function, window) for (name, _), function in zip(plan.aggregates, plan.functions, strict=True)
+    ]
+    pane = pa.StructArray.from_arrays(
+        [pa.repeat(timing.value, count), pa.array(index.astype(np.int32)), pa.repeat(last, count)],
+        fields=list(PANE_TYPE),
+    )
+    columns = [*keys.columns(messages.keys), *of_channel, _window(plan, *edges), *made, pane]
+    return pa.Table.from_arrays(columns, schema=plan.result_schema)
+
+
+def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:
+    if plan.is_rows:
+        return pa.StructArray.from_arrays([pa.array(starts), pa.array(ends - 1)], fields=list(ROWS_WINDOW_TYPE))
+    times = [instants(edges) for edges in (starts, ends)]
+    return pa.StructArray.from_arrays(times, fields=list(WINDOW_TYPE))

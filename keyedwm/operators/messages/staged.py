@@ -1,0 +1,122 @@
+"""A window store in the two stages of an aggregation: whole messages are shipped, a bucket runs the store.
+
+Rule: rows of the result are panes; with `late="emit"` also the messages that no window took (`given_back`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.messages.given_back import GivenBack
+from keyedwm.operators.messages.operators import store_operator
+from keyedwm.operators.messages.plan import StorePlan, spread_by
+from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from keyedwm.operators.messages.staged_operator import StagedOperator
+from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.results import Output, no_times
+from keyedwm.operators.state.store import BlobStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedStore:
+    """A plan as stage one and the buckets need it.
+
+    late: what becomes of messages that no window takes. read_from: where keys are read, where their columns' names do
+    not say it.
+    """
+
+    plan: StorePlan
+    late: LatePolicy = LatePolicy.DROP
+    read_from: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _ = self.given_back
+
+    @property
+    def messages(self) -> ShippedMessages:
+        """The messages, spread by key, or by the channel whose offsets windows count."""
+        plan = self.plan
+        by = spread_by(plan.window, plan.by, plan.record)
+        return ShippedMessages(schema=plan.schema, by=by, time=plan.time)
+
+    @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of panes by wall-clock time."""
+        return self.plan.clock_ms
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether some panes are due by wall-clock time."""
+        return self.plan.by_clock
+
+    @property
+    def panes_again(self) -> PanesAgain | None:
+        """Why results cannot be added up, None if they can: messages come late wherever windows are of time."""
+        plan = self.plan
+        if not plan.accumulating or (plan.is_rows and plan.early is None):
+            return None
+        whole = plan.is_sessions or plan.is_session_rows or plan.is_on_demand  # these refuse accumulating=False
+        return PanesAgain.WHOLE if whole else PanesAgain.STORE
+
+    @cached_property
+    def given_back(self) -> GivenBack:
+        """What becomes of messages that no window takes."""
+        return GivenBack(self.late, self.plan.result_schema, self.plan.rejected_schema)
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits."""
+        return self.given_back.schema
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
+        plan = self.plan
+        grid = None if plan.is_sessions else plan.grid()
+        layout = {
+            "grid": grid and [grid.size, grid.step, grid.origin],
+            "by": list(plan.by),
+            "record": list(plan.record),
+        }
+        return {"store": [*plan.told(), *self.read_from], "time": plan.time, **layout}
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        if not self.read_from:
+            return self.plan.digest
+        return hashlib.sha256("\n".join([self.plan.digest, *self.read_from]).encode()).hexdigest()[:16]
+
+
+class StagedStoreOperator(StagedOperator):
+    """A store behind the operator protocol; see `operator.Operator`."""
+
+    def __init__(self, staged: StagedStore, store: BlobStore) -> None:
+        self._staged = staged
+        self._operator = store_operator(staged.plan, store)
+        self._operator.channels.one_row_each = True
+        super().__init__(self._operator, [self._operator])
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that panes keep, None as long as any window may still come."""
+        passed_on_ms = self._operator.output_watermark_ms(watermark_ms)
+        return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take messages; all of a batch in one call, since their offsets are in no order."""
+        return self._leaving(self._operator.on_rows(input_number, rows, now_ms))
+
+    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
+        for output in made:
+            event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
+            yield self._staged.given_back.result(Output(output.rows, event_ms))
+        rejected = self._operator.rejected()
+        self._staged.given_back.check(self.late_rows)
+        if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
+            yield self._staged.given_back.row(rejected)

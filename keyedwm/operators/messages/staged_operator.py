@@ -1,0 +1,111 @@
+"""What the operators over kept messages share behind the operator protocol; see `operator.Operator`.
+
+Rule: what the operator makes leaves as rows of the result; a subclass says how its messages are taken and given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.store import StateChanges
+
+
+class KeptMessages(Protocol):
+    """An operator over kept messages."""
+
+    @property
+    def late_rows(self) -> int:
+        """How many messages came too late for every window since this instance was built."""
+
+    @property
+    def open_entries(self) -> int:
+        """How many messages are held."""
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When outputs by the clock are due."""
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int, /) -> Iterator[Output]:
+        """See `operator.Operator`."""
+
+    def on_idle(self, input_number: int, /) -> Iterator[Output]:
+        """See `operator.Operator`."""
+
+    def on_barrier(self, snapshot: int, /) -> Iterator[Output]:
+        """See `operator.Operator`."""
+
+    def on_timer(self, now_ms: int, /) -> Iterator[Output]:
+        """See `operator.Operator`."""
+
+    def on_end(self) -> Iterator[Output]:
+        """See `operator.Operator`."""
+
+    def drain(self) -> StateChanges:
+        """See `operator.Operator`."""
+
+
+class Counting(Protocol):
+    """A store, or a side of a join."""
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What became of all messages since it was new."""
+
+
+class StagedOperator:
+    """The calls that are handed on as they are."""
+
+    def __init__(self, kept: KeptMessages, counting: Sequence[Counting]) -> None:
+        self._kept, self._counting = kept, counting
+        self._before = StoreCounts.together(one.counts for one in counting)
+
+    @property
+    def counted(self) -> StoreCounts:
+        """What became of messages since this instance was built, of all sides together."""
+        return StoreCounts.together(one.counts for one in self._counting).since(self._before)
+
+    @property
+    def late_rows(self) -> int:
+        """How many messages came too late for every window since this instance was built."""
+        return self._kept.late_rows
+
+    @property
+    def open_entries(self) -> int:
+        """How many messages are held."""
+        return self._kept.open_entries
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When outputs by the clock are due."""
+        return self._kept.next_timer_ms
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Complete windows."""
+        return self._leaving(self._kept.on_watermark(input_number, key, time_ms))
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:
+        """All channels of an input are idle: nothing changes."""
+        return self._leaving(self._kept.on_idle(input_number))
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:
+        """Apply the limits of size."""
+        return self._leaving(self._kept.on_barrier(snapshot))
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Show what is due."""
+        return self._leaving(self._kept.on_timer(now_ms))
+
+    def on_end(self) -> Iterator[Output]:
+        """Complete all windows."""
+        return self._leaving(self._kept.on_end())
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        return self._kept.drain()
+
+    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
+        """Return what is made as rows of the result."""
+        raise NotImplementedError

@@ -1,0 +1,142 @@
+"""The operator for a program of one's own: a notebook, or a loop around a Kafka consumer.
+
+Rule: results and rejected messages are kept until `flush`, which writes the state first. A program that commits its
+consumer's offsets after `flush` loses nothing: what it is given again is known as a replay. What a call that failed
+halfway left, by an aggregate of the user's own, is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from keyedwm.config.validation import expect
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.operators.messages.asked import Edge, checked_edges, checked_range, checked_values
+from keyedwm.operators.messages.incoming import whole_ms
+from keyedwm.operators.messages.operators import store_operator
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.store import MemoryStore, checked_store
+
+
+class WindowOperator:
+    """Windows over messages that are kept. store: where the state is, changed by `flush` alone; one in memory else."""
+
+    def __init__(self, plan: StorePlan, store: MemoryStore | None = None) -> None:
+        expect("the plan of a WindowOperator", plan, StorePlan, "a StorePlan(schema=..., window=..., ...)")
+        self.plan = plan
+        self.store = checked_store(store)
+        self._operator = store_operator(plan, self.store)
+        self._results: list[pa.Table] = []
+        self._failure: Exception | None = None
+        self._rejected: list[pa.Table] = []
+
+    def add_message(self, messages: pa.Table, now_ms: int | None = None) -> None:
+        """Take a table of messages, of any number of channels, each in order of offset.
+
+        now_ms: wall-clock time, needed for panes by the clock; those that are due by then come, as `timeout` gives
+        them. Raises InputError for a missing column.
+        """
+        if now_ms is None and self.plan.by_clock:
+            raise OptionError("the plan has panes by the clock: give add_message the wall-clock time as now_ms")
+        clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
+        self._keep(self._operator.on_rows(0, messages, clock_ms), may_refuse=True)
+        if clock_ms is not None and self.plan.by_clock:
+            self._keep(self._operator.on_timer(clock_ms))
+
+    def watermark(self, time_ms: int) -> None:
+        """Promise that no message below this event time is expected; a lower one than before has no effect."""
+        self._keep(self._operator.on_watermark(0, 0, whole_ms("a watermark", time_ms)))
+
+    def timeout(self, now_ms: int) -> None:
+        """Let wall-clock time pass: late panes every so often, and early ones."""
+        self._keep(self._operator.on_timer(whole_ms("now_ms", now_ms)))
+
+    def get_result(self) -> pa.Table:
+        """Return all results since the last `flush`, oldest first; asked twice it says the same."""
+        return pa.concat_tables([self.plan.result_schema.empty_table(), *self._results])
+
+    def get_rejected(self) -> pa.Table:
+        """Return the messages that were given back since the last `flush`, as they came, with the reason."""
+        return pa.concat_tables([self.plan.rejected_schema.empty_table(), *self._rejected])
+
+    def flush(self) -> pa.Table:
+        """Apply the limits of size, write the state, and return the results, which are then forgotten here."""
+        self._keep(self._operator.on_barrier(0))
+        results = self.get_result()
+        self.store.apply(self._operator.drain())
+        self._results.clear()
+        self._rejected.clear()
+        return results
+
+    def finish(self) -> None:
+        """The input has ended: all windows are complete, and nothing is kept."""
+        self._keep(self._operator.on_end())
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What became of all messages since the store was new."""
+        return self._operator.counts
+
+    @property
+    def next_timeout_ms(self) -> int | None:
+        """The wall-clock time at which `timeout` has something to do, None if nothing is pending."""
+        return self._operator.next_timer_ms
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """Return for each topic and partition the offset below which all is known: where a consumer goes on."""
+        channels = self._operator.channels
+        return dict(zip(channels.known, channels.next, strict=True))
+
+    def oldest_offsets(self) -> dict[tuple[str, int], int]:
+        """Return for each topic and partition the first offset that is still held: a new store starts there.
+
+        Give it the watermark of the lost one before any message, or windows that were gone speak anew, with what is
+        left of them. Where windows count rows it is the first offset that was read.
+        """
+        return self._operator.oldest_offsets()
+
+    def get_windows(self, start: int, end: int, *, by_key: bool = False) -> pa.Table:
+        """Return the windows that overlap `[start, end]`, in order of expiry: one row for each topic and partition.
+
+        Edges are ms of event time, or offsets. Columns: start, end (behind the window), topic, partition, first_offset,
+        last_offset, messages, bytes, is_complete. by_key: one row for each key too, for which messages are read.
+        Of windows that count a key's messages: those that are complete next, one for each key, topic and partition.
+        """
+        expect("by_key", by_key, bool, "True or False")
+        return self._operator.windows(*checked_range(start, end), by_key=by_key)
+
+    def get_messages(
+        self,
+        start: Edge,
+        end: Edge,
+        *,
+        join_keys: Mapping[str, Any] | None = None,
+        key: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
+        """Return the messages from `start` to `end`, both included, by event time, topic, partition and offset.
+
+        An edge is ms of event time, or (time, offset); of windows of rows an offset. join_keys: columns that must have
+        these values. key: the same for by columns. Raises OptionError for a column that there is not.
+        """
+        return self._operator.messages(checked_edges(start, end), checked_values(self.plan.by, join_keys, key))
+
+    def _keep(self, made: Iterator[Output], *, may_refuse: bool = False) -> None:
+        """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""
+        if self._failure is not None:
+            raise InputError(
+                f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so what it left is "
+                "not written: build a new operator from the store, and go on from its next offsets"
+            )
+        given = self._operator.counts.given
+        try:
+            self._results += [output.rows for output in made]
+        except Exception as failure:
+            if not may_refuse or self._operator.counts.given != given:
+                self._failure = failure
+            raise
+        self._rejected.append(self._operator.rejected())

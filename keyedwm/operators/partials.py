@@ -1,0 +1,117 @@
+"""Stage one: rows are combined into partials, one for each key and frame, or for each key and session of the batch.
+
+Rule: stage one knows no watermark and holds no state. Rows without an event time belong to no window and are left out.
+Partials are ordered by frame (or by start).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Column, Ints, as_key, contiguous, ints, to_arrow
+from keyedwm.core.errors import InputError
+from keyedwm.core.late import LateRule
+from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
+from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, WindowPlan
+from keyedwm.operators.frames.session_merge import joined_runs
+from keyedwm.operators.grouping import pair_groups, row_groups
+from keyedwm.operators.kernels import count_by_group, lowest_by_group
+from keyedwm.operators.plan_checks import FARTHEST_MS
+
+_UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
+
+
+def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
+    """Return the partials of these rows (`plan.partial_schema`); raise InputError if a column is missing."""
+    for name in plan.columns:
+        if name not in batch.schema.names:
+            raise InputError(f"the rows have no column {name!r}, they have {', '.join(batch.schema.names)}")
+    if batch.num_rows and batch[plan.time].null_count:
+        batch = batch.filter(pc.is_valid(batch[plan.time]))
+    if batch.num_rows and isinstance(plan.window, RowGapWindow):
+        batch = batch.filter(pc.greater_equal(_gaps(plan.window, batch), plan.window.gap_ms))
+    if not batch.num_rows:
+        return plan.partial_schema.empty_table()
+    times = millis(contiguous(batch[plan.time]))
+    if max(-int(times.min()), int(times.max())) > FARTHEST_MS:
+        raise _too_far(plan, batch, times)
+    keys = [as_key(contiguous(batch[name])) for name in plan.by]
+    numbers = row_groups(keys, len(times))
+    if isinstance(plan.window, SessionWindow):
+        ends = times + _gaps_ms(plan, plan.window, batch)
+        groups, first, interval = _session_groups(plan.window, numbers, times, ends)
+    else:
+        groups, first, interval = _frame_groups(plan.window, numbers, times)
+    rows = RowOrder(times, tuple(contiguous(batch[name]) for name in plan.order))
+    columns: list[Column] = [*(key.take(pa.array(first)) for key in keys), *interval]
+    if plan.late_rule is LateRule.EVENT:
+        columns.append(~lowest_by_group(~times, groups.ids, groups.count))
+    columns.append(count_by_group(groups.ids, groups.count))
+    for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True):
+        columns += function.gather(spec.values_of(batch, plan.schema), rows, groups)
+    return pa.Table.from_arrays([to_arrow(column) for column in columns], schema=plan.partial_schema)
+
+
+def _too_far(plan: WindowPlan, batch: pa.RecordBatch | pa.Table, times: Ints) -> InputError:
+    """Return the error about the farthest event time; name its row."""
+    at = int(np.argmax(np.maximum(times, -times)))
+    places = ", ".join(f"{name} {batch[name][at].as_py()}" for name in plan.order)
+    return InputError(
+        f"the event time {times[at]} ms{places and f' of {places},'} is farther from 1970 than {FARTHEST_MS} ms; is "
+        f"its unit right?"
+    )
+
+
+def millis(times: pa.Array) -> Ints:
+    """Return event times as whole milliseconds; finer ones are rounded down."""
+    if pa.types.is_int64(times.type):
+        return ints(times)
+    ticks = ints(times.cast(pa.timestamp(times.type.unit)).view(pa.int64()))
+    unit = times.type.unit
+    if unit == "s":
+        return ticks * _UNITS[unit]
+    return ticks if unit == "ms" else ticks // _UNITS[unit]
+
+
+def _frame_groups(window: FrameWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:
+    """Return the groups in order of frame, the first row of each, and the start of its frame."""
+    frames = window.frames_of(times)
+    ids, starts, _ = pair_groups(frames, numbers, int(numbers.max()) + 1)
+    first = _first_rows(ids, len(starts))
+    return Groups(ids, len(starts)), first, [window.starts_of(starts)]
+
+
+def _gaps(window: RowGapWindow, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+    """Return the gap of each row in whole milliseconds, rounded down."""
+    return contiguous(batch[window.gap_column]).cast(pa.duration("ms"), safe=False).cast(pa.int64())
+
+
+def _gaps_ms(plan: WindowPlan, window: SessionWindow, batch: pa.RecordBatch | pa.Table) -> Ints | int:
+    """Return how long a session goes on behind each row; raise InputError where that is out of reach."""
+    if not isinstance(window, RowGapWindow):
+        return window.gap_ms
+    gaps = ints(_gaps(window, batch))
+    at = int(np.argmax(gaps))
+    if gaps[at] > FARTHEST_MS:
+        places = ", ".join(f"{name} {batch[name][at].as_py()}" for name in plan.order)
+        raise InputError(
+            f"the gap {gaps[at]} ms of a session{places and f' at {places}'} in column {window.gap_column!r} is longer "
+            f"than {FARTHEST_MS} ms"
+        )
+    return gaps
+
+
+def _session_groups(
+    window: SessionWindow, numbers: Ints, times: Ints, until: Ints
+) -> tuple[Groups, Ints, list[Column]]:
+    """Return the groups in order of start, the first row of each, and its interval; until: the end of each row's."""
+    ids, starts, ends = joined_runs(window, numbers, times, until)
+    return Groups(ids, len(starts)), _first_rows(ids, len(starts)), [starts, ends]
+
+
+def _first_rows(ids: Ints, count: int) -> Ints:
+    first = np.empty(count, np.int64)
+    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
+    return first

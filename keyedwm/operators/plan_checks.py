@@ -1,0 +1,69 @@
+"""Checks that all plans over rows share, of columns, names and lengths: each raises an OptionError of one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.aggregates.aggregate_function import column_type
+
+WINDOW, PANE, CONTROL = "window", "pane", "control"
+HIDDEN = "__"
+FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
+
+
+def check_length(what: str, ms: int) -> None:
+    """Raise OptionError if a length of time is beyond what results can hold."""
+    if ms > FARTHEST_MS:
+        raise OptionError(f"the {what} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
+
+
+def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
+    """Raise OptionError unless a result can have these columns beside its window and pane."""
+    if not has_aggregates:
+        raise OptionError("an aggregation needs at least one aggregate, for example count()")
+    for name in names:
+        if not name.strip():
+            raise OptionError(f"a result column is called {name!r}: a name is expected, such as 'orders'")
+        if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
+            raise OptionError(
+                f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
+                f"{HIDDEN} are taken; give it another name"
+            )
+    lower = [name.lower() for name in names]  # Spark does not tell names of another case apart
+    doubled = sorted({name for name in names if lower.count(name.lower()) > 1})
+    if doubled:
+        raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")
+
+
+def check_key_columns(schema: pa.Schema, needed: Sequence[str], by: Sequence[str]) -> None:
+    """Raise OptionError unless the input has these columns, and those of `by` can be keys."""
+    for name in needed:
+        column_type(schema, name)
+    for name in by:
+        found = column_type(schema, name)
+        if pa.types.is_nested(found):
+            raise OptionError(
+                f"the key column {name!r} is of type {found}, which cannot be a key: take its parts, or a text of it"
+            )
+
+
+def check_time_column(schema: pa.Schema, name: str) -> None:
+    """Raise OptionError unless a column can hold event times."""
+    found = column_type(schema, name)
+    if not (pa.types.is_timestamp(found) or pa.types.is_int64(found)):
+        raise OptionError(
+            f"the event-time column {name!r} is of type {found}, it must be a timestamp or int64 milliseconds"
+        )
+
+
+def check_gap_column(schema: pa.Schema, name: str) -> None:
+    """Raise OptionError unless a column can hold the gaps of sessions."""
+    found = column_type(schema, name)
+    if not pa.types.is_duration(found):
+        raise OptionError(
+            f"the gap column {name!r} of a session is of type {found}, it must be an INTERVAL DAY TO SECOND, as of "
+            "make_dt_interval(0, 0, minutes)"
+        )

@@ -1,0 +1,118 @@
+"""Duplicates left out: the first row of a key passes, the rows of the key around it in event time do not.
+
+Rule: a row is a duplicate if a row of its key that passed lies at most `within` from it, before or behind. Rows are
+taken in the order of their channels, or as they come where they have none. A row that passed is held until the
+watermark is more than `within` above it: no row that is not late can be its duplicate any more, so a restart does not
+change what passes, nor does the cut into batches where a key's rows come in one channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.operators.kernels import pass_within
+from keyedwm.operators.partials import millis
+from keyedwm.operators.plan_checks import check_key_columns, check_length
+from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.passed_keys import HELD, NEVER, Passed, PassedKeys
+from keyedwm.operators.process.running_plan import RECORD
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeduplicatePlan:
+    """Rows of `schema`, of which each key of `on` passes once `within_ms`; time: the column of event times."""
+
+    schema: pa.Schema
+    on: tuple[str, ...]
+    within_ms: int
+    time: str = EVENT_TIME
+
+    def __post_init__(self) -> None:
+        check_key_columns(self.schema, (*self.on, self.time), self.on)
+        taken = next((name for name in self.on if name in HELD), None)
+        if taken is not None:
+            raise OptionError(f"deduplicate: a key column cannot be called {taken!r}: the state has one; rename it")
+        if not self.on:
+            raise OptionError("deduplicate: on=[]: a column at least is expected, whose equal values are duplicates")
+        if self.within_ms < 1:
+            raise OptionError(f"deduplicate: within={self.within_ms} ms, it must be 1 ms or more")
+        check_length("within of deduplicate", self.within_ms)
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """Of the rows that pass, beside `event_time`."""
+        return pa.schema([one for one in self.schema if one.name != EVENT_TIME])
+
+    @cached_property
+    def order(self) -> list[tuple[str, str]]:
+        """The columns that order the rows of a batch; none where the rows do not have them."""
+        there = set(RECORD) <= set(self.schema.names)
+        return [(name, "ascending") for name in RECORD] if there else []
+
+
+class Deduplicate(Processor):
+    """The operator; its state are the keys that passed, by event time."""
+
+    def __init__(self, plan: DeduplicatePlan) -> None:
+        self._plan = plan
+        self._fields = [plan.schema.field(name) for name in plan.on]
+
+    def on_rows(self, input_number: int, rows: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
+        """Yield the rows that pass; late ones are left out and counted."""
+        rows = rows.select(self._plan.schema.names)
+        times = millis(contiguous(rows[self._plan.time]))
+        if self.watermark_ms is not None and (late := times < self.watermark_ms).any():
+            self.late_rows += int(late.sum())
+            rows, times = rows.filter(pa.array(~late)), times[~late]
+        if not rows.num_rows:
+            return
+        if self._plan.order:
+            order = pc.sort_indices(rows.select([name for name, _ in self._plan.order]), sort_keys=self._plan.order)
+            rows, times = rows.take(order), times[order.to_numpy()]
+        keys = key_columns(self._plan.on, rows)
+        held = PassedKeys(self.state, self._fields)
+        passes = self._passing(keys, times, held.near(keys, times, self._plan.within_ms))
+        chosen = np.flatnonzero(passes)
+        if len(chosen):
+            passed = rows.take(pa.array(chosen))
+            held.add(passed, times[chosen], self._plan.within_ms)
+            columns = [passed[name] for name in self._plan.result_schema.names]
+            yield pa.table([*columns, passed[self._plan.time]], [*self._plan.result_schema.names, EVENT_TIME])
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002
+        """Forget the keys that no row can repeat any more."""
+        PassedKeys(self.state, self._fields).forget(time_ms - self._plan.within_ms)
+        yield from ()
+
+    def _passing(self, keys: list[pa.Array], times: Ints, held: Passed) -> Flags:
+        """Return which rows pass. held: the rows of these keys that passed before."""
+        rows, within_ms = len(times), self._plan.within_ms
+        dictionary = KeyDictionary(self._fields)
+        numbers = np.concatenate([dictionary.numbers(keys, rows), dictionary.numbers(held.keys, len(held.times))])
+        both = np.concatenate([times, held.times])
+        # Two rows of a key in one cell are duplicates, so one of them passes; others lie in the cells beside it.
+        cells = both // (within_ms + 1)
+        order = np.lexsort((cells, numbers))
+        same_key = np.diff(numbers[order], prepend=-1) == 0
+        steps = np.diff(cells[order], prepend=0)
+        begins = ~same_key | (steps != 0)
+        ids = np.empty(len(both), np.int64)
+        ids[order] = np.cumsum(begins) - 1
+        meets = (same_key & (steps == 1))[begins]  # whether the cell before a (key, cell) is the one just before it
+        count = len(meets)
+        lowest, highest = np.full(count, NEVER), np.full(count, NEVER)
+        if len(held.times):
+            of_held, by_time = ids[rows:], np.argsort(held.times, kind="stable")
+            highest[of_held[by_time]] = held.times[by_time]
+            lowest[of_held[by_time[::-1]]] = held.times[by_time[::-1]]
+        return pass_within(times, ids[:rows], meets, (lowest, highest), within_ms)

@@ -1,0 +1,133 @@
+"""The keys of rows that passed, with their event times, for as long as a row may repeat them.
+
+Rule: a log holds the keys of a slice of event time. A slice with many keys goes on in more logs, each for some of the
+hashes, which are not rewritten: what a batch reads are those logs that its times and hashes can meet, and a slice is
+forgotten unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints, as_key, contiguous, ints
+from keyedwm.operators.hashing import hashed_rows
+from keyedwm.operators.process.operator import ProcessState
+from keyedwm.operators.state.key_dictionary import key_columns
+
+NEVER = np.int64(-(2**63))
+# The columns of a log beside the keys.
+HELD = ("__passed_ms", "__passed_hash")
+_MS, _HASH = HELD
+_LOG = "passed"
+# So many keys a log holds, on average, before its slice goes on in 16 times as many.
+MOST_KEYS = 1 << 16
+_BITS, _ALL_BITS = 4, 64
+_SLICES = 8
+
+
+class Passed(NamedTuple):
+    """Rows that passed: their keys, as `key_columns` gives them, and event times."""
+
+    keys: list[pa.Array]
+    times: Ints
+
+
+class _Log(NamedTuple):
+    """A log: the keys of `[low_ms, low_ms + width_ms)` whose hash begins with the bits of `begin`, 4 for a level."""
+
+    low_ms: int
+    width_ms: int
+    level: int
+    begin: int
+
+    @property
+    def name(self) -> str:
+        return f"{_LOG}:{self.low_ms}:{self.width_ms}:{self.level}:{self.begin}"
+
+    @classmethod
+    def of(cls, name: str) -> _Log:
+        return cls(*map(int, name.split(":")[1:]))
+
+
+class PassedKeys:
+    """What the state of one bucket knows."""
+
+    def __init__(self, state: ProcessState, fields: Sequence[pa.Field]) -> None:
+        self._state = state
+        self._names = [field.name for field in fields]
+        self._fields = fields
+
+    def near(self, keys: Sequence[pa.Array], times: Ints, within_ms: int) -> Passed:
+        """Return those that passed not more than `within_ms` from these rows, and perhaps others of their keys."""
+        hashes, in_order = np.unique(hashed_rows(keys, len(times)).view(np.int64)), np.sort(times)
+        found = [self._of(log, hashes) for log in self._logs() if _in_reach(log, in_order, within_ms)]
+        table = pa.concat_tables([self._empty(), *found])
+        return Passed(key_columns(self._names, table), ints(contiguous(table[_MS])))
+
+    def add(self, rows: pa.Table, times: Ints, within_ms: int) -> None:
+        """Hold rows that passed."""
+        columns = [rows[name] for name in self._names]
+        columns = [as_key(contiguous(one)) if pa.types.is_floating(one.type) else one for one in columns]
+        table = pa.table(columns, self._names)
+        hashes = hashed_rows(key_columns(self._names, table), len(times)).view(np.int64)
+        table = table.append_column(_MS, pa.array(times)).append_column(_HASH, pa.array(hashes))
+        width_ms = max(1, within_ms // _SLICES)
+        slices = times // width_ms
+        order = np.argsort(slices, kind="stable")
+        for places in np.split(order, np.flatnonzero(np.diff(slices[order])) + 1):
+            low_ms = int(slices[places[0]]) * width_ms
+            level = self._level(low_ms, width_ms)
+            begins = _begins(hashes[places], level)
+            for begin in np.unique(begins).tolist():
+                mine = table.take(pa.array(places[begins == begin]))
+                self._state.append(_Log(low_ms, width_ms, level, begin).name, mine)
+
+    def forget(self, below_ms: int) -> None:
+        """Drop the slices that lie below a time."""
+        for log in self._logs():
+            if log.low_ms + log.width_ms <= below_ms:
+                self._state.drop(log.name)
+
+    def _logs(self) -> Iterator[_Log]:
+        return map(_Log.of, self._state.logs(f"{_LOG}:"))
+
+    def _of(self, log: _Log, hashes: Ints) -> pa.Table:
+        """Return the rows of a log with one of these hashes, which ascend."""
+        if log.level:
+            hashes = hashes[_begins(hashes, log.level) == log.begin]
+        table = self._state.read(log.name) if len(hashes) else None
+        if table is None:
+            return self._empty()
+        held = ints(contiguous(table[_HASH]))
+        places = np.minimum(np.searchsorted(hashes, held), len(hashes) - 1)
+        return table.filter(pa.array(hashes[places] == held))
+
+    def _level(self, low_ms: int, width_ms: int) -> int:
+        """Return where a slice goes on: each level holds 16 times as many keys as the one before."""
+        mine = f"{_LOG}:{low_ms}:{width_ms}:"
+        rows = sum(self._state.count(name) for name in self._state.logs(mine))
+        level = 0
+        while rows >= MOST_KEYS << _BITS * level and level < _ALL_BITS // _BITS - 1:
+            rows -= MOST_KEYS << _BITS * level
+            level += 1
+        return level
+
+    def _empty(self) -> pa.Table:
+        return pa.schema([*self._fields, (_MS, pa.int64()), (_HASH, pa.int64())]).empty_table()
+
+
+def _begins(hashes: Ints, level: int) -> Ints:
+    """Return the first bits of hashes, 4 for each level."""
+    if not level:
+        return np.zeros(len(hashes), np.int64)
+    return (hashes.view(np.uint64) >> np.uint64(_ALL_BITS - _BITS * level)).astype(np.int64)
+
+
+def _in_reach(log: _Log, times: Ints, within_ms: int) -> bool:
+    """Return whether one of these times, which ascend, lies at most `within_ms` from one of the log."""
+    first = np.searchsorted(times, log.low_ms - within_ms)
+    return bool(first < len(times) and times[first] < log.low_ms + log.width_ms + within_ms)

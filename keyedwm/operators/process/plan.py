@@ -1,0 +1,105 @@
+"""The plan of a user's own operator: what comes in, by which keys, and what the processor emits.
+
+Rule: with one input it is told and digested as it was when there could be no other, so that state goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import as_key, contiguous
+from keyedwm.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from keyedwm.operators.process.operator import Processor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessInput:
+    """One input. schema: of its rows; by: key columns, none for all rows together; time: the column with the event time
+    in ms, which a processor does not see.
+    """
+
+    schema: pa.Schema
+    by: tuple[str, ...]
+    time: str
+
+    def __post_init__(self) -> None:
+        for name in self.by:
+            if pa.types.is_nested(self.schema.field(name).type):
+                raise OptionError(
+                    f"process: the key column {name!r} is of type {self.schema.field(name).type}, which cannot be a key"
+                )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are shipped."""
+        return tuple(self.schema.names)
+
+    def staged(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are shipped: those with an event time, keys such that equal ones are alike."""
+        rows = rows.filter(pc.is_valid(rows[self.time]))
+        for name in self.by:
+            rows = rows.set_column(rows.column_names.index(name), rows.field(name), as_key(contiguous(rows[name])))
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessPlan:
+    """One operator. inputs: in the order of their numbers; make: gives a processor; result: columns of the result but
+    for its times; called, version: of the processor.
+    """
+
+    inputs: tuple[ProcessInput, ...]
+    make: Callable[[], Processor]
+    result: pa.Schema
+    called: str
+    version: int
+
+    def __post_init__(self) -> None:
+        first = self.inputs[0]
+        for number, other in enumerate(self.inputs):
+            for name in first.by:
+                here, there = first.schema.field(name).type, other.schema.field(name).type
+                if here != there:
+                    raise OptionError(
+                        f"process: the key column {name!r} is of type {here} in input 0 and {there} in input {number}, "
+                        f"so equal keys would not meet: cast one of them"
+                    )
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits."""
+        return self.result
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether the processor is told the wall clock."""
+        return self.make().uses_clock
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        first, *others = self.inputs
+        lines = [f"{self.called} version {self.version}", ", ".join(first.by), *_columns(first)]
+        for number, other in enumerate(others, start=1):
+            lines += [f"input {number}", *_columns(other)]
+        return lines
+
+    def told(self) -> dict[str, Any]:
+        """Return what decides whose state it is, ready for JSON."""
+        return {"process": self._lines}
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:16]
+
+
+def _columns(given: ProcessInput) -> list[str]:
+    return [f"{inner.name} {inner.type}" for inner in given.schema]

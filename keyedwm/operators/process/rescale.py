@@ -1,0 +1,90 @@
+"""State of a stopped processor, for the buckets of another query.
+
+Rule: values in, values out. To as many buckets everything goes as it is. To another number of buckets only what says
+whose it is can go: tables that have the key columns, cut by them, and facts that are the same in all buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.state.blobs import read_stored
+from keyedwm.operators.state.move import part_numbers
+from keyedwm.operators.state.note import FORMAT, note
+from keyedwm.operators.state.store import PART
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessMove:
+    """How the state of old buckets goes to `count` new ones. Raises OptionError and FormatError for what cannot move.
+
+    who: the operator in messages. digest: of the old plan. facts: the operator's note in each old bucket. blobs: the
+    names of the blobs in each.
+    """
+
+    who: str
+    plan: ProcessPlan
+    count: int
+    digest: str
+    facts: tuple[Mapping[str, Any], ...]
+    blobs: tuple[tuple[str, ...], ...]
+    _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_numbers", part_numbers(self.blobs))
+        FORMAT.check_versions(f"{self.who}: its state", self.facts)
+        if self.digest != self.plan.digest():
+            raise OptionError(
+                f"{self.who}: the state is that of another processor (its name or version, keys, inputs or their "
+                f"columns differ): go back to that one, or start from a new checkpoint"
+            )
+        own = [facts.get("own", {}) for facts in self.facts]
+        if not self.stays and any(one != own[0] for one in own):
+            raise OptionError(
+                f"{self.who}: state.facts differ from bucket to bucket, so nobody can tell whose they are in another "
+                f"number of buckets: give buckets={len(own)}, or keep them as tables with the key columns"
+            )
+
+    @property
+    def stays(self) -> bool:
+        """Whether there are as many buckets as there were, so that every key stays in its bucket."""
+        return len(self.facts) == self.count
+
+    def cut(self, bucket: int, name: str, blob: bytes, count: int) -> Iterator[tuple[int, str, pa.Table]]:
+        """Yield what one old blob gives to each of `count` new buckets: number of the bucket, name, table.
+
+        bucket: the old one's number. No two old blobs give the same name to a bucket.
+        """
+        log = name.partition(PART)[0]
+        table = read_stored(name, blob)
+        if self.stays:
+            yield bucket, name, table
+            return
+        keys = [self.plan.inputs[0].schema.field(by) for by in self.plan.inputs[0].by]
+        for key in keys:
+            if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
+                raise OptionError(
+                    f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so nobody can "
+                    f"tell whose rows they are in another number of buckets: give buckets={len(self.facts)}"
+                )
+        numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
+        for number in np.unique(numbers).tolist():
+            mine = table.take(pa.array(np.flatnonzero(numbers == number)))
+            yield number, f"{log}{PART}{self._numbers[bucket, name]}", mine
+
+    def note_of(self, number: int, rows: Mapping[str, int], first_end: int | None) -> bytes:  # noqa: ARG002  of sessions
+        """Return the operator's note of a new bucket. rows: of each log."""
+        if self.stays:
+            held = {name: value for name, value in self.facts[number].items() if name not in {"version", "plan"}}
+            return note(self.plan, held)
+        due = [facts["due_ms"] for facts in self.facts if facts.get("due_ms") is not None]
+        held = {name: self.facts[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.facts[0]}
+        return note(self.plan, {**held, "due_ms": min(due, default=None), "rows": dict(rows), "tried": {}})

@@ -1,0 +1,131 @@
+"""Running aggregates: each row leaves with the aggregates of all rows of its key up to it, in order of event time.
+
+Rule: rows of equal event time are in order of topic, partition and offset, those of one record as they came. A row
+waits until the watermark has passed it, so everything before it is there, and its result depends neither on the cut nor
+on which partition was read first.
+In SQL: OVER (PARTITION BY ... ORDER BY event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Ints, contiguous
+from keyedwm.core.errors import InputError
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.operators.aggregates.aggregate_function import RowOrder
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.grouping import row_groups
+from keyedwm.operators.partials import millis
+from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.running_plan import RECORD, WITHIN, RunningPlan
+from keyedwm.operators.process.running_state import Elements, RunningKeys
+from keyedwm.operators.results import late_sentence
+from keyedwm.operators.state.entries import Entries
+from keyedwm.operators.state.key_dictionary import key_columns
+
+VERSION = 2  # of the state: until 1, rows of one record were in order of their values
+_WAITING, _KEYS = "waiting-", "keys"
+# A batch appends to the slices that it touches; the watermark reads those that it has reached, and no others.
+SLICE_MS = 10_000
+# So many rows leave together; an aggregate may hold as much for each of them as for a whole key.
+_MOST_ROWS = 1 << 16
+_FEW = 1 << 10
+
+
+class Running(Processor):
+    """The operator; its state are the rows that wait, slice by slice, and what is known of each key."""
+
+    def __init__(self, plan: RunningPlan) -> None:
+        self._plan = plan
+        self._in_order = [(name, "ascending") for name in (plan.time, *RECORD)]
+
+    def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
+        """Let rows wait for the watermark; late ones are counted, or refused."""
+        rows = rows.select(self._plan.schema.names)
+        for name in RECORD:
+            if rows[name].null_count:
+                raise InputError(
+                    f"running: {rows[name].null_count} of {rows.num_rows} rows have no {name}, by which rows of equal "
+                    "event time are ordered: keep topic, partition and offset as the source has them"
+                )
+        times = millis(contiguous(rows[self._plan.time]))
+        if self.watermark_ms is not None and (late := times < self.watermark_ms).any():
+            self._leave_out(times[late])
+            rows, times = rows.filter(pa.array(~late)), times[~late]
+        slices = times // SLICE_MS
+        order = np.argsort(slices, kind="stable")
+        slices, rows = slices[order], rows.take(pa.array(order))
+        borders = np.append(np.flatnonzero(np.diff(slices, prepend=slices[:1] - 1)), len(slices))
+        for first, behind in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+            self.state.append(f"{_WAITING}{slices[first]}", rows.slice(first, behind - first))
+        return ()
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002
+        """Yield the rows below the watermark with their aggregates, in order."""
+        reached = sorted(
+            number
+            for log in self.state.logs(_WAITING)
+            if (number := int(log.removeprefix(_WAITING))) * SLICE_MS < time_ms
+        )
+        due = [self._due(number, time_ms) for number in reached]
+        rows = pa.concat_tables([self._plan.schema.empty_table(), *due])
+        if not rows.num_rows:
+            return
+        rows = rows.take(pc.sort_indices(rows, sort_keys=self._in_order))  # stable
+        rows = rows.append_column(WITHIN, pa.array(self._within(rows)))
+        held = self.state.read(_KEYS)
+        keys = RunningKeys(self._plan, held)
+        for start in range(0, rows.num_rows, _MOST_ROWS):
+            yield self._result(keys, rows.slice(start, _MOST_ROWS))
+        live = keys.live(time_ms)
+        if held is not None and held.num_rows > 2 * len(live) + _FEW:
+            self.state.replace(_KEYS, keys.table(live))
+        else:
+            self.state.append(_KEYS, keys.changed())
+
+    def _within(self, rows: pa.Table) -> Ints:
+        """Return the number of each row, which are in order, among those of its record."""
+        places = np.arange(rows.num_rows)
+        begins = np.zeros(rows.num_rows, np.bool_)
+        begins[:1] = True
+        for name, _ in self._in_order:
+            codes = row_groups([contiguous(rows[name])], rows.num_rows)
+            begins[1:] |= codes[1:] != codes[:-1]
+        return places - np.maximum.accumulate(np.where(begins, places, 0))
+
+    def _due(self, number: int, time_ms: int) -> pa.Table:
+        """Take the rows below the watermark out of a slice."""
+        log = f"{_WAITING}{number}"
+        rows = self.state.read(log)
+        if rows is None:
+            return self._plan.schema.empty_table()
+        self.state.drop(log)
+        if (number + 1) * SLICE_MS > time_ms:
+            below = pa.array(millis(contiguous(rows[self._plan.time])) < time_ms)
+            self.state.append(log, rows.filter(pc.invert(below)))
+            rows = rows.filter(below)
+        return rows
+
+    def _result(self, keys: RunningKeys, rows: pa.Table) -> pa.Table:
+        """Return rows, which are in order, with their aggregates; what is known of their keys goes on."""
+        plan, times = self._plan, millis(contiguous(rows[self._plan.time]))
+        order = RowOrder(times, tuple(contiguous(rows[name]) for name in (*RECORD, WITHIN)))
+        lifted = [
+            function.lift(spec.values_of(rows, plan.schema), order)
+            for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
+        ]
+        numbers = keys.numbers(key_columns(plan.by, rows), rows.num_rows)
+        ones = np.ones(rows.num_rows, np.int64)
+        made = keys.go_on(Elements(Entries(numbers, ones, tuple(map(tuple, lifted))), times))
+        columns = [*(rows[name] for name in plan.result_schema.names[: -len(made)]), *made, rows[plan.time]]
+        return pa.table(columns, [*plan.result_schema.names, EVENT_TIME])
+
+    def _leave_out(self, times: Ints) -> None:
+        self.late_rows += len(times)
+        if self._plan.late is LatePolicy.FAIL:
+            raise InputError(f"running: {late_sentence(len(times), int(times.min()), self.watermark_ms)}")

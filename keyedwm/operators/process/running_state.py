@@ -1,0 +1,148 @@
+"""What running aggregates know of each key: its last event time, how many rows, and the accumulators so far.
+
+Rule: the log holds a row for each key and batch that changed it, of which the newest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, ints, take, to_arrow
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
+from keyedwm.operators.aggregates.lists import ListAggregate
+from keyedwm.operators.kernels import add_by_span
+from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.process.running_plan import RunningPlan
+from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+
+_LAST = f"{HIDDEN}last"
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Rows, or what is known of keys: an entry and the last event time in ms of each."""
+
+    entries: Entries
+    times: Ints
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def keys(self) -> Ints:
+        """The keys by number."""
+        return self.entries.keys
+
+    def take(self, places: Ints) -> Elements:
+        """The elements at these places."""
+        return Elements(self.entries.take(places), self.times[places])
+
+    def and_then(self, others: Elements) -> Elements:
+        """These elements and others behind them."""
+        if not len(self):
+            return others
+        return Elements(joined([self.entries, others.entries]), np.concatenate([self.times, others.times]))
+
+
+class RunningKeys:
+    """The keys of one bucket, for one batch."""
+
+    def __init__(self, plan: RunningPlan, table: pa.Table | None) -> None:
+        """table: of the log, oldest first."""
+        self._plan = plan
+        self._keys = KeyDictionary(plan.key_fields)
+        self.held = Elements(no_entries(plan), np.empty(0, np.int64))
+        self._changed = np.empty(0, np.int64)
+        if table is not None:
+            numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
+            known = Elements(read_entries(plan, numbers, table), ints(contiguous(table[_LAST])))
+            _, from_behind = np.unique(numbers[::-1], return_index=True)
+            self.held = known.take(len(numbers) - 1 - from_behind)
+
+    def numbers(self, columns: list[pa.Array], rows: int) -> Ints:
+        """Return the number of each row's key."""
+        return self._keys.numbers(columns, rows)
+
+    def go_on(self, rows: Elements) -> list[pa.Array]:
+        """Return the aggregates of rows, which are in order of event time; what is known of their keys follows."""
+        before = self._of(np.unique(rows.keys))
+        both = before.and_then(rows)
+        order = np.argsort(both.keys, kind="stable")
+        both = both.take(order)
+        begins = np.diff(both.keys, prepend=-1) != 0
+        last = np.append(np.flatnonzero(begins)[1:], len(both)) - 1  # of each key
+        if self._plan.keep_ms is not None:
+            begins |= np.diff(both.times, prepend=0) > self._plan.keep_ms
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(both)), 0))
+        self._learn(both, first, last)
+        wanted = np.flatnonzero(order >= len(before))
+        counts = add_by_span(both.entries.rows, first[wanted], wanted + 1)
+        back = pa.array(np.argsort(order[wanted]))
+        return [
+            to_arrow(function.finish(_up_to(function, columns, first, wanted), counts)).take(back)
+            for function, columns in zip(self._plan.functions, both.entries.accumulators, strict=True)
+        ]
+
+    def live(self, watermark_ms: int) -> Elements:
+        """Return what is known of keys that may go on."""
+        keep_ms = self._plan.keep_ms
+        if keep_ms is None:
+            return self.held
+        return self.held.take(np.flatnonzero(self.held.times + keep_ms >= watermark_ms))
+
+    def changed(self) -> pa.Table:
+        """Return what `go_on` learned as a table of the log."""
+        return self.table(self._of(np.unique(self._changed)))
+
+    def table(self, some: Elements) -> pa.Table:
+        """Return what is known of some keys as a table of the log."""
+        return table_of(self._plan, self._keys, some.entries).append_column(_LAST, pa.array(some.times))
+
+    def _learn(self, both: Elements, first: Ints, last: Ints) -> None:
+        """Know the accumulators of each key from where it began to its last row."""
+        newest = np.repeat(first[last], np.diff(last, prepend=-1))
+        of_key = np.repeat(np.arange(len(last)), np.diff(last, prepend=-1))
+        chosen = np.flatnonzero(np.arange(len(both)) >= newest)
+        groups = Groups(of_key[chosen], len(last))
+        entries = merged(self._plan, both.entries.take(chosen), groups, both.keys[last])
+        self._put(Elements(entries, both.times[last]))
+        self._changed = np.concatenate([self._changed, both.keys[last]])
+
+    def _put(self, newer: Elements) -> None:
+        """Know this of these keys, which ascend, from now on."""
+        places, known = self._places(newer.keys)
+        order, behind = np.arange(len(self.held)), len(self.held) + np.arange(len(newer))
+        order[places[known]] = behind[known]
+        self.held = self.held.and_then(newer).take(np.insert(order, places[~known], behind[~known]))
+
+    def _places(self, keys: Ints) -> tuple[Ints, Flags]:
+        """Return where these keys are among those that are known, and which of them are."""
+        places = np.searchsorted(self.held.keys, keys)
+        known = places < len(self.held)
+        known[known] = self.held.keys[places[known]] == keys[known]
+        return places, known
+
+    def _of(self, keys: Ints) -> Elements:
+        """Return what is known of those of these keys of which something is, in their order."""
+        places, known = self._places(keys)
+        return self.held.take(places[known])
+
+
+def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, wanted: Ints) -> Sequence[Column]:
+    """Return for each wanted element what those from its `first` up to it are together, to be finished."""
+    if not isinstance(function, ListAggregate):
+        return function.spans(columns, Spans(first[wanted], wanted + 1))
+    places, step = (
+        np.arange(len(first)),
+        1,
+    )  # lists of each range would be quadratic: merge neighbours, then farther ones
+    while (reach := np.flatnonzero(places - step >= first)).size:
+        both = [concat([column, take(column, reach - step)]) for column in columns]
+        columns = function.merge(both, Groups(np.concatenate([places, reach]), len(first)))
+        step *= 2
+    return [take(column, wanted) for column in columns]

@@ -1,0 +1,82 @@
+"""The protocol of a stateful operator: what a bucket, or whoever else runs one, tells it, and what it answers.
+
+Rule: an operator knows no clock and no Spark. Every call answers with the outputs that became true, piece by piece; the
+caller must draw all of them before it calls again. `drain` returns what a later instance needs to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.sessions import SessionOperator
+from keyedwm.operators.frames.sliding import SlidingOperator
+from keyedwm.operators.messages.join.staged import StagedWindowJoin, StagedWindowJoinOperator
+from keyedwm.operators.messages.staged import StagedStore, StagedStoreOperator
+from keyedwm.operators.process.operator import ProcessOperator
+from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.store import BlobStore, StateChanges
+
+AnyPlan = WindowPlan | ProcessPlan | StagedStore | StagedWindowJoin
+
+
+class Operator(Protocol):
+    """One instance of an operator: it serves one bucket. Inputs are numbered from 0, as they were given."""
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows were late since this instance was built."""
+
+    @property
+    def open_entries(self) -> int:
+        """How many entries the state holds."""
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """The wall-clock time at which `on_timer` must be called, None if it need not be."""
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that outputs keep when the inputs have come to this one: none is behind it.
+
+        None if there is none to be promised yet.
+        """
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Take rows or partials of an input; now_ms: wall-clock time, None where nothing depends on it."""
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Take the watermark of an input and watermark key; one that does not increase has no effect."""
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:
+        """All channels of an input are idle; the watermark that was flushed came before."""
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:
+        """All that belongs to this snapshot was taken."""
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Wall-clock time has come to `now_ms`."""
+
+    def on_end(self) -> Iterator[Output]:
+        """All inputs have ended: nothing is kept."""
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+
+
+def operator_of(plan: AnyPlan, store: BlobStore) -> Operator:
+    """Return the plan's operator as its state says; raise FormatError if the state is another plan's."""
+    if isinstance(plan, ProcessPlan):
+        return ProcessOperator(plan, store)
+    if isinstance(plan, StagedStore):
+        return StagedStoreOperator(plan, store)
+    if isinstance(plan, StagedWindowJoin):
+        return StagedWindowJoinOperator(plan, store)
+    if isinstance(plan.window, SessionWindow):
+        kind = PanedSessionOperator if plan.has_panes else SessionOperator
+        return kind(plan, plan.window, store)
+    return SlidingOperator(plan, plan.window, store)

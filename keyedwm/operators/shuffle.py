@@ -1,0 +1,122 @@
+"""What stage one sends to the buckets: partials, divided by bucket, and the control rows, which go to every bucket.
+
+Rule: one row of the shuffle holds a whole table of partials. Stage one knows no watermark and keeps no state between
+batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.core.control_row import ControlRow, encode_rows
+from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.process.plan import ProcessInput
+from keyedwm.operators.state.blobs import packed
+
+# Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
+TIME = "__time"
+ORDER = ("topic", "partition", "offset")
+SHIPPED = pa.schema(
+    [
+        pa.field("bucket", pa.int32()),
+        pa.field("input", pa.int32()),
+        pa.field("part", pa.int64()),
+        pa.field("partials", pa.binary()),
+        pa.field("control", pa.string()),
+        pa.field("null_event_times", pa.int64()),
+    ]
+)
+# What stage one must know of an input.
+Staged = WindowPlan | ProcessInput | ShippedMessages
+# How many rows and bytes are combined at once.
+GROUP_ROWS = 1 << 20
+GROUP_BYTES = 1 << 27
+
+
+def shipped(
+    plan: Staged,
+    ids: Sequence[int],
+    task: int,
+    events: Iterable[pa.Table],
+    control: Sequence[ControlRow],
+    *,
+    input_number: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows to be shuffled (`SHIPPED`).
+
+    ids: of the buckets. task: its number. events: rows with the plan's columns. control: the task's control rows; they
+    may come to light as the events are drawn. input_number: of the operator, if it has several.
+    """
+    part, null_event_times = task << 32, 0
+    for rows in events:
+        null_event_times += rows.column(plan.time).null_count
+        partials = combine_rows(plan, rows) if isinstance(plan, WindowPlan) else plan.staged(rows)
+        if partials.num_rows:
+            yield _pieces(partials, plan, ids, part, input_number)
+            part += 1
+    if control or null_event_times:
+        yield _control(control, ids, part, null_event_times, input_number)
+
+
+def _pieces(
+    partials: pa.Table,
+    plan: Staged,
+    ids: Sequence[int],
+    part: int,
+    input_number: int,
+) -> pa.RecordBatch:
+    """One row per bucket that has partials."""
+    number = bucket_of([partials.column(name) for name in plan.by], partials.num_rows, len(ids))
+    if len(ids) > 1:
+        order = np.argsort(number, kind="stable")
+        partials, number = partials.take(pa.array(order)).combine_chunks(), number[order]
+    first = np.searchsorted(number, np.arange(len(ids) + 1))
+    pieces = [(ids[i], first[i], first[i + 1] - first[i]) for i in range(len(ids))]
+    pieces = [piece for piece in pieces if piece[2]]
+    return _rows(
+        buckets=[bucket for bucket, _, _ in pieces],
+        input_number=input_number,
+        part=part,
+        partials=[packed(partials.slice(at, count)) for _, at, count in pieces],
+    )
+
+
+def _control(
+    control: Sequence[ControlRow], ids: Sequence[int], part: int, null_event_times: int, input_number: int
+) -> pa.RecordBatch:
+    """One row for each bucket, with all control rows; the first also counts the rows without an event time."""
+    counts = [null_event_times if bucket == ids[0] else 0 for bucket in ids]
+    return _rows(
+        buckets=list(ids),
+        input_number=input_number,
+        part=part,
+        control=encode_rows(control),
+        null_event_times=counts,
+    )
+
+
+def _rows(
+    *,
+    buckets: list[int],
+    input_number: int,
+    part: int,
+    partials: list[bytes] | None = None,
+    control: str | None = None,
+    null_event_times: list[int] | None = None,
+) -> pa.RecordBatch:
+    count = len(buckets)
+    arrays = [
+        pa.array(buckets, pa.int32()),
+        pa.array([input_number] * count, pa.int32()),
+        pa.array([part] * count, pa.int64()),
+        pa.nulls(count, pa.binary()) if partials is None else pa.array(partials, pa.binary()),
+        pa.array([control] * count, pa.string()),
+        pa.array(null_event_times or [0] * count, pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SHIPPED)

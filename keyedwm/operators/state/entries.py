@@ -1,0 +1,143 @@
+"""Entries: what is held of many keys, as columns, in memory and as a table.
+
+Rule: entries are values. A table of entries holds the by columns themselves, so it can be read without the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
+from keyedwm.operators.frames.plan import ROWS, WindowPlan
+from keyedwm.operators.kernels import add_by_group, add_by_span
+from keyedwm.operators.state.key_dictionary import KeyDictionary
+
+
+class Accumulating(Protocol):
+    """A plan whose keys have accumulators."""
+
+    @property
+    def functions(self) -> tuple[AggregateFunction, ...]:
+        """Of the aggregates."""
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The by columns."""
+
+    @property
+    def accumulator_fields(self) -> list[pa.Field]:
+        """The hidden columns that hold the accumulators, aggregate by aggregate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Keys by number, how many events each entry stands for, and the accumulators of each aggregate."""
+
+    keys: Ints
+    rows: Ints
+    accumulators: tuple[tuple[Column, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, places: Ints) -> Entries:
+        """The entries at these places."""
+        return Entries(
+            self.keys[places],
+            self.rows[places],
+            tuple(tuple(take(column, places) for column in columns) for columns in self.accumulators),
+        )
+
+    def columns(self) -> list[Column]:
+        """Rows and accumulators, as in the schema of partials."""
+        return [self.rows, *(column for columns in self.accumulators for column in columns)]
+
+
+def read_entries(plan: Accumulating, keys: Ints, table: pa.Table) -> Entries:
+    """The entries of partials whose keys are these."""
+    outer = iter(plan.accumulator_fields)
+    accumulators = tuple(
+        tuple(from_arrow(field, table[field.name]) for _, field in zip(function.fields, outer, strict=False))
+        for function in plan.functions
+    )
+    return Entries(keys, ints(contiguous(table[ROWS])), accumulators)
+
+
+def no_entries(plan: Accumulating) -> Entries:
+    """None."""
+    return Entries(
+        np.empty(0, np.int64),
+        np.empty(0, np.int64),
+        tuple(tuple(empty(inner) for inner in function.fields) for function in plan.functions),
+    )
+
+
+def joined(pieces: Sequence[Entries]) -> Entries:
+    """All entries of some pieces, in order."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return Entries(
+        np.concatenate([piece.keys for piece in pieces]),
+        np.concatenate([piece.rows for piece in pieces]),
+        tuple(
+            tuple(concat(list(columns)) for columns in zip(*parts, strict=True))
+            for parts in zip(*(piece.accumulators for piece in pieces), strict=True)
+        ),
+    )
+
+
+def merged(plan: Accumulating, entries: Entries, groups: Groups, keys: Ints) -> Entries:
+    """One entry for each group; `keys` are the groups' keys."""
+    accumulators = tuple(
+        tuple(function.merge(columns, groups))
+        for function, columns in zip(plan.functions, entries.accumulators, strict=True)
+    )
+    return Entries(keys, add_by_group(entries.rows, groups.ids, groups.count), accumulators)
+
+
+def over_spans(plan: Accumulating, entries: Entries, spans: Spans) -> Entries:
+    """One entry for each run of entries of one key."""
+    accumulators = tuple(
+        tuple(function.spans(columns, spans))
+        for function, columns in zip(plan.functions, entries.accumulators, strict=True)
+    )
+    return Entries(entries.keys[spans.first], add_by_span(entries.rows, spans.first, spans.behind), accumulators)
+
+
+def finished(plan: Accumulating, entries: Entries) -> list[pa.Array]:
+    """The aggregates' results."""
+    return [
+        function.finish(columns, entries.rows)
+        for function, columns in zip(plan.functions, entries.accumulators, strict=True)
+    ]
+
+
+def table_of(plan: Accumulating, keys: KeyDictionary, entries: Entries) -> pa.Table:
+    """Entries as a table: by columns, rows, accumulators."""
+    schema = pa.schema([*plan.key_fields, pa.field(ROWS, pa.int64()), *plan.accumulator_fields])
+    columns = [*keys.columns(entries.keys), *(to_arrow(column) for column in entries.columns())]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def neutral(plan: WindowPlan, keys: Ints) -> Entries:
+    """Entries of these keys that stand for no event."""
+    rows = RowOrder(
+        np.zeros(len(keys), np.int64), tuple(pa.nulls(len(keys), inner.type) for inner in plan.order_fields)
+    )
+    accumulators = tuple(
+        tuple(function.lift(spec.no_values(plan.schema, len(keys)), rows))
+        for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
+    )
+    return Entries(keys, np.zeros(len(keys), np.int64), accumulators)
+
+
+def neutral_totals(plan: WindowPlan, keys: Ints) -> Entries:
+    """Totals of no event, as `over_spans` has totals: an aggregate may hold them otherwise than what is merged."""
+    places = np.arange(len(keys))
+    return over_spans(plan, neutral(plan, keys), Spans(places, places + 1))

@@ -1,0 +1,204 @@
+"""The frames of one operator as logs of partial tables, and the totals of windows over them.
+
+Rule: a frame's accumulators depend only on its events, and a window's only on its frames, bit for bit: neither the
+batches nor the order of events nor a restart changes a result. Of long windows, runs of 8, 64, ... frames are merged
+once into blocks, so that a window that closes reads few tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
+from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
+from keyedwm.operators.grouping import pair_groups
+from keyedwm.operators.kernels import closing_windows, sorted_by_number
+from keyedwm.operators.state.entries import Entries, merged, no_entries, over_spans, read_entries, table_of
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.store import TableLogs
+
+FRAME, BLOCK = "frame-", "block-"
+_FRAMES_IN_BLOCK = 8
+
+
+class FrameLog:
+    """Frames by number; the window that ends at frame `e` holds the frames `[e - overlap, e)`."""
+
+    def __init__(self, plan: WindowPlan, window: FrameWindow, overlap: int, logs: TableLogs) -> None:
+        self._plan = plan
+        self._window = window
+        self._overlap = overlap
+        self._logs = logs
+        self._frames = {self._number(name.removeprefix(FRAME)) for name in logs.names(FRAME)}
+        self._blocks: set[tuple[int, int]] = set()  # (number of frames, first frame)
+        for name in logs.names(BLOCK):
+            length, _, start_ms = name.removeprefix(BLOCK).partition("@")
+            self._blocks.add((int(length), self._number(start_ms)))
+        self._lengths = [length for length in (8, 64, 512, 4096) if 2 * length <= overlap]
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """The numbers of the frames held."""
+        return self._frames
+
+    @property
+    def entries(self) -> int:
+        """How many rows the frames hold, before parts of a frame are merged."""
+        return sum(self._logs.rows.get(self._name(number), 0) for number in self._frames)
+
+    def owns(self, log: str) -> bool:
+        """Return whether this is a log of a frame or block."""
+        return log.startswith((FRAME, BLOCK))
+
+    def append(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> None:
+        """Add entries to their frames."""
+        if not len(entries):
+            return
+        order = np.argsort(frames, kind="stable")
+        table = table_of(self._plan, keys, entries.take(order))
+        numbers, begins = np.unique(frames[order], return_index=True)
+        ends = np.append(begins, len(order))[1:]
+        for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True):
+            self._frames.add(number)
+            for name in (self._name(number), *self._blocks_of(number)):
+                self._logs.append(name, table.slice(begin, end - begin))
+
+    def remove(self, keys: KeyDictionary, taken: Ints, frames: Ints) -> None:
+        """Take these (key, frame) pairs out."""
+        for number in np.unique(frames).tolist():
+            entries, _ = self._read(keys, [(number, self._name(number))])
+            kept = entries.take(np.flatnonzero(~np.isin(entries.keys, taken[frames == number])))
+            if len(kept) == len(entries):
+                continue
+            self._drop([number])
+            self.append(keys, kept, np.full(len(kept), number))
+
+    def closing(self, keys: KeyDictionary, low: int, high: int) -> tuple[Entries, Ints]:
+        """Return the totals of the windows with ends in `[low, high]` that hold something, and their ends."""
+        if low > high:
+            return no_entries(self._plan), np.empty(0, np.int64)
+        entries, frames = self._read(keys, self._needed(low, high))
+        order = sorted_by_number(keys.ranks(entries.keys), keys.count)
+        entries = entries.take(order)
+        ends, first, behind = closing_windows(entries.keys, frames[order], low, high, self._overlap)
+        return over_spans(self._plan, entries, Spans(first, behind)), ends
+
+    def totals(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Entries, Ints]:
+        """Return the totals of those of these windows that hold something, and their ends: in another order."""
+        closing = np.unique(ends)
+        numbers = np.array(sorted(self._frames), np.int64)
+        # Each (window, frame) pair one by one would be far more than what is held.
+        is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)
+        held = numbers[is_needed].tolist()
+        entries, frames = self._read(keys, [(number, self._name(number)) for number in held])
+        mine = np.flatnonzero(np.isin(entries.keys, wanted))
+        entries, frames = entries.take(mine), frames[mine]
+        # Frames are compared by their rank: far apart, they would leave no room for the keys in 64 bits.
+        distinct, ranks = np.unique(frames, return_inverse=True)
+        width = len(distinct) + 1
+        codes = entries.keys * width + ranks
+        order = np.argsort(codes, kind="stable")
+        by_key = np.lexsort((ends, wanted))
+        wanted, ends = wanted[by_key], ends[by_key]
+        first = np.searchsorted(codes[order], wanted * width + np.searchsorted(distinct, ends - self._overlap))
+        behind = np.searchsorted(codes[order], wanted * width + np.searchsorted(distinct, ends))
+        full = behind > first
+        return over_spans(self._plan, entries.take(order), Spans(first[full], behind[full])), ends[full]
+
+    def forget(self, last: int) -> None:
+        """Drop the frames of which the last window ends at frame `last` or before."""
+        self._drop([number for number in self._frames if number + self._overlap <= last])
+        for length, first in [block for block in self._blocks if block[1] + self._overlap <= last]:
+            self._blocks.discard((length, first))
+            self._logs.drop(self._block_name(length, first))
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a frame or block: one entry for each key."""
+        keys = KeyDictionary(self._plan.key_fields)
+        entries = _entries(self._plan, keys, tables)
+        ids, _, occurring = pair_groups(np.zeros(len(entries), np.int64), entries.keys, keys.count)
+        return table_of(self._plan, keys, merged(self._plan, entries, Groups(ids, len(occurring)), occurring))
+
+    def _needed(self, low: int, high: int) -> list[tuple[int, str]]:
+        """Return the logs of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
+        common = (max(low - self._overlap, high - self._overlap), low)
+        needed = [
+            (number, self._name(number))
+            for number in self._held(low - self._overlap, high)
+            if not common[0] <= number < common[1]
+        ]
+        # What all windows hold counts as one frame, so that each key has one entry for it.
+        return [*needed, *((common[0], name) for name in self._cover(*common))]
+
+    def _held(self, low: int, high: int) -> list[int]:
+        return sorted(number for number in self._frames if low <= number < high)
+
+    def _cover(self, low: int, high: int) -> Iterator[str]:
+        """Yield the fewest logs that hold the frames `[low, high)` together; blocks that are missing are made."""
+        lengths = self._lengths[::-1]
+        for number in self._held(low, high):
+            if number < low:
+                continue
+            length = next(
+                (one for one in lengths if number // one * one >= low and number // one * one + one <= high), 1
+            )
+            first = number // length * length
+            low = first + length
+            yield self._block(length, first) if length > 1 else self._name(number)
+
+    def _block(self, length: int, first: int) -> str:
+        name = self._block_name(length, first)
+        if (length, first) not in self._blocks:
+            inner = length // _FRAMES_IN_BLOCK
+            parts: list[pa.Table] = []
+            for start in range(first, first + length, inner):
+                if inner > 1 and self._held(start, start + inner):
+                    parts += self._logs.read(self._block(inner, start))
+                elif inner == 1 and start in self._frames:
+                    parts += self._logs.read(self._name(start))
+            self._blocks.add((length, first))
+            self._logs.append(name, self.merge(parts))
+        return name
+
+    def _blocks_of(self, number: int) -> Iterator[str]:
+        """Yield the blocks that hold this frame already."""
+        for length in self._lengths:
+            first = number // length * length
+            if (length, first) in self._blocks:
+                yield self._block_name(length, first)
+
+    def _read(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Entries, Ints]:
+        """Return one entry for each (key, frame) of these logs, in order of frame, then key number."""
+        tables = [(number, table) for number, name in logs for table in self._logs.read(name) if table.num_rows]
+        if not tables:
+            return no_entries(self._plan), np.empty(0, np.int64)
+        entries = _entries(self._plan, keys, [table for _, table in tables])
+        frames = np.repeat(np.array([number for number, _ in tables]), [table.num_rows for _, table in tables])
+        ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
+        return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
+
+    def _drop(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._frames.discard(number)
+            self._logs.drop(self._name(number))
+
+    def _name(self, number: int) -> str:
+        return f"{FRAME}{self._start_ms(number)}"
+
+    def _block_name(self, length: int, first: int) -> str:
+        return f"{BLOCK}{length}@{self._start_ms(first)}"
+
+    def _start_ms(self, number: int) -> int:
+        return self._window.start_of(number)
+
+    def _number(self, start_ms: str) -> int:
+        return self._window.frame_of(int(start_ms))
+
+
+def _entries(plan: WindowPlan, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Entries:
+    table = pa.concat_tables(tables)
+    return read_entries(plan, keys.numbers(key_columns(plan.by, table), table.num_rows), table)

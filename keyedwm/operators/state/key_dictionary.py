@@ -1,0 +1,165 @@
+"""Keys as small whole numbers: combinations of by columns are numbered in the order in which they are first seen.
+
+Rule: nulls are keys like any other. Numbers are dense and stay until `compact`; they mean nothing outside their
+operator, so results and state hold the by columns themselves. Texts are known with 64-bit offsets: all keys of a
+bucket together may exceed 2 GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Column, Ints, as_key, contiguous
+
+_FEW = 4096
+# An Arrow array of texts holds less than 2 GiB; columns of more text have several chunks.
+_CHUNK_BYTES = 1 << 30
+_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_NONE = np.empty(0, np.int64)
+
+
+class KeyHolder(Protocol):
+    """Who holds keys by number."""
+
+    def used_keys(self) -> list[Ints]:
+        """The numbers held."""
+
+    def renumber(self, renumbered: Ints) -> None:
+        """Replace each number by `renumbered[number]`."""
+
+
+class KeyDictionary:
+    """The keys one operator knows."""
+
+    def __init__(self, fields: Sequence[pa.Field]) -> None:
+        self._fields = tuple(fields)
+        self._compact_above = _FEW
+        self._clear()
+
+    def _clear(self) -> None:
+        self._columns = [pa.array([], _wide(field.type)) for field in self._fields]
+        self._known = [pa.array([], _wide(field.type)) for field in self._fields]  # values by column
+        self._pairs = [pa.array([], pa.int64()) for _ in self._fields[1:]]  # of the columns so far and one more
+        self._order: Ints | None = None
+        self.count = 0
+
+    def numbers(self, columns: Sequence[pa.Array], rows: int) -> Ints:
+        """The number of each row's key; new keys get the next ones. columns: as `key_columns` gives them."""
+        if not self._fields:
+            self.count, self._order = 1, None  # ranks may have been asked for while there was no key yet
+            return np.zeros(rows, np.int64)
+        numbers = self._in(self._known, 0, columns[0])
+        for at, column in enumerate(columns[1:]):
+            further = self._in(self._known, at + 1, column)
+            numbers = self._in(self._pairs, at, pa.array(numbers << 32 | further))
+        self._learn(columns, numbers)
+        return numbers
+
+    def columns(self, numbers: Ints) -> list[Column]:
+        """The by columns of these keys; those of very much text have several chunks."""
+        places = pa.array(numbers)
+        return [_narrow(column, places, field.type) for column, field in zip(self._columns, self._fields, strict=True)]
+
+    def wide_columns(self, numbers: Ints) -> list[pa.Array]:
+        """The by columns of these keys, texts with 64-bit offsets."""
+        places = pa.array(numbers)
+        return [column.take(places) for column in self._columns]
+
+    def ranks(self, numbers: Ints) -> Ints:
+        """Numbers in ascending order of the by columns, nulls last, for these keys; below the count of all keys."""
+        if self._order is None and 2 * len(numbers) < self.count:
+            used = np.unique(numbers)  # a few of many: sorting all would cost more
+            return _ranks(self.wide_columns(used), len(used))[np.searchsorted(used, numbers)]
+        if self._order is None:
+            self._order = _ranks(self._columns, self.count)
+        return self._order[numbers]
+
+    def compact(self, holders: Sequence[KeyHolder]) -> None:
+        """Forget the keys that nobody holds, now and then: numbers change, their order does not."""
+        if self.count <= self._compact_above:
+            return
+        used = np.unique(np.concatenate([keys for holder in holders for keys in holder.used_keys()] or [_NONE]))
+        columns, before = self.wide_columns(used), self.count
+        self._clear()
+        renumbered = np.zeros(before, np.int64)
+        renumbered[used] = self.numbers(columns, len(used))
+        for holder in holders:
+            holder.renumber(renumbered)
+        self._compact_above = max(_FEW, 2 * len(used))
+
+    @staticmethod
+    def _in(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
+        """Places among the known values, which grow by those that are new."""
+        encoded = pc.dictionary_encode(values, null_encoding="encode")
+        places = pc.index_in(encoded.dictionary, value_set=known[at])
+        if places.null_count:
+            missing = pc.is_null(places)
+            fresh = encoded.dictionary.filter(missing)
+            numbers = places.to_numpy(zero_copy_only=False).astype(np.float64)
+            numbers[np.isnan(numbers)] = np.arange(len(known[at]), len(known[at]) + len(fresh))
+            known[at] = pa.concat_arrays([known[at], fresh])
+            places_of = numbers.astype(np.int64)
+        else:
+            places_of = places.to_numpy().astype(np.int64)
+        return places_of[encoded.indices.to_numpy()]
+
+    def _learn(self, columns: Sequence[pa.Array], numbers: Ints) -> None:
+        """Hold the by columns of numbers not seen before."""
+        highest = int(numbers.max(initial=-1)) + 1
+        if highest <= self.count:
+            return
+        fresh = numbers - self.count
+        where = np.flatnonzero(fresh >= 0)
+        first = np.empty(highest - self.count, np.int64)
+        first[fresh[where][::-1]] = where[::-1]
+        places = pa.array(first)
+        self._columns = [
+            pa.concat_arrays([known, column.take(places)]) for known, column in zip(self._columns, columns, strict=True)
+        ]
+        self.count = highest
+        self._order = None
+
+
+def _ranks(columns: Sequence[pa.Array], count: int) -> Ints:
+    if not columns:
+        return np.arange(count)
+    if len(columns) == 1:
+        order = pc.sort_indices(columns[0]).to_numpy()
+    else:
+        names = [str(at) for at in range(len(columns))]
+        table = pa.table(list(columns), names=names)
+        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+    ranks = np.empty(count, np.int64)
+    ranks[order] = np.arange(count)
+    return ranks
+
+
+def key_columns(by: Sequence[str], table: pa.Table) -> list[pa.Array]:
+    """The by columns of a table with equal keys alike (`as_key`), texts with 64-bit offsets."""
+    return [as_key(contiguous(table[name].cast(_wide(table[name].type)))) for name in by]
+
+
+def _wide(found: pa.DataType) -> pa.DataType:
+    return _wide(found.value_type) if pa.types.is_dictionary(found) else _WIDE.get(found, found)
+
+
+def _narrow(column: pa.Array, places: pa.Array, wanted: pa.DataType) -> Column:
+    """Take rows of a column in the type that is wanted, in chunks that it can hold."""
+    taken = column.take(places)
+    if taken.type == wanted:
+        return taken
+    if taken.nbytes <= _CHUNK_BYTES:
+        return taken.cast(wanted)
+    offsets = np.frombuffer(taken.buffers()[1], np.int64)[: len(taken) + 1]
+    chunks, start = [], 0
+    while start < len(taken):
+        behind = int(np.searchsorted(offsets, offsets[start] + _CHUNK_BYTES, side="right")) - 1
+        behind = max(behind, start + 1)
+        chunks.append(column.take(places.slice(start, behind - start)).cast(wanted))
+        start = behind
+    return pa.chunked_array(chunks, wanted)

@@ -1,0 +1,204 @@
+"""State of a stopped query, cut anew for other buckets and for a plan with aggregates added or removed.
+
+Rule: values in, values out. Nothing is merged: every table is cut by the buckets of its keys and keeps its place in its
+log, so what a key holds, and in which order, is as it was. Dead parts of sessions are left out, and merged blocks of
+frames, which the frames hold, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import contiguous, ints, to_arrow
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.aggregates.first_last import FirstOrLast
+from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.frames.plan import END, ROWS, WindowPlan
+from keyedwm.operators.frames.session_rules import NEVER
+from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.state.blobs import read_stored
+from keyedwm.operators.state.entries import neutral
+from keyedwm.operators.state.frame_log import BLOCK, FRAME
+from keyedwm.operators.state.note import FORMAT, note
+from keyedwm.operators.state.session_log import DUE, REST, YOUNG
+from keyedwm.operators.state.session_table import SESSIONS
+from keyedwm.operators.state.sessions import SLICE
+from keyedwm.operators.state.store import PART
+
+_REMEDY = "go back to what it was, or start from a new checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """How the state of `buckets` old buckets goes to a plan. Raises OptionError and FormatError for what cannot move.
+
+    who: the operator in messages. digest, told: of the old plan; `told` is None where keyedwm 0.2.0 wrote the state.
+    facts: the operator's note in each old bucket. blobs: the names of the blobs in each.
+    """
+
+    who: str
+    plan: WindowPlan
+    digest: str
+    told: Mapping[str, Any] | None
+    facts: tuple[Mapping[str, Any], ...]
+    blobs: tuple[tuple[str, ...], ...]
+    # Accumulator column → its name in the old state, None for one of an added aggregate.
+    columns: Mapping[str, str | None] = field(init=False, repr=False)
+    _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._check_facts()
+        object.__setattr__(self, "columns", self._accumulators())
+        object.__setattr__(self, "_numbers", part_numbers(self.blobs))
+
+    def facts_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
+        """Return the facts of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
+        held = {name: self.facts[0].get(name) for name in ("watermark_ms", "due_ms")}
+        return {**held, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
+
+    def note_of(self, number: int, rows: Mapping[str, int], young_end: int | None) -> bytes:  # noqa: ARG002  all alike
+        """Return the operator's note of a new bucket."""
+        return note(self.plan, self.facts_of(rows, young_end))
+
+    def cut(self, bucket: int, name: str, blob: bytes, count: int) -> Iterator[tuple[int, str, pa.Table]]:
+        """Yield what one old blob gives to each of `count` new buckets: number of the bucket, name, table.
+
+        bucket: the old one's number. No two old blobs give the same name to a bucket.
+        """
+        log, _, _ = name.partition(PART)
+        if log.startswith(BLOCK):
+            return
+        table = self._laid_out(log, self._alive(bucket, log, read_stored(name, blob)))
+        if not table.num_rows:
+            return
+        to = f"{self._log(log)}{PART}{self._numbers[bucket, name]}"
+        numbers = bucket_of([table.column(by) for by in self.plan.by], table.num_rows, count)
+        for number in np.unique(numbers).tolist():
+            yield number, to, table.take(pa.array(np.flatnonzero(numbers == number)))
+
+    def _log(self, log: str) -> str:
+        """The log in the new state: sessions of any state are young, or rows of the one log of sessions with panes."""
+        if self.plan.is_session and not self.plan.has_panes:
+            return YOUNG
+        return SESSIONS if log.startswith(SLICE) else log
+
+    def _alive(self, bucket: int, log: str, table: pa.Table) -> pa.Table:
+        """Without the parts of sessions that are gone already: they end where nothing is read any more."""
+        gone_ms = NEVER
+        if log.startswith(DUE):
+            gone_ms = self.facts[bucket]["passed_ms"]
+        elif log.startswith(REST):
+            gone_ms = self.facts[bucket]["horizon_ms"]
+        return table if gone_ms == NEVER else table.filter(pa.array(ints(contiguous(table[END])) > gone_ms))
+
+    def _laid_out(self, log: str, table: pa.Table) -> pa.Table:
+        """The table as the new plan's operator writes it; what holds no accumulators stays as it is."""
+        if not (log.startswith(FRAME) or self.plan.is_session):
+            return table
+        keys = [inner.name for inner in self.plan.key_fields]
+        old_accumulators = {name for name in table.column_names if _is_accumulator(name)}
+        others = [name for name in table.column_names if name not in {*keys, ROWS, *old_accumulators}]
+        if table.column_names == [*keys, ROWS, *self.columns, *others] and all(
+            name == was for name, was in self.columns.items()
+        ):
+            return table
+        nothing = dict(
+            zip(
+                self.columns,
+                (to_arrow(c) for c in neutral(self.plan, np.zeros(table.num_rows, np.int64)).columns()[1:]),
+                strict=True,
+            )
+        )
+        made = [nothing[name] if was is None else table[was] for name, was in self.columns.items()]
+        fields = [
+            *self.plan.key_fields, pa.field(ROWS, pa.int64()), *self.plan.accumulator_fields,
+            *(table.schema.field(name) for name in others),
+        ]  # fmt: skip
+        arrays = [*(table[name] for name in (*keys, ROWS)), *made, *(table[name] for name in others)]
+        return pa.table([contiguous(array) for array in arrays], schema=pa.schema(fields))
+
+    def _check_facts(self) -> None:
+        FORMAT.check_versions(f"{self.who}: its state", self.facts)
+        if len({facts.get("watermark_ms") for facts in self.facts}) > 1:
+            raise OptionError(
+                f"{self.who}: its buckets have closed windows up to different times, because max_rows_per_batch holds "
+                f"results back: run the old query until all have left, then move it"
+            )
+
+    def _accumulators(self) -> dict[str, str | None]:
+        """Where the columns of each accumulator are in the old state. Raises OptionError for what differs otherwise."""
+        names = [inner.name for inner in self.plan.accumulator_fields]
+        if self.digest == self.plan.digest():
+            return {name: name for name in names}
+        if self.told is None:
+            raise OptionError(
+                f"{self.who}: its state is of keyedwm 0.2.0, which did not note the plan, and this plan differs: "
+                f"run the old query for one batch with this keyedwm before it is moved, or leave the plan as it was"
+            )
+        now = self.plan.told()
+        for part, what in _PARTS.items():
+            if self.told[part] != now[part]:
+                raise OptionError(
+                    f"{self.who}: {what} of the state that moves are {_shown(part, self.told[part])}, and of this "
+                    f"plan {_shown(part, now[part])}, which cannot be told from each other's results: {_REMEDY}"
+                )
+        old = {(name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.told["aggregates"])}
+        found: dict[str, str | None] = {}
+        for place, ((name, spec, inner), function) in enumerate(
+            zip(now["aggregates"], self.plan.functions, strict=True)
+        ):
+            was = old.get((name, spec, str(inner)))
+            if was is None and isinstance(function, FirstOrLast):
+                raise OptionError(
+                    f"{self.who}: {name!r} is {spec}, which cannot be added to windows that are open: it would show a "
+                    f"row that is not their {spec.partition('(')[0]}; add min or max, or start from a new checkpoint"
+                )
+            for column, _ in inner:
+                found[_column(place, column)] = None if was is None else _column(was, column)
+        return found
+
+
+_PARTS = {
+    "window": "the windows",
+    "late": "the rules for late rows and panes",
+    "by": "the key columns",
+    "read_from": "the fields that are read",
+}
+# What a plan tells of late rows and panes, in its order.
+_LATE = ("late_rule", "lateness_ms", "accumulating", "early")
+
+
+def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
+    """Return a part number for each blob of each old bucket, none of which comes twice, in order within a log."""
+    numbers: dict[tuple[int, str], int] = {}
+    for bucket, names in enumerate(blobs):
+        for name in sorted(names, key=_place):
+            numbers[bucket, name] = len(numbers) + 1  # the first part of a log has no number
+    return numbers
+
+
+def _place(name: str) -> tuple[str, int]:
+    log, _, number = name.partition(PART)
+    return log, int(number or 0)
+
+
+def _column(place: int, inner: str) -> str:
+    return f"{HIDDEN}{place}_{inner}"
+
+
+def _is_accumulator(name: str) -> bool:
+    return name.removeprefix(HIDDEN).partition("_")[0].isdigit() and name.startswith(HIDDEN)
+
+
+def _shown(part: str, told: object) -> str:
+    if part == "late":  # as a plan tells them, but with the names that users give
+        return ", ".join(map(" ".join, zip(_LATE, str(told).split(" ", len(_LATE) - 1), strict=False)))
+    if isinstance(told, str):
+        return told
+    listed = told if isinstance(told, list) else [told]
+    return ", ".join(" ".join(map(str, one)) if isinstance(one, list) else str(one) for one in listed) or "none"

@@ -1,0 +1,97 @@
+"""The note of an operator's state: a few facts beside its tables.
+
+Rule: the note carries the format's version and the plan's digest. State of an unknown version or of another plan is
+refused, and so is a note that does not agree with the checksum at its beginning, which 0.2.0 did not write. Version 1
+of the window state held each frame in one blob, which is a log of one part; up to version 2 sessions were slices.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from keyedwm.core.errors import FormatError
+from keyedwm.core.parsing import parse_json
+from keyedwm.operators.state.blobs import damaged
+from keyedwm.operators.state.store import BlobStore
+
+VERSION = 3
+NOTE = "note"
+# Of all that follows it.
+_CHECKSUM = re.compile(rb'\{"checksum": ([0-9]+), ')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoteFormat:
+    """The notes of one kind of state. state: its name in errors; version: that is written; readable: those that are
+    read; unchanged: what a plan must keep, for the error about another plan.
+    """
+
+    state: str
+    version: int
+    readable: tuple[int, ...]
+    unchanged: str
+
+    def write(self, digest: str, facts: Mapping[str, Any]) -> bytes:
+        """Return the note: facts, version and the plan's digest."""
+        told = json.dumps({"version": self.version, "plan": digest, **facts}, sort_keys=True).encode()[1:]
+        return b'{"checksum": %d, %b' % (zlib.crc32(told), told)
+
+    def read(self, digest: str, store: BlobStore) -> dict[str, Any]:
+        """Return the facts of a store's note, none of an empty store; raise FormatError if it is another plan's."""
+        if not store.sizes:
+            return {}
+        if NOTE not in store.sizes:
+            raise FormatError(f"the {self.state} holds {', '.join(sorted(store.sizes))}, but no {NOTE}")
+        blob = store.get(NOTE)
+        checksum = _CHECKSUM.match(blob)
+        if checksum and zlib.crc32(blob[checksum.end() :]) != int(checksum[1]):
+            raise damaged(NOTE, "does not agree with its checksum")
+        try:
+            told = parse_json(blob)
+        except ValueError as error:
+            raise damaged(NOTE, "is not JSON") from error
+        if not isinstance(told, dict):
+            raise FormatError(f"the {NOTE} of the {self.state} is no JSON object")
+        self.check_versions(f"the {self.state}", [told])
+        if told.get("plan") != digest:
+            raise FormatError(
+                f"the {self.state} belongs to plan {told.get('plan')}, this is plan {digest}: {self.unchanged} must "
+                f"stay as they were"
+            )
+        return told
+
+    def check_versions(self, what: str, notes: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse notes of a version that is not read, with a FormatError. what: whose they are, in its message."""
+        unknown = {note.get("version") for note in notes} - set(self.readable)
+        if unknown:
+            raise FormatError(
+                f"{what} is of version {max(unknown, key=str)}, this keyedwm reads {', '.join(map(str, self.readable))}"
+            )
+
+
+class Planned(Protocol):
+    """A plan, as far as its state is concerned."""
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+
+
+FORMAT = NoteFormat(
+    state="window state", version=VERSION, readable=(1, 2, VERSION),
+    unchanged="windows, by columns, aggregates and late settings",
+)  # fmt: skip
+
+
+def note(plan: Planned, facts: Mapping[str, Any]) -> bytes:
+    """Return the note of a window operator or of a processor."""
+    return FORMAT.write(plan.digest(), facts)
+
+
+def read_note(plan: Planned, store: BlobStore) -> dict[str, Any]:
+    """Return the facts of its note; see `NoteFormat.read`."""
+    return FORMAT.read(plan.digest(), store)

@@ -1,0 +1,133 @@
+"""Which panes of a window were emitted: for each (end, key) how many, and the row count of the last one.
+
+Rule: the log of a window is dropped when its allowed lateness is over. Only plans with several panes a window keep it.
+Rows are appended; of several rows of a key the last one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.operators.frames.plan import ROWS, FrameWindow
+from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.store import TableLogs
+
+_PANES = "panes-"
+_COUNT = f"{HIDDEN}panes"
+
+
+@dataclass(frozen=True, slots=True)
+class _WindowPanes:
+    """The panes of one window, in order of key number."""
+
+    keys: Ints
+    panes: Ints
+    rows: Ints
+
+
+class Keyed(Protocol):
+    """A plan with by columns."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Their names."""
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The by columns."""
+
+
+class PaneLog:
+    """Logs by the window's end, counted in frames. prefix: of their names."""
+
+    def __init__(self, plan: Keyed, window: FrameWindow, logs: TableLogs, prefix: str = _PANES) -> None:
+        self._plan = plan
+        self._window = window
+        self._logs = logs
+        self._prefix = prefix
+        self._ends = {window.frame_of(int(name.removeprefix(prefix))) for name in logs.names(prefix)}
+        self._oldest = sorted(self._ends)  # a heap of them: forgetting looks at no others
+
+    @staticmethod
+    def owns(log: str) -> bool:
+        """Return whether this is a log of panes."""
+        return log.startswith(_PANES)
+
+    def emitted(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Ints, Ints]:
+        """Return for each (key, end) how many panes were emitted, and the row count of the last one."""
+        panes, rows = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
+        for end in np.unique(ends).tolist():
+            held = self._read(keys, end)
+            if not len(held.keys):
+                continue
+            mine = np.flatnonzero(ends == end)
+            at = np.minimum(np.searchsorted(held.keys, wanted[mine]), len(held.keys) - 1)
+            known = held.keys[at] == wanted[mine]
+            panes[mine[known]] = held.panes[at[known]]
+            rows[mine[known]] = held.rows[at[known]]
+        return panes, rows
+
+    def append(self, keys: KeyDictionary, emitted: Ints, ends: Ints, panes: Ints, rows: Ints) -> None:
+        """Note how many panes were emitted by now, and the row counts of the last ones."""
+        for end in np.unique(ends).tolist():
+            mine = ends == end
+            if end not in self._ends:
+                self._ends.add(end)
+                heappush(self._oldest, end)
+            self._logs.append(self._name(end), self._table(keys, _WindowPanes(emitted[mine], panes[mine], rows[mine])))
+
+    def between(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
+        """Return the (key, end) pairs with an emitted pane and an end in `[low, high]`."""
+        ends = sorted(end for end in self._ends if low <= end <= high)
+        found = [self._read(keys, end).keys for end in ends]
+        return np.concatenate([np.empty(0, np.int64), *found]), np.repeat(
+            np.array(ends, np.int64), [len(one) for one in found]
+        )
+
+    def next_end(self, low: int) -> int | None:
+        """Return the first end from `low` on of a window with an emitted pane."""
+        return min((end for end in self._ends if end >= low), default=None)
+
+    def last_end(self) -> int | None:
+        """Return the last end of a window with an emitted pane."""
+        return max(self._ends, default=None)
+
+    def forget(self, last: int) -> None:
+        """Drop the windows that end at frame `last` or before."""
+        while self._oldest and self._oldest[0] <= last:
+            end = heappop(self._oldest)
+            self._ends.discard(end)
+            self._logs.drop(self._name(end))
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log: of each key the last row."""
+        keys = KeyDictionary(self._plan.key_fields)
+        return self._table(keys, self._last_rows(keys, tables))
+
+    def _read(self, keys: KeyDictionary, end: int) -> _WindowPanes:
+        return self._last_rows(keys, self._logs.read(self._name(end)) if end in self._ends else [])
+
+    def _last_rows(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> _WindowPanes:
+        if not tables:
+            return _WindowPanes(*(np.empty(0, np.int64),) * 3)
+        table = pa.concat_tables(tables[::-1])
+        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows)
+        found, first = np.unique(numbers, return_index=True)  # the first of equal ones: the newest
+        return _WindowPanes(found, *(ints(contiguous(table[name]))[first] for name in (_COUNT, ROWS)))
+
+    def _table(self, keys: KeyDictionary, held: _WindowPanes) -> pa.Table:
+        schema = pa.schema([*self._plan.key_fields, (_COUNT, pa.int64()), (ROWS, pa.int64())])
+        return pa.Table.from_arrays(
+            [*keys.columns(held.keys), pa.array(held.panes), pa.array(held.rows)], schema=schema
+        )
+
+    def _name(self, end: int) -> str:
+        return f"{self._prefix}{self._window.start_of(end)}"

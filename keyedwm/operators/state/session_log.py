@@ -1,0 +1,258 @@
+"""The sessions of one operator at rest: logs of parts, of which a batch reads what may close.
+
+Rule: a batch appends what it brings to `young` and reads nothing. When a watermark comes to the horizon, everything is
+read once: what closes leaves, what ends before the next horizon becomes `due`, everything else is `rest`, where it
+stays as it is written. Up to the horizon a session can only be made of `due` and `young` parts, so closing reads no
+more than these. A part is dead, wherever it is written, once its end is passed: `rest` at the horizon, `due` where
+the last sessions closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
+from keyedwm.operators.hashing import hashed_rows
+from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.sessions import (
+    SLICE,
+    Runs,
+    Sessions,
+    all_sessions,
+    no_sessions,
+    read_sessions,
+    sessions_table,
+)
+from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
+
+YOUNG, REST, DUE = "young", "rest-", "due-"
+# The horizon is so much of the span of all ends ahead: this many readings of everything for each span, and so much of
+# everything in `young` at most.
+_STEPS = 32
+_DUE_PARTS = 8
+_DUE_ROWS = 4096
+# By the hash of the key, so that the few keys that a late row asks for need few parts of `rest`.
+_SHARDS = 16
+_UNDIVIDED_ROWS = 65_536
+
+
+class SessionLog:
+    """The parts of the open sessions of a plan without panes."""
+
+    def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore, facts: Mapping[str, Any]) -> None:
+        self._plan = plan
+        self._window = window
+        self._logs = TableLogs(store, note=NOTE, facts=facts)
+        self.keys = KeyDictionary(plan.key_fields)
+        self._old = sorted(self._logs.names(SLICE))
+        self._new: list[Sessions] = []  # in memory only
+        self._young: Sessions | None = None  # as read, without the new ones
+        self._horizon_ms: int = facts.get("horizon_ms", NEVER)
+        self._passed_ms: int = facts.get("passed_ms", NEVER)
+        self._shards: int = facts.get("shards", 1)
+        self._due: list[tuple[int, int, int]] = [(*one,) for one in facts.get("due", [])]  # number, first, last end
+        self._young_end: int | None = facts.get("young_end")
+        self._rest_end: int | None = facts.get("rest_end")
+        for name in self._old:
+            self._young_end = _lowest(self._young_end, int(name.removeprefix(SLICE)))
+
+    @property
+    def first_end(self) -> int | None:
+        """The end before which no session ends; None if there is none."""
+        return _lowest(self._young_end, self._rest_end, *(first for _, first, _ in self._due))
+
+    @property
+    def entries(self) -> int:
+        """How many parts of sessions are held, dead ones included."""
+        return sum(self._logs.rows.values()) + sum(map(len, self._new))
+
+    def facts(self) -> dict[str, Any]:
+        """What must be known beside the logs, ready for JSON."""
+        return {
+            **self._logs.facts(), "horizon_ms": self._horizon_ms, "passed_ms": self._passed_ms,
+            "shards": self._shards, "due": self._due, "young_end": self._young_end, "rest_end": self._rest_end,
+        }  # fmt: skip
+
+    def append(self, new: Sessions) -> None:
+        """Add parts of sessions."""
+        if len(new):
+            self._new.append(new)
+            self._young_end = _lowest(self._young_end, new.first_end)
+
+    def of_keys(self, wanted: Ints) -> Sessions:
+        """Return the open parts of these keys, wherever they are."""
+        is_wanted = np.zeros(self.keys.count, bool)
+        is_wanted[wanted] = True
+        shards = np.unique(self._shard_of(np.flatnonzero(is_wanted)))
+        found = [self._read_young(), *self._read_due(), *self._read_rest(shards.tolist())]
+        return all_sessions(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in found])
+
+    def close(self, time_ms: int, most: int | None) -> tuple[Sessions, int]:
+        """Take out the sessions that a watermark closes, about so many at most; return the watermark reached, too."""
+        closed = closed_ms(self._window, time_ms)
+        first_end = self.first_end
+        if first_end is None or closed < first_end:
+            return no_sessions(self._plan), time_ms
+        if closed > self._horizon_ms or (self._young_end is not None and closed >= self._young_end):
+            return self._settle(time_ms, most)
+        return self._close_due(time_ms, most)
+
+    def drain(self) -> StateChanges:
+        """Return what changed since the last call."""
+        new = all_sessions(self._plan, self._new)
+        if len(new):
+            self._logs.append(YOUNG, self._table(new))
+        self._new.clear()
+        self._young = None
+        changes = self._logs.drain(self._merge)
+        self.keys = KeyDictionary(self._plan.key_fields)  # nothing holds numbers now
+        return changes
+
+    def _close_due(self, time_ms: int, most: int | None) -> tuple[Sessions, int]:
+        """Close sessions before the horizon: due ones to which nothing has come."""
+        due = all_sessions(self._plan, list(self._read_due(closed_ms(self._window, time_ms))))
+        time_ms = lowered_ms(self._window, due.ends, time_ms, most)
+        closed = closed_ms(self._window, time_ms)
+        due = due.where(due.ends <= closed)
+        mine = np.zeros(self.keys.count, bool)
+        mine[due.entries.keys] = True
+        young = self._read_young()
+        parts = all_sessions(self._plan, [due, young.where(_flags(mine, young.entries.keys))])
+        runs = Runs(self._plan, self._window, parts)
+        is_due = np.arange(len(parts)) < len(due)
+        is_closed = runs.ends[runs.ids] <= closed
+        self.append(runs.merged(is_due & ~is_closed))  # as wide as what came: they go on together
+        self._pass(closed)
+        return runs.merged(is_due & is_closed), time_ms
+
+    def _pass(self, closed: int) -> None:
+        """Count what is due up to there as gone."""
+        left = []
+        for number, first, last in self._due:
+            if last <= closed:
+                self._logs.drop(f"{DUE}{number}")
+                continue
+            if first <= closed:
+                ends = self._read_log(f"{DUE}{number}").ends
+                first = int(ends[ends > closed].min())  # noqa: PLW2901
+            left.append((number, first, last))
+        self._due = left
+        self._passed_ms = closed
+
+    def _settle(self, time_ms: int, most: int | None) -> tuple[Sessions, int]:
+        """Read everything, close what ends, and set the next horizon."""
+        young = all_sessions(self._plan, [self._read_young(), *self._read_due()])
+        rest = all_sessions(self._plan, list(self._read_rest(range(self._shards))))
+        parts = all_sessions(self._plan, [rest, young])
+        runs = Runs(self._plan, self._window, parts)
+        time_ms = lowered_ms(self._window, runs.ends, time_ms, most)
+        closed = closed_ms(self._window, time_ms)
+        horizon_ms = max(self._horizon_ms, closed + max(1, (int(runs.ends.max()) - closed) // _STEPS))
+        ends = runs.ends[runs.ids]
+        is_rest = ends > horizon_ms
+        stays = (np.arange(len(parts)) < len(rest)) & (parts.ends > horizon_ms)
+        written = sum(self._logs.rows.get(f"{REST}{shard}", 0) for shard in range(self._shards))
+        shards = _SHARDS if int(is_rest.sum()) > _UNDIVIDED_ROWS else 1
+        if 2 * int(stays.sum()) < written or shards > self._shards:  # more than half of what is written is dead
+            self._drop_rest()
+            self._shards = shards
+            stays = np.zeros(len(parts), bool)
+        moved = runs.merged(is_rest & ~stays)
+        self._rest_end = _lowest(moved.first_end, _first_end(parts.ends[stays]))
+        self._drop_young()
+        self._append_rest(moved)
+        self._write_due(runs.merged((ends > closed) & ~is_rest))
+        self._horizon_ms, self._passed_ms = horizon_ms, closed
+        return runs.merged(ends <= closed), time_ms
+
+    def _write_due(self, due: Sessions) -> None:
+        for number, _, _ in self._due:
+            self._logs.drop(f"{DUE}{number}")
+        self._due = []
+        due = due.take(np.argsort(due.ends, kind="stable"))
+        size = max(_DUE_ROWS, -(-len(due) // _DUE_PARTS))
+        for number, at in enumerate(range(0, len(due), size)):
+            part = due.take(np.arange(at, min(at + size, len(due))))
+            self._logs.append(f"{DUE}{number}", self._table(part))
+            self._due.append((number, int(part.ends[0]), int(part.ends[-1])))
+
+    def _append_rest(self, moved: Sessions) -> None:
+        shards = self._shard_of(moved.entries.keys)
+        for shard in range(self._shards):
+            mine = moved.where(shards == shard)
+            if len(mine):
+                self._logs.append(f"{REST}{shard}", self._table(mine))
+
+    def _drop_rest(self) -> None:
+        for shard in range(self._shards):
+            self._logs.drop(f"{REST}{shard}")
+
+    def _drop_young(self) -> None:
+        for name in (YOUNG, *self._old):
+            self._logs.drop(name)
+        self._old = []
+        self._new.clear()
+        self._young, self._young_end = no_sessions(self._plan), None
+
+    def _read_young(self) -> Sessions:
+        if self._young is None:
+            self._young = all_sessions(self._plan, [self._read_log(name) for name in (*self._old, YOUNG)])
+        return all_sessions(self._plan, [self._young, *self._new])
+
+    def _read_due(self, closed: int | None = None) -> Iterator[Sessions]:
+        """Yield what is due; with `closed` only the logs that hold something that ends there or before."""
+        for number, first, _ in self._due:
+            if closed is None or first <= closed:
+                held = self._read_log(f"{DUE}{number}")
+                yield held.where(held.ends > self._passed_ms)
+
+    def _read_rest(self, shards: Sequence[int]) -> Iterator[Sessions]:
+        for shard in shards:
+            held = self._read_log(f"{REST}{shard}")
+            yield held.where(held.ends > self._horizon_ms)
+
+    def _read_log(self, log: str) -> Sessions:
+        tables = self._logs.read(log)
+        if not tables:
+            return no_sessions(self._plan)
+        return read_sessions(self._plan, self.keys, pa.concat_tables(tables))
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log: those of one session that touch become one."""
+        keys = KeyDictionary(self._plan.key_fields)
+        held = read_sessions(self._plan, keys, pa.concat_tables(tables))
+        if log.startswith(REST):
+            held = held.where(held.ends > self._horizon_ms)
+        runs = Runs(self._plan, self._window, held)
+        return sessions_table(self._plan, keys, runs.merged(np.ones(len(held), bool)))
+
+    def _table(self, held: Sessions) -> pa.Table:
+        return sessions_table(self._plan, self.keys, held)
+
+    def _shard_of(self, keys: Ints) -> Ints:
+        if self._shards == 1:
+            return np.zeros(len(keys), np.int64)
+        hashes = hashed_rows(self.keys.wide_columns(keys), len(keys))
+        return (hashes % np.uint64(self._shards)).astype(np.int64)
+
+
+def _flags(flags: Flags, keys: Ints) -> Flags:
+    """The flag of each key; keys seen after the flags were made have none."""
+    known = np.zeros(max(len(flags), int(keys.max(initial=-1)) + 1), bool)
+    known[: len(flags)] = flags
+    return known[keys]
+
+
+def _first_end(ends: Ints) -> int | None:
+    return int(ends.min()) if len(ends) else None
+
+
+def _lowest(*ends: int | None) -> int | None:
+    return min((end for end in ends if end is not None), default=None)

@@ -1,0 +1,166 @@
+"""The sessions of a plan with panes at rest: a log to which a batch appends the sessions that it changed.
+
+Rule: of the rows of one session the newest counts, and it is as wide as all before it. A session that is gone is not
+written again: its rows end where nothing is taken any more. Panes by count and late panes ask what a session holds, so
+the log is read when rows come; it is written anew when more than half of it is old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.frames.plan import END, START, SessionWindow, WindowPlan
+from keyedwm.operators.frames.session_merge import joined_runs
+from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.sessions import SLICE
+from keyedwm.operators.state.store import StateChanges, TableLogs
+
+SESSIONS = "sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Of each session: its interval, whether its total was shown after it closed, and its panes so far.
+
+    `told_rows` is how many rows the last pane told of, `touched` whether something came since the clock's last panes.
+    """
+
+    starts: Ints
+    ends: Ints
+    shown: Ints
+    panes: Ints
+    told_rows: Ints
+    touched: Ints
+
+    def take(self, places: Ints) -> Intervals:
+        """The sessions at these places."""
+        return Intervals(*(getattr(self, inner.name)[places] for inner in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSessions:
+    """Sessions: entries and intervals, row by row."""
+
+    entries: Entries
+    intervals: Intervals
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def take(self, places: Ints) -> OpenSessions:
+        """The sessions at these places."""
+        return OpenSessions(self.entries.take(places), self.intervals.take(places))
+
+
+def new_sessions(entries: Entries, starts: Ints, ends: Ints) -> OpenSessions:
+    """Sessions that nothing was told of."""
+    return OpenSessions(entries, Intervals(starts, ends, *(np.zeros(len(entries), np.int64) for _ in range(4))))
+
+
+def all_of(pieces: Sequence[OpenSessions]) -> OpenSessions:
+    """Some sessions behind each other."""
+    columns = [
+        np.concatenate([getattr(piece.intervals, inner.name) for piece in pieces]) for inner in fields(Intervals)
+    ]
+    return OpenSessions(joined([piece.entries for piece in pieces]), Intervals(*columns))
+
+
+class SessionTable:
+    """The sessions that are held, and which of them changed since they were last written."""
+
+    def __init__(
+        self, plan: WindowPlan, window: SessionWindow, keys: KeyDictionary, logs: TableLogs, gone_ms: int
+    ) -> None:
+        """gone_ms: no session that ends there or before is held."""
+        self._plan = plan
+        self._window = window
+        self._keys = keys
+        self._logs = logs
+        self._gone_ms = gone_ms
+        self._old = sorted(logs.names(SLICE))
+        self._held: OpenSessions | None = None  # not read yet
+        self._changed: Flags = np.empty(0, bool)
+
+    @property
+    def held(self) -> OpenSessions:
+        """All sessions, which are read when they are needed."""
+        if self._held is None:
+            self._held = self._read()
+            self._changed = np.zeros(len(self._held), bool)
+        return self._held
+
+    @property
+    def entries(self) -> int:
+        """How many rows are held; of sessions that are not read, with those before the newest."""
+        return sum(self._logs.rows.values()) if self._held is None else len(self._held)
+
+    def replace(self, places: Ints, by: OpenSessions, kept: Ints) -> None:
+        """Put other sessions in the place of some; `kept` are the places of the rest."""
+        if not len(places) and not len(by):
+            return
+        self._held = all_of([self.held.take(kept), by])
+        self._changed = np.concatenate([self._changed[kept], np.ones(len(by), bool)])
+
+    def used_keys(self) -> list[Ints]:
+        """The numbers of keys that have sessions."""
+        return [self.held.entries.keys]
+
+    def renumber(self, renumbered: Ints) -> None:
+        """Follow a compaction of the keys."""
+        entries = self.held.entries
+        self._held = OpenSessions(
+            Entries(renumbered[entries.keys], entries.rows, entries.accumulators), self.held.intervals
+        )
+
+    def drain(self, gone_ms: int) -> StateChanges:
+        """Return what changed since the last call. gone_ms: as of now."""
+        self._gone_ms = max(gone_ms, self._gone_ms)
+        if self._held is not None:
+            changed, written = int(self._changed.sum()), self._logs.rows.get(SESSIONS, 0)
+            if self._old or written + changed > 2 * len(self._held):
+                for name in (*self._old, SESSIONS):
+                    self._logs.drop(name)
+                self._old = []
+                self._changed[:] = True
+            if self._changed.any():
+                self._logs.append(SESSIONS, self._table(self._keys, self._held.take(np.flatnonzero(self._changed))))
+            self._changed[:] = False
+        return self._logs.drain(self._merge)
+
+    def _read(self) -> OpenSessions:
+        return self._newest(self._keys, [table for name in (*self._old, SESSIONS) for table in self._logs.read(name)])
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:  # noqa: ARG002  there is one log
+        keys = KeyDictionary(self._plan.key_fields)
+        return self._table(keys, self._newest(keys, tables))
+
+    def _newest(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> OpenSessions:
+        """Of the rows of each session, oldest first, the last one."""
+        if not tables:
+            return new_sessions(no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64))
+        table = pa.concat_tables(tables)
+        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows)
+        columns = [ints(contiguous(table[_name(inner.name)])) for inner in fields(Intervals)]
+        rows = OpenSessions(read_entries(self._plan, numbers, table), Intervals(*columns))
+        rows = rows.take(np.flatnonzero(rows.intervals.ends > self._gone_ms))
+        ids, starts, _ = joined_runs(self._window, rows.entries.keys, rows.intervals.starts, rows.intervals.ends)
+        newest = np.zeros(len(starts), np.int64)
+        np.maximum.at(newest, ids, np.arange(len(rows)))
+        return rows.take(newest)
+
+    def _table(self, keys: KeyDictionary, held: OpenSessions) -> pa.Table:
+        table = table_of(self._plan, keys, held.entries)
+        for inner in fields(Intervals):
+            table = table.append_column(_name(inner.name), pa.array(getattr(held.intervals, inner.name)))
+        return table
+
+
+def _name(field: str) -> str:
+    return {"starts": START, "ends": END}.get(field, f"{HIDDEN}{field}")

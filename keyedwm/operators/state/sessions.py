@@ -1,0 +1,105 @@
+"""Sessions, or parts of them, in memory and as a table: an entry and an interval each.
+
+Rule: parts of one session touch or overlap, so the interval of a session is the union of those of its parts, and its
+accumulators are theirs, merged. A part may be wider than its own events, never wider than its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.aggregates.aggregate_function import Groups
+from keyedwm.operators.frames.plan import END, START, SessionWindow, WindowPlan
+from keyedwm.operators.frames.session_merge import joined_runs
+from keyedwm.operators.kernels import count_by_group
+from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+
+# Version 2 and before held sessions in slices of their ends; the name tells where a slice begins.
+SLICE = "sessions-"
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions or parts of them, row by row; every interval is `[start, end)`."""
+
+    entries: Entries
+    starts: Ints
+    ends: Ints
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def take(self, places: Ints) -> Sessions:
+        """The rows at these places."""
+        return Sessions(self.entries.take(places), self.starts[places], self.ends[places])
+
+    def where(self, flags: Flags) -> Sessions:
+        """The rows with these flags."""
+        return self if flags.all() else self.take(np.flatnonzero(flags))
+
+    @property
+    def first_end(self) -> int | None:
+        """The lowest end, None if there are no rows."""
+        return int(self.ends.min()) if len(self) else None
+
+
+def no_sessions(plan: WindowPlan) -> Sessions:
+    """None."""
+    return Sessions(no_entries(plan), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def all_sessions(plan: WindowPlan, pieces: Sequence[Sessions]) -> Sessions:
+    """Some sessions behind each other."""
+    pieces = [piece for piece in pieces if len(piece)]
+    if len(pieces) < 2:
+        return pieces[0] if pieces else no_sessions(plan)
+    return Sessions(
+        joined([piece.entries for piece in pieces]),
+        np.concatenate([piece.starts for piece in pieces]),
+        np.concatenate([piece.ends for piece in pieces]),
+    )
+
+
+def read_sessions(plan: WindowPlan, keys: KeyDictionary, table: pa.Table) -> Sessions:
+    """The sessions of a table (the inverse of `sessions_table`); further columns are ignored."""
+    numbers = keys.numbers(key_columns(plan.by, table), table.num_rows)
+    starts, ends = (ints(contiguous(table[name])) for name in (START, END))
+    return Sessions(read_entries(plan, numbers, table), starts, ends)
+
+
+def sessions_table(plan: WindowPlan, keys: KeyDictionary, held: Sessions) -> pa.Table:
+    """Sessions as a table: by columns, rows, accumulators, interval."""
+    table = table_of(plan, keys, held.entries)
+    return table.append_column(START, pa.array(held.starts)).append_column(END, pa.array(held.ends))
+
+
+class Runs:
+    """What parts make together: the session of each part, and every session's interval."""
+
+    def __init__(self, plan: WindowPlan, window: SessionWindow, parts: Sessions) -> None:
+        self._plan = plan
+        self._parts = parts
+        self.ids, self.starts, self.ends = joined_runs(window, parts.entries.keys, parts.starts, parts.ends)
+
+    def merged(self, chosen: Flags) -> Sessions:
+        """Merge the chosen parts of each session into one that is as wide as the session."""
+        ids = self.ids[chosen]
+        is_there = count_by_group(ids, len(self.starts)) > 0
+        numbers = np.cumsum(is_there) - 1
+        of_these = np.flatnonzero(is_there)
+        entries = self._parts.entries.take(np.flatnonzero(chosen))
+        keys = np.empty(len(of_these), np.int64)
+        keys[numbers[ids]] = entries.keys
+        if len(of_these) < len(ids):
+            entries = merged(self._plan, entries, Groups(numbers[ids], len(of_these)), keys)
+        else:
+            order = np.empty(len(ids), np.int64)
+            order[numbers[ids]] = np.arange(len(ids))
+            entries = entries.take(order)
+        return Sessions(entries, self.starts[of_these], self.ends[of_these])

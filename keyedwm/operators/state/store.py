@@ -1,0 +1,233 @@
+"""State of an operator: logs of tables in a blob store, where a batch appends and reads happen on demand.
+
+Rule: what a batch only appends to is not read. A log is read when an operator asks for it, or when it is due for
+compaction: its newest small parts, of about the same size, become one; and a log that has grown by half since it was
+last tried is written anew as one table, if that is half as large. Only changed blobs are handed out for writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, cast
+
+import pyarrow as pa
+
+from keyedwm.config.validation import expect, shown
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.state.blobs import damaged, read_stored, stored
+
+# So many parts of one size class become one part of the next class: few parts to read, each row rewritten seldom.
+FAN_OUT = 16
+_SMALL_BYTES = 4096
+# Larger parts are few enough, and are merged with all others or not at all.
+_PART_BYTES = 128 << 10
+_WHOLE_BYTES = 8 << 20
+_BLOB_BYTES = 4 << 20
+PART = "+"
+
+Merge = Callable[[str, Sequence[pa.Table]], pa.Table]
+
+
+class BlobStore(Protocol):
+    """Where blobs are at rest: Spark's state, or memory."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The names of all blobs and their sizes in bytes."""
+
+    def get(self, name: str) -> bytes:
+        """Read one blob; raise DamagedError if it is missing."""
+
+
+class StateChanges(NamedTuple):
+    """What a batch changed: blobs to write, and the names of blobs to remove."""
+
+    written: Mapping[str, bytes]
+    removed: frozenset[str]
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """Blobs in memory."""
+
+    blobs: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        expect("the blobs of a store", self.blobs, MutableMapping, "a dict of names and bytes")
+        for name, blob in self.blobs.items():
+            expect(f"the blob {name!r} of a store", blob, bytes, "bytes")
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The names of all blobs and their sizes in bytes."""
+        return {name: len(blob) for name, blob in self.blobs.items()}
+
+    def get(self, name: str) -> bytes:
+        """Read one blob; raise DamagedError if it is missing."""
+        if name not in self.blobs:
+            raise damaged(name, "is missing")
+        return self.blobs[name]
+
+    def apply(self, changes: StateChanges) -> None:
+        """Write what a batch changed."""
+        self.blobs.update(changes.written)
+        for name in changes.removed:
+            del self.blobs[name]
+
+
+def checked_store(store: object) -> MemoryStore:
+    """Return a store, an empty one for None; raise OptionError if it has not the calls of one."""
+    if store is None:
+        return MemoryStore()
+    if not all(hasattr(store, call) for call in ("sizes", "get", "apply")):
+        raise OptionError(f"store is {shown(store)}: a MemoryStore() is expected, or what has its sizes, get and apply")
+    return cast("MemoryStore", store)
+
+
+class TableLogs:
+    """Logs by name. The first part of a log is a blob of its name, later ones are `NAME+1`, `NAME+2` and so on."""
+
+    def __init__(self, store: BlobStore, *, note: str, facts: Mapping[str, Any]) -> None:
+        """note: the name of a blob that is no log. facts: as `facts` gave them; those of older formats are fewer."""
+        self._store = store
+        self.rows: dict[str, int] = dict(facts.get("rows", {}))  # of each log, where that is known
+        self._tried: dict[str, int] = dict(facts.get("tried", {}))  # log → bytes when it was last tried as a whole
+        self._parts: dict[str, dict[int, int]] = {}  # log → part number → bytes
+        self._decoded: dict[str, pa.Table] = {}
+        self._appended: dict[str, list[pa.Table]] = {}
+        self._removed: set[str] = set()
+        for name, size in store.sizes.items():
+            if name == note:
+                continue
+            log, _, number = name.partition(PART)
+            self._parts.setdefault(log, {})[int(number or 0)] = size
+        for log in sorted(self.rows.keys() - self._parts.keys()):
+            raise damaged(log, f"is missing, and held {self.rows[log]} rows")
+
+    def facts(self) -> dict[str, Any]:
+        """What must be known beside the blobs, ready for JSON."""
+        return {"rows": self.rows, "tried": self._tried}
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the logs whose names begin so."""
+        held = self._parts.keys() | self._appended.keys()
+        return (name for name in held if name.startswith(prefix))
+
+    def append(self, log: str, table: pa.Table) -> None:
+        """Add rows to a log."""
+        self._appended.setdefault(log, []).append(table)
+        self.rows[log] = self.rows.get(log, 0) + table.num_rows
+
+    def read(self, log: str) -> list[pa.Table]:
+        """Return the tables of a log, oldest first; there are none if there is no such log."""
+        parts = [self._part(log, number) for number in sorted(self._parts.get(log, ()))]
+        tables = [*parts, *self._appended.get(log, ())]
+        # Notes of older formats know of fewer rows, never of more.
+        if (held := sum(table.num_rows for table in tables)) < (rows := self.rows.get(log, 0)):
+            raise damaged(log, f"holds {held} rows of {rows}: a part of it is missing")
+        return tables
+
+    def drop(self, log: str) -> None:
+        """Remove a log."""
+        self._appended.pop(log, None)
+        self.rows.pop(log, None)
+        self._tried.pop(log, None)
+        for number in self._parts.pop(log, ()):
+            self._remove(_name(log, number))
+
+    def replace(self, log: str, table: pa.Table) -> None:
+        """Write other rows in the place of a log's."""
+        self.drop(log)
+        self.append(log, table)
+
+    def drain(self, merge: Merge) -> StateChanges:
+        """Return the changes since the last call. merge: makes one table of several parts of a log."""
+        written: dict[str, bytes] = {}
+        for log, appended in self._appended.items():
+            tables = list(appended)
+            parts = self._parts.setdefault(log, {})
+            due = self._due(parts, sum(table.nbytes for table in tables))
+            tables[:0] = [self._part(log, number) for number in due]
+            table = merge(log, tables) if len(tables) > 1 else tables[0]
+            for number in due:
+                del parts[number]
+                self._remove(_name(log, number))
+            self.rows[log] += table.num_rows - sum(one.num_rows for one in tables)
+            self._write(log, table, written)
+            self._reduce(log, merge, written)
+        self._appended.clear()
+        removed, self._removed = frozenset(self._removed - written.keys()), set()
+        return StateChanges(written, removed)
+
+    def _write(self, log: str, table: pa.Table, written: dict[str, bytes]) -> None:
+        parts = self._parts[log]
+        for piece in _pieces(table):
+            number = max(parts, default=-1) + 1
+            name = _name(log, number)
+            written[name] = stored(name, piece)
+            parts[number] = len(written[name])
+            self._decoded[name] = piece
+
+    def _reduce(self, log: str, merge: Merge, written: dict[str, bytes]) -> None:
+        """Write a log that has grown by half anew, if the same keys have come so often that this halves it."""
+        parts = self._parts[log]
+        size = sum(parts.values())
+        if len(parts) < 2 or size < max(_WHOLE_BYTES, 3 * self._tried.get(log, 0) // 2):
+            return
+        table = merge(log, [self._part(log, number) for number in sorted(parts)])
+        if 2 * table.nbytes <= size:
+            for number in list(parts):
+                name = _name(log, number)
+                if written.pop(name, None) is None:
+                    self._remove(name)
+            parts.clear()
+            self.rows[log] = table.num_rows
+            self._write(log, table, written)
+        self._tried[log] = sum(parts.values())
+
+    def _part(self, log: str, number: int) -> pa.Table:
+        name = _name(log, number)
+        if name not in self._decoded:
+            self._decoded[name] = read_stored(name, self._store.get(name))
+        return self._decoded[name]
+
+    def _remove(self, name: str) -> None:
+        self._decoded.pop(name, None)
+        self._removed.add(name)
+
+    @staticmethod
+    def _due(parts: Mapping[int, int], size: int) -> list[int]:
+        """Return the newest parts that are to become one with a new part of this size: none, or enough of its class."""
+        newest = _size_class(size)
+        due: list[int] = []
+        for number in sorted(parts, reverse=True):
+            if _size_class(parts[number]) > newest or parts[number] > _PART_BYTES:
+                break
+            due.append(number)
+        return sorted(due) if len(due) + 1 >= FAN_OUT else []
+
+
+def _size_class(size: int) -> int:
+    found = 0
+    while size > _SMALL_BYTES:
+        size //= FAN_OUT
+        found += 1
+    return found
+
+
+def _name(log: str, number: int) -> str:
+    return f"{log}{PART}{number}" if number else log
+
+
+def _pieces(table: pa.Table) -> Iterable[pa.Table]:
+    """Cut a table so that no blob is much larger than a few MiB."""
+    count = max(1, -(-table.nbytes // _BLOB_BYTES))
+    rows = max(1, -(-table.num_rows // count))
+    return [table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows)]
+
+
+def tables_of(blobs: Mapping[str, bytes], log: str) -> list[pa.Table]:
+    """Return the tables of a log among blobs, oldest first, for somebody who only looks."""
+    parts = {int(number or 0): name for name in blobs for head, _, number in [name.partition(PART)] if head == log}
+    return [read_stored(parts[number], blobs[parts[number]]) for number in sorted(parts)]

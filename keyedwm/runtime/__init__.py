@@ -1,0 +1,1 @@
+"""The Python process: compiled functions and their cache, private directories, settings of workers."""

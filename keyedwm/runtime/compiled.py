@@ -1,0 +1,172 @@
+"""One decorator for compiled functions: cached on disk in a private directory, else compiled in every process.
+
+Rule: a cached function is code, so it is read from a directory of this user alone (`private`). What it decorates
+checks its own bounds, as numba does not, and runs without the interpreter lock. The compiler is loaded with the first
+call: planning and committing import the same modules, call none of these, and start without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from keyedwm.runtime import private_dirs as private
+
+_log = logging.getLogger(__name__)
+_Function = TypeVar("_Function", bound=Callable)
+_lock = threading.RLock()
+_all: list[_Later] = []
+
+
+class _Later:
+    """Stands for a function until something compiled of its module is called for the first time."""
+
+    def __init__(self, function: Callable, how: Callable[[Callable], Callable]) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._how = function, how
+        self._made: Callable | None = None
+        self._ready = False
+        _all.append(self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.made()(*arguments)
+
+    def made(self) -> Callable:
+        """Return the compiled function, which finds compiled functions wherever its module names them."""
+        if not self._ready:
+            with _lock:
+                if self._made is None:
+                    self._made = self._how(self._function)
+                    names = self._function.__globals__
+                    for name, value in list(names.items()):
+                        if isinstance(value, _Later):
+                            names[name] = value.made()
+                    self._ready = True
+        return cast("Callable", self._made)
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile on first use; without a private cache directory every process compiles again (some seconds)."""
+    return cast("_Function", _Later(function, _compiled))
+
+
+def bare(function: _Function) -> _Function:
+    """Compile code that makes no arrays, so that those it is given are not counted: a call costs a quarter."""
+    return cast("_Function", _Later(function, functools.partial(_compiled, _nrt=False)))
+
+
+def inlined(function: _Function) -> _Function:
+    """Compile into each caller: a call that returns two numbers costs more than reading one. Same file only (cache)."""
+    return cast("_Function", _Later(function, _inlined))
+
+
+def _compiled(function: Callable, **how: bool) -> Callable:
+    import numba
+
+    from keyedwm.runtime.numba_cache import KeptCode
+
+    made = numba.njit(nogil=True, **how)(function)
+    directory = cache_directory()
+    if directory is not None:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(directory)
+        try:
+            kept = KeptCode(function)
+            # numba makes a directory in ours with the permissions of the umask
+            if private.unsafe(Path(kept.cache_path)) is None:
+                made._cache = kept  # noqa: SLF001 (numba takes its own class only)
+            else:
+                _warn_once()
+        except RuntimeError as error:
+            # numba raises this while decorating, when it can keep nothing about the function
+            if "cannot cache function" not in str(error):
+                raise
+            _warn_once()
+        finally:
+            numba.config.CACHE_DIR = before
+    return cast("Callable", made)
+
+
+@functools.cache
+def say_if_first() -> None:
+    """Say once in a process, where no compiled code is kept yet, what the first tasks of a query wait for."""
+    directory = cache_directory()
+    if directory is not None and next(directory.glob("*/*.nbi"), None) is None:
+        _log.warning(
+            "compiling, once per machine and user: about a minute in the first batch; keyedwm warm does it ahead"
+        )
+
+
+def load_cached() -> None:
+    """Load every function of the imported modules that an earlier process has compiled, in all its signatures.
+
+    For a process that forks others, which then have them at once. Nothing is compiled that was not before.
+    """
+    for later in _all:
+        made = later.made()
+        for signature in _kept(made):
+            made.compile(signature)  # type: ignore[attr-defined]
+
+
+def kept_signatures() -> int:
+    """Count the functions of the imported modules on disk, each as often as there are types of arguments for it."""
+    return sum(len(_kept(later.made())) for later in _all)
+
+
+def left_to_compile() -> list[str]:
+    """Name the functions of the imported modules of which nothing is on disk; those inlined elsewhere need not be."""
+    return [
+        f"{later.__module__}.{later.__qualname__}"  # type: ignore[attr-defined]  # as functools.update_wrapper sets them
+        for later in _all
+        if later._how is not _inlined and not _kept(later.made())  # noqa: SLF001  our own class
+    ]
+
+
+def _kept(made: Callable) -> list[Any]:
+    """Return the signatures that a function has on disk."""
+    kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
+    return [] if kept is None else [signature for signature, *_ in kept._load_index()]  # noqa: SLF001 (no public way)
+
+
+@functools.cache
+def cache_directory() -> Path | None:
+    """The directory of compiled code: NUMBA_CACHE_DIR, else a private one; None, with a warning, if none is safe."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    for place in places(os.environ):
+        why = private.unsafe(place)
+        if why is None:
+            return place
+        if given:
+            _log.warning(
+                "NUMBA_CACHE_DIR: %s %s, so code in it could be another user's; it is not used, and every process "
+                "compiles again (some seconds): give a directory of this user with mode 0700", place, why
+            )  # fmt: skip
+            return None
+    _warn_once()
+    return None
+
+
+def places(variables: Mapping[str, str]) -> list[Path]:
+    """Return the directories of compiled code that are tried in turn: NUMBA_CACHE_DIR alone, where it is set."""
+    if given := variables.get("NUMBA_CACHE_DIR"):
+        return [private.without_links(Path(given))]
+    return private.places(variables, "compiled")
+
+
+def _inlined(function: Callable) -> Callable:
+    import numba
+
+    return cast("Callable", numba.njit(inline="always", nogil=True)(function))
+
+
+@functools.cache
+def _warn_once() -> None:
+    _log.warning(
+        "no private directory for compiled code is writable, so every process compiles again (some seconds): "
+        "set NUMBA_CACHE_DIR to a directory of this user with mode 0700"
+    )

@@ -1,0 +1,152 @@
+"""GC settings and the end of reused Python workers, the number of the task at work, and the version they must have.
+
+Rule: Spark keeps a Python worker and gives it one task after another, and after every task the worker runs a full
+garbage collection. The modules and compiled code that stay for the worker's life are frozen once, so that a collection
+does not visit them (it was a quarter of a small task's time).
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from keyedwm import __version__
+from keyedwm.core.errors import KeyedwmError
+
+_Kind = TypeVar("_Kind")
+
+
+class VersionError(KeyedwmError):
+    """A worker has another version of this package than the driver."""
+
+    advice = "install the same version on driver and workers, or ship the driver's environment"
+
+
+# Python's own is 700.
+_PLANNER_THRESHOLD = 100_000
+
+
+@functools.cache
+def freeze_gc() -> None:
+    """Freeze what the process holds; call at the end of a task. Later collections do not visit it."""
+    gc.collect()
+    gc.freeze()
+
+
+@functools.cache
+def freeze_planner_gc() -> None:
+    """Freeze what a planning process holds once its modules are loaded, and collect more rarely from then on.
+
+    A planning makes 100,000s of objects over thousands of channels. They live until the next one and form no cycles,
+    so a collection frees nothing; at Python's own threshold collections took half of the time.
+    """
+    freeze_gc()
+    gc.set_threshold(_PLANNER_THRESHOLD)
+
+
+def task_number() -> int:
+    """The number of the Spark task that this process works on, 0 outside of one."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def quiet(worker: Callable[..., int]) -> Callable[..., int]:
+    """Return PySpark's worker, which ends without a traceback where Spark has left: nobody is there to be told.
+
+    Spark closes workers that were idle for a minute, and each would fail to answer to that.
+    """
+
+    @functools.wraps(worker)
+    def work(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(1)
+
+    return work
+
+
+@functools.cache
+def leave_quietly() -> None:
+    """Let this worker end as `quiet` has it, also where PySpark's own daemon forked it, as Spark does for sources."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if main is not None and spec is not None and spec.name == "pyspark.daemon":
+        main.worker = quiet(main.worker)  # type: ignore[attr-defined]
+
+
+# Run on the worker before anything there is imported from this package, whose version may be too old to know `arrived`.
+_GATE = f"""
+import importlib.util, socket, sys
+at = "on host %s" % socket.gethostname()
+if not importlib.util.find_spec("keyedwm"):
+    raise ModuleNotFoundError("No module named 'keyedwm' %s (in %s)" % (at, sys.prefix))
+from keyedwm.runtime import worker
+if not hasattr(worker, "arrived"):
+    raise ImportError("keyedwm.runtime.worker: the worker %s has an older keyedwm (in %s) than the driver, "
+                      "which has {__version__} [{VersionError.advice}]" % (at, sys.prefix))
+arrived = worker.arrived
+"""
+
+
+class Travelling:
+    """Base of what Spark pickles for its executors.
+
+    One without keyedwm, or with another version of it, refuses it in one sentence that names the host.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What there is to refuse comes first, so that it is told before a name that the other version lacks.
+        state = getattr(self, "__getstate__", lambda: self.__dict__)()  # Python 3.10 has no default
+        return _Gate(), (_SentBy(__version__), type(self), state)
+
+
+class _Gate:
+    """Stands for `arrived`, which a worker without the package does not have."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("exec(gate, names) or names['arrived']", {"gate": _GATE, "names": {}})
+
+    def __call__(self, sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
+        """As `arrived`: what is copied stays in this process."""
+        return arrived(sent_by, kind, state)
+
+
+class _SentBy:
+    """The sender's version, which is checked where it is unpickled."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return require_version, (self._version,)
+
+
+def require_version(sent_by: str) -> str:
+    """Raise VersionError, naming this host, if this process runs another version than the one that sent it work."""
+    if sent_by != __version__:
+        raise VersionError(
+            f"the worker on host {socket.gethostname()} has keyedwm {__version__} (in {sys.prefix}), "
+            f"and the driver {sent_by}"
+        )
+    return sent_by
+
+
+def arrived(_sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
+    """Make on the worker what was sent; its name is in `_GATE`."""
+    leave_quietly()
+    made = kind.__new__(kind)
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+    else:
+        made.__dict__.update(state or {})
+    return made

@@ -1,0 +1,1 @@
+"""The functions that users call: one file for each."""

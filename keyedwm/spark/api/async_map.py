@@ -1,0 +1,108 @@
+"""`async_map`: a coroutine over the event rows, many calls at a time, control rows in their place.
+
+Rule: everything that can be wrong with a call is told here, before a row is read. Calls are made within a task, over
+its rows in order; nothing is shuffled and no state is held.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import duration_ms, whole
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.operators.process.async_calls import AsyncCalls
+from keyedwm.spark.api.source import Source, frame_of
+from keyedwm.spark.hosting.async_rows import AsyncRows, kept_columns
+from keyedwm.spark.hosting.declared import declared
+from keyedwm.spark.hosting.frames import check_sendable
+from keyedwm.spark.hosting.staged_rows import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def async_map(
+    df: DataFrame | Source,
+    fn: Callable[[pa.Table], Awaitable[pa.Table]],
+    schema: pa.Schema | str,
+    *,
+    ordered: bool = True,
+    capacity: int = 16,
+    timeout: str = "30 seconds",
+    rows_per_call: int = 1_000,
+) -> DataFrame:
+    """Run a coroutine over the event rows of `df`, with several calls at a time in each task.
+
+    df: rows of the keyedwm source, or of an operator, control rows included. fn: `async def fn(rows)`, which takes an
+    Arrow table with the columns of `df` but for watermarks and `control`, and returns one with the columns of `schema`
+    and the event times; others in it are left out. An object with `async def __call__` is one of each task, and its
+    `async def aclose` ends with the task. schema: of the result, as an Arrow schema or as Spark's text of one.
+    ordered: rows keep their order, and no control row is overtaken; otherwise results leave as they come, and a control
+    row after all that were before it. capacity: how many calls at most are in flight in a task. timeout: of a call.
+    rows_per_call: how many rows a call gets at most.
+
+    Returns the columns of the schema, and the event times, watermarks and `control` of `df`. Raises OptionError for
+    what is wrong with the arguments, in one sentence; a call that fails or takes too long fails its task (CallError).
+    """
+    frame = frame_of(df, "df", "async_map")
+    if not _is_coroutine(fn):
+        raise OptionError(
+            f"async_map: fn={_called(fn)}: a coroutine is expected, `async def fn(rows)`, which takes and returns an "
+            f"Arrow table"
+        )
+    check_takes_rows(fn)
+    if not isinstance(ordered, bool):
+        raise OptionError(f"async_map: ordered={ordered!r}: True or False is expected")
+    given = arrow_schema(frame)
+    calls = AsyncCalls(
+        run=fn,
+        ordered=ordered,
+        capacity=whole("capacity", str(capacity)),
+        timeout_ms=duration_ms("timeout", timeout),
+        called=_called(fn),
+        hidden=tuple(name for name in kept_columns(given) if not name.startswith(EVENT_TIME)),
+    )
+    if not calls.timeout_ms:
+        raise OptionError(f"async_map: timeout={timeout!r}: a time in which a call can answer is expected")
+    columns = declared(schema, kept_columns(given), "async_map")
+    return _wired(frame, AsyncRows(calls, given, columns, whole("rows_per_call", str(rows_per_call))))
+
+
+def _wired(frame: DataFrame, task: AsyncRows) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    given, kept = task.given, kept_columns(task.given)
+    unnamed = frame.toDF(*map(str, range(len(given))))  # Spark's mapInArrow takes no names with dots
+    made = unnamed.mapInArrow(task, from_arrow_schema(task.result))
+    for name in kept:
+        if frame.schema[name].metadata:
+            made = made.withMetadata(name, frame.schema[name].metadata)
+    return made
+
+
+def check_takes_rows(fn: Callable[..., object]) -> None:
+    """Refuse a coroutine that cannot be called with one table, or that cannot be sent to the workers."""
+    try:
+        inspect.signature(fn).bind(None)
+    except TypeError as error:
+        raise OptionError(
+            f"async_map: fn={_called(fn)} cannot be called with the rows alone ({error}): write `async def fn(rows)`, "
+            f"and bind other arguments with functools.partial"
+        ) from error
+    check_sendable(fn, f"async_map: fn={_called(fn)}")
+
+
+def _is_coroutine(fn: object) -> bool:
+    inner = fn.func if isinstance(fn, partial) else fn
+    return any(map(inspect.iscoroutinefunction, (inner, getattr(type(inner), "__call__", None))))  # noqa: B004
+
+
+def _called(fn: object) -> str:
+    inner = fn.func if isinstance(fn, partial) else fn
+    return getattr(inner, "__qualname__", None) or (type(inner).__qualname__ if callable(inner) else repr(fn))

@@ -1,0 +1,113 @@
+"""`join`: two streams of in-band rows, matched by key and event time; each side keeps its own watermarks.
+
+Rule: everything that can be wrong with a call is told here, before a row is read. The plan is rows → rows by bucket
+(`join_stage`, for each side) → one group per bucket (`join_bucket`) → result columns (`join_unpack`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, duration_ms
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
+from keyedwm.spark.api.source import Source
+from keyedwm.spark.hosting.join_rows import Side
+from keyedwm.spark.hosting.join_wiring import check_names, sides_of, wired
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Ends = tuple[str | None, str | None]
+
+
+def join(
+    left: DataFrame | Source,
+    right: DataFrame | Source,
+    on: str | Sequence[str] | Mapping[str, str],
+    *,
+    within: Ends | None = None,
+    bounds: Mapping[tuple[str, str], Ends] | None = None,
+    how: str = "inner",
+    condition: str | None = None,
+    late: str = "drop",
+    names: tuple[str, str] = ("left", "right"),
+    buckets: int | None = None,
+    name: str | None = None,
+    continue_from: str | None = None,
+) -> DataFrame:
+    """Join the event rows of two streams that have equal keys and event times close to each other.
+
+    left, right: rows of the keyedwm source, of an aggregate or of another join, control rows included; or a
+    `keyedwm.spark.source`. on: key columns, or left column → right column; null equals nothing. within: the least and
+    the most that the right row's event time is after the left row's, such as `("-5 minutes", "1 hour")`, when each side
+    has one time axis. bounds: the same for pairs of axes, such as `{("ordered", "shipped"): ("0 seconds", "1 hour")}`;
+    an end may be None, but both directions must be bounded by some pair. how: `inner`, `left`, `right`, `full`,
+    `left_semi` or `left_anti`. condition: the text of a further comparison of columns. late: what becomes of rows below
+    their own side's watermark (`drop`, `emit`, `fail`). names: of the sides, for a time axis without a name and for
+    columns of equal names. buckets: how many groups the keys are spread over, by default spark.sql.shuffle.partitions;
+    fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics. continue_from: a savepoint, of
+    which the state of the join of that name, or of the only one, goes on.
+
+    Returns the key columns, the other columns of both sides, `event_time_AXIS` of every axis, `watermark_AXIS` of every
+    axis that some bound points at, and `control`, so that results can be joined, aggregated or sunk. With `late="emit"`
+    also `late`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    """
+    check_names(names, name, continue_from, "join")
+    kind = choice("how", how, How, HOW_INSTEAD)
+    policy = choice("late", late, LatePolicy)
+    wanted = _wanted(within, bounds)
+    axes = [None if wanted is None else [pair[side] for pair in wanted] for side in (LEFT, RIGHT)]
+    sides = sides_of((left, right), names, on, axes, "join")
+    given = {(sides[LEFT].only_axis, sides[RIGHT].only_axis): within} if wanted is None else wanted
+    plan = JoinPlan(
+        left=sides[LEFT].side,
+        right=sides[RIGHT].side,
+        bounds=tuple(_bound(sides, pair, ends) for pair, ends in given.items()),
+        how=kind,
+        condition=condition,
+        late=policy,
+    )
+    return wired(sides, plan, buckets, name, continue_from)
+
+
+def _wanted(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:
+    """The bounds by pairs of axes; None for `within`."""
+    if within is not None and bounds is not None:
+        raise OptionError(
+            "join: within and bounds are both given: give within=(least, most) alone for sides of one time axis each, "
+            "or bounds={(left axis, right axis): (least, most)} alone"
+        )
+    if within is None and bounds is None:
+        raise OptionError(
+            "join: give either within=(least, most), for sides of one time axis each, or bounds={(left axis, right "
+            "axis): (least, most)}: without a bound in time rows could never be forgotten"
+        )
+    if bounds is None:
+        return None
+    fits = isinstance(bounds, Mapping) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(axis, str) for axis in pair) for pair in bounds
+    )
+    if not fits or not bounds:
+        raise OptionError(
+            f"join: bounds={bounds!r}: a mapping is expected, such as "
+            f"{{('ordered', 'shipped'): ('0 seconds', '1 hour')}}"
+        )
+    return bounds  # type: ignore[return-value]  # checked above
+
+
+def _bound(sides: Sequence[Side], pair: tuple[str, str], ends: object) -> Bound:
+    at = [side.number_of(axis) for side, axis in zip(sides, pair, strict=True)]
+    if not isinstance(ends, (tuple, list)) or len(ends) != 2:
+        raise OptionError(f"join: the bound of {pair} is {ends!r}, two durations are expected: (least, most)")
+    return Bound(at[LEFT], at[RIGHT], *map(_signed_ms, ends))
+
+
+def _signed_ms(text: object) -> int | None:
+    if text is None:
+        return None
+    plain = str(text).strip()
+    return -duration_ms("bound", plain[1:]) if plain.startswith("-") else duration_ms("bound", plain)

@@ -1,0 +1,172 @@
+"""`process`: an operator of the user's own over in-band rows, with the guarantees of the package's operators.
+
+Rule: everything that can be wrong with a call is told here, before a row is read. The plan is that of `aggregate`: rows
+by bucket → one group per bucket, where the processor runs → result columns.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import whole
+from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.shuffle import TIME
+from keyedwm.spark.api.source import Source
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
+from keyedwm.spark.hosting.bucket_wiring import wired
+from keyedwm.spark.hosting.declared import declared
+from keyedwm.spark.hosting.frames import check_sendable, named
+from keyedwm.spark.hosting.lineage import marked
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
+from keyedwm.spark.hosting.staged_rows import (
+    arrow_schema,
+    axis_key,
+    check_keys,
+    check_rows,
+    columns_of,
+    payload_columns,
+    ship_inputs,
+    timed_rows,
+)
+from keyedwm.spark.session.conf import PARTITIONS, check_provider
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Input = Union["DataFrame", Source]
+_TAKEN = (EVENT_TIME, WATERMARK, CONTROL)
+
+
+def process(
+    inputs: Input | Sequence[Input],
+    by: str | Sequence[str],
+    processor: Callable[[], Processor],
+    schema: pa.Schema | str,
+    *,
+    axis: str | Sequence[str] = "",
+    buckets: int | None = None,
+    name: str | None = None,
+    continue_from: str | None = None,
+) -> DataFrame:
+    """Run a processor of your own over the event rows of `inputs`, one instance for each bucket of keys and batch.
+
+    inputs: rows of the keyedwm source, or of another operator, control rows included, with the columns that the
+    processor needs; a list of several is numbered from 0. by: key columns, which every input has, none for all rows
+    together; rows of equal keys come to the same instance. processor: the class, or a `functools.partial` of it.
+    schema: of what it emits, beside `event_time`, as an Arrow schema or as Spark's text of one. axis: the time axis,
+    when several are configured, or a list with one for each input. buckets: how many groups the keys are spread over,
+    by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and
+    metrics. continue_from: a savepoint, of which the state of the processor of that name, or of the only one, goes on.
+
+    Returns the schema's columns, `event_time`, `watermark` and `control`, so that results can be sunk, aggregated or
+    processed again. Rows without an event time are left out and counted. Raises OptionError and InputError for what is
+    wrong with the call, in one sentence.
+    """
+    frames = _frames(inputs)
+    axes = [axis] * len(frames) if isinstance(axis, str) else list(axis)
+    if len(axes) != len(frames):
+        raise OptionError(f"process: axis={axis!r}: one axis, or a list of one for each of {len(frames)} inputs")
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    made, called = _made(processor)
+    result = declared(schema, _TAKEN, "process")
+    whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]
+    for frame, of_axis, who in zip(frames, axes, whose, strict=True):
+        check_rows(frame, of_axis, who, takes_panes=True)
+        check_keys(frame, keys, who)
+    check_sendable(processor, f"process: {called}")
+    told = Told(processor, called, made.version, result)
+    where = Where(tuple(axes), buckets, name, continue_from)
+    results = marked(processed(frames, keys, told, where), None)  # panes that came in are the processor's business
+    if type(made).on_rows is Processor.on_rows:
+        raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
+    return results
+
+
+class Told(NamedTuple):
+    """A processor: what makes it, what it is called, its version, and the columns that it emits."""
+
+    make: Callable[[], Processor]
+    called: str
+    version: int
+    result: pa.Schema
+
+
+class Where(NamedTuple):
+    """The axis of each input, and buckets, name and savepoint as the user gave them."""
+
+    axes: tuple[str, ...]
+    buckets: int | None
+    name: str | None
+    continue_from: str | None
+
+
+def processed(
+    frames: Sequence[DataFrame], keys: tuple[str, ...], told: Told, where: Where, asked_by: str = "process"
+) -> DataFrame:
+    """Return the results of a processor over frames that `check_rows` and `check_keys` took."""
+    name, continue_from = where.name, where.continue_from
+    if name is not None and not (isinstance(name, str) and name):
+        raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
+    if continue_from is not None and not isinstance(continue_from, str):
+        raise OptionError(f"{asked_by}: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
+    spark = frames[0].sparkSession
+    check_provider(spark, asked_by)
+    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, where.axes, strict=True)]
+    inputs = tuple(_input(frame, keys) for frame in timed)
+    plan = ProcessPlan(inputs=inputs, make=told.make, result=told.result, called=told.called, version=told.version)
+    wanted = spark.conf.get(PARTITIONS) if where.buckets is None else where.buckets
+    ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
+    key, *others = (axis_key(frame, of_axis) for frame, of_axis in zip(frames, where.axes, strict=True))
+    layout = BucketLayout(name or f"{asked_by}-{plan.digest()[:6]}", tuple(ids), key, "process", tuple(others))
+    return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
+
+
+def _input(timed: DataFrame, keys: tuple[str, ...]) -> ProcessInput:
+    """What stage one must know of an input, whose rows are timed."""
+    payload = [column for column in payload_columns(timed) if column not in (TIME, CONTROL_TEXT)]
+    return ProcessInput(schema=arrow_schema(columns_of(timed, [*payload, TIME])), by=keys, time=TIME)
+
+
+def _frames(inputs: object) -> list[DataFrame]:
+    from pyspark.sql import DataFrame
+
+    frames = []
+    for one in inputs if isinstance(inputs, (list, tuple)) else (inputs,):
+        frame = one.load() if isinstance(one, Source) else one
+        if not isinstance(frame, DataFrame):
+            raise OptionError(
+                f"process: inputs={named(one)}: a frame, or keyedwm.spark.source(spark), is expected, or a list of them"
+            )
+        frames.append(frame)
+    if not frames:
+        raise OptionError("process: inputs=[]: one frame at least is expected")
+    return frames
+
+
+def _made(processor: object) -> tuple[Processor, str]:
+    """A processor as the buckets will make it, and what it is called."""
+    made = processor() if callable(processor) and _takes_nothing(processor) else None
+    if not isinstance(made, Processor):
+        raise OptionError(
+            f"process: processor={processor!r}: a subclass of keyedwm.spark.Processor, or a function that returns one, "
+            f"is expected"
+        )
+    return made, f"{type(made).__module__}.{type(made).__qualname__}"
+
+
+def _takes_nothing(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # what is compiled does not tell
+        return True
+    return True

@@ -1,0 +1,81 @@
+"""`running`: each row with the aggregates of all rows of its key up to it (docs/window-store.md).
+
+Rule: what cannot be is refused here, before a row is read. The plan is that of `process`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from keyedwm.arrow.schema import axis_column
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.options import choice, duration_ms
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.process.running import VERSION, Running
+from keyedwm.operators.process.running_plan import RECORD, RunningPlan
+from keyedwm.spark.api.process import Told, Where, processed
+from keyedwm.spark.api.source import Source, frame_of
+from keyedwm.spark.hosting.frames import check_own_aggregates
+from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def running(
+    df: DataFrame | Source,
+    by: str | Sequence[str],
+    aggs: Mapping[str, AggregateSpec],
+    *,
+    keep: str | None = None,
+    late: str = "drop",
+    axis: str = "",
+    buckets: int | None = None,
+    name: str | None = None,
+    continue_from: str | None = None,
+) -> DataFrame:
+    """Return the rows of `df`, each with aggregates over all rows of its key up to it, in order of event time.
+
+    df: rows of the keyedwm source with `topic`, `partition` and `offset`, which order rows of equal event time, and the
+    control rows. by: key columns, none for all rows together. aggs: result column → aggregate; those that keep every
+    value, as collect or median, are refused. keep: behind so long a gap in the event times of a key its aggregates
+    begin anew, and its state is forgotten; without it every key is remembered. late: what becomes of rows below the
+    watermark, `drop` or `fail`. axis, buckets, name, continue_from: as for `process`.
+
+    A row leaves when the watermark has passed it. Returns the columns of `df` and one for each aggregate, with
+    `event_time`, `watermark` and `control` as the source has them, so that results can be sunk, aggregated or joined
+    again. Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    """
+    frame = frame_of(df, "df", "running")
+    keys = (by,) if isinstance(by, str) else by
+    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+        raise OptionError(f"running: by={by!r}: the names of columns are expected; compute others before")
+    if not isinstance(aggs, Mapping) or not all(isinstance(one, str) for one in aggs):
+        raise OptionError(f"running: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
+    if not isinstance(axis, str):
+        raise OptionError(f"running: axis={axis!r}: the name of a time axis is expected, or leave it out")
+    for called, spec in aggs.items():
+        check_aggregate(called, spec)
+    check_own_aggregates(aggs, "running")
+    check_rows(frame, axis, "running")
+    check_keys(frame, keys, "running")
+    missing = [column for column in RECORD if column not in frame.columns]
+    if missing:
+        raise InputError(
+            f"running: the frame has no column {missing[0]!r}: rows of equal event time are ordered by topic, "
+            "partition and offset, as the source's rows have them; keep them when columns are chosen"
+        )
+    plan = RunningPlan(
+        schema=arrow_schema(columns_of(frame, payload_columns(frame))),
+        by=tuple(keys),
+        time=axis_column(EVENT_TIME, axis),
+        aggregates=tuple(aggs.items()),
+        keep_ms=None if keep is None else duration_ms("keep", keep),
+        late=choice("late", late, LatePolicy),
+    )
+    told = Told(partial(Running, plan), plan.called, VERSION, plan.result_schema)
+    return processed([frame], plan.by, told, Where((axis,), buckets, name, continue_from), "running")

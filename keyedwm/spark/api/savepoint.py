@@ -1,0 +1,236 @@
+"""`savepoint`: what a stopped query knows, read with Spark's own state reader and written down for another query.
+
+Rule: it reads the checkpoint and changes nothing there. What cannot move is refused in one sentence, before anything is
+written; the manifest comes last, so what was interrupted is no savepoint.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.config.addresses import one_line
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.state.note import NOTE
+from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.spark.hosting.frames import require_session
+from pyspark_wm_source.values.checkpoint import newest, sources_of
+from pyspark_wm_source.values.offsets import QueryOffset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# State variables of a bucket; see `bucket_state.named_state`.
+_VARIABLES = {"note", "blobs"}
+# Whose errors Spark's reader raises: in this process's JVM, and otherwise.
+_SPARKS = ("py4j", "pyspark")
+# What Java escapes in the path of an address; Spark's state reader escapes it twice.
+_ESCAPED = re.compile(r"""[\s%"<>\\^`{|}\[\]#?]""")
+# Versions of the notes of buckets, and of those of joins.
+_READABLE, _READABLE_JOINS = (2,), (1,)
+
+
+def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
+    """Write what the stopped query of a checkpoint knows to `target`, from which other queries may go on.
+
+    checkpoint, target: directories, or addresses that both Spark and pyarrow can reach. Raises InputError, OptionError
+    and FormatError in one sentence: the query is not stopped between two batches, holds what cannot move, or `target`
+    is taken.
+    """
+    require_session(spark, "savepoint")
+    read, write = Files(checkpoint), Files(target)
+    batch, sources = offsets_of(checkpoint)
+    if write.is_in(read):
+        raise OptionError(f"{target} lies in the checkpoint {checkpoint}, which stays as it is: name a place outside")
+    _check_free(write)
+    held = list(read_operators(spark, read))
+    operators = {operator.name: operator for operator, _ in held}
+    for operator in operators.values():
+        if {"store", "window_join"} & (operator.told or {}).keys():
+            raise OptionError(
+                f"{operator.kind} {operator.name} of {checkpoint} has a store, whose state cannot move yet"
+            )
+    if len(operators) < len(held):
+        raise OptionError(
+            f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "
+            f"cannot be told apart: name them differently in a new checkpoint"
+        )
+    states = [state for _, state in held]
+    if states:
+        every = states[0]
+        for state in states[1:]:
+            every = every.unionAll(state)
+        every.write.mode("overwrite").parquet(f"{write.for_spark}/{STATE}")
+    if offsets_of(checkpoint)[0] != batch:
+        raise InputError(f"the query of {checkpoint} runs: a batch came while it was read; stop it first")
+    told = Savepoint(
+        place=target,
+        checkpoint=checkpoint,
+        batch=batch,
+        sources=[source.to_json() for source in sources],
+        operators=operators,
+    )
+    write_savepoint(write, told)
+    return told
+
+
+def check_places(checkpoint: str, target: str) -> None:
+    """Raise what `savepoint` would of a query that has not stopped between two batches, or a place that is taken."""
+    offsets_of(checkpoint)
+    _check_free(Files(target))
+
+
+def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[OperatorState, DataFrame]]:
+    """Yield what each operator of a checkpoint knows, and its blobs as rows of a savepoint, as of the last batch."""
+    with _readable(files):
+        for number, kind in _operators(spark, files):
+            yield _operator(spark, files, number, kind)
+
+
+@contextmanager
+def _readable(files: Files) -> Iterator[None]:
+    """Raise what Spark's state reader says of files that it cannot read in one sentence."""
+    escaped = sorted(set(_ESCAPED.findall(files.for_spark)))
+    if escaped:
+        raise OptionError(
+            f"Spark's state reader cannot read {files.place!r}, since its path has {' '.join(map(repr, escaped))}: "
+            "copy the checkpoint, or make a link to it, with a plainer name"
+        )
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _SPARKS:
+            raise
+        raise FormatError(
+            f"the state of {files.place} cannot be read, so files of it may be missing or damaged: take a whole copy "
+            f"of the checkpoint ({one_line(error)})"
+        ) from error
+
+
+def offsets_of(checkpoint: str) -> tuple[int, list[QueryOffset]]:
+    """The newest batch of a checkpoint and the offsets at its end. Raises InputError unless it is committed."""
+    files = Files(checkpoint)
+    planned = newest(files.names("offsets") or ())
+    if planned is None:
+        raise InputError(f"{files.place} is no checkpoint of a query that has run: it has no batch under offsets")
+    if planned != newest(files.names("commits") or ()):
+        raise InputError(
+            f"the checkpoint {files.place} has batch {planned} planned and not committed: start its query once more, "
+            f"with the trigger availableNow, and move it when that has ended"
+        )
+    sources = []
+    for number, offset in sources_of(files.read(f"offsets/{planned}") or ""):
+        if offset is None:
+            raise OptionError(f"source {number} of {files.place} is not keyedwm's, so where it stands cannot move")
+        sources.append(offset)
+    return planned, sources
+
+
+def _check_free(target: Files) -> None:
+    """Refuse a place that holds something or cannot be written; what an interrupted savepoint left is written again."""
+    if barred := target.barred_by():
+        raise OptionError(
+            f"{target.place} cannot be written: {barred} is not a directory in which this user may write; name another"
+        )
+    found = [name for name in target.names() or () if name not in {STATE, f"_{MANIFEST}"}]
+    if MANIFEST in found:
+        raise OptionError(f"{target.place} is a savepoint already, which nothing changes: name another place")
+    if links := target.links((STATE, f"_{MANIFEST}")):
+        raise OptionError(f"{target.place} has a link ({links[0]}), which is not followed: name a new place")
+    if found:
+        raise OptionError(f"{target.place} is not empty ({found[0]}): name a new place for the savepoint")
+
+
+def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
+    """The stateful operators of the query that hold buckets. Raises OptionError for those of others."""
+    if files.names("state") is None:
+        return []
+    found = []
+    for row in spark.read.format("state-metadata").load(files.for_spark).collect():
+        told = json.loads(row.operatorProperties or "{}")
+        variables = {one["stateName"] for one in told.get("stateVariables", ())}
+        if not variables >= _VARIABLES:
+            raise OptionError(
+                f"operator {row.operatorId} of {files.place} ({row.operatorName}) is none of keyedwm, "
+                f"so its state cannot move"
+            )
+        found.append((row.operatorId, row.operatorName))
+    return sorted(set(found))
+
+
+def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tuple[OperatorState, DataFrame]:
+    """What one operator knows, and its blobs as rows of a savepoint."""
+    from pyspark.sql import functions as F
+
+    def variable(name: str) -> DataFrame:
+        reader = spark.read.format("statestore").option("operatorId", number).option("stateVarName", name)
+        return reader.load(files.for_spark)
+
+    notes = {row.bucket: json.loads(row.note) for row in variable("note").select("key.bucket", "value.note").collect()}
+    first = notes.get(0)
+    if first is None:
+        raise OptionError(f"operator {number} of {files.place} ({kind}) has no state yet")
+    is_join = "inbox" not in first
+    readable = _READABLE_JOINS if is_join else _READABLE
+    if first["version"] not in readable:
+        raise FormatError(
+            f"{'join' if is_join else 'aggregate'} {first['name']}: its state has version {first['version']}, this "
+            f"keyedwm reads {', '.join(map(str, readable))}"
+        )
+    ids = bucket_ids(first["buckets"])
+    blobs = variable("blobs").select(
+        F.col("key.bucket").alias("id"), F.col("user_map_key.name").alias("name"),
+        F.col("user_map_value.blob").alias("blob"),
+    )  # fmt: skip
+    facts = {row.id: json.loads(bytes(row.blob)) for row in blobs.where(F.col("name") == NOTE).collect()}
+    _check_whole(first, ids, notes, facts, blobs)
+    order = F.create_map(*(F.lit(one) for number, bucket in enumerate(ids) for one in (bucket, number)))
+    rows = blobs.where(F.col("name") != NOTE).select(
+        F.lit(first["name"]).alias("operator"), order[F.col("id")].alias("bucket"), "name", "blob"
+    )
+    operator = OperatorState(
+        name=first["name"],
+        axis=[] if is_join else first["axis"],
+        digest=first["plan"],
+        told={"join": _kind_of_join(facts[ids[0]])} if is_join else first.get("told"),
+        notes=[_note(notes[one]) for one in ids],
+        facts=[facts[one] for one in ids],
+    )
+    return operator, rows
+
+
+def _kind_of_join(facts: Mapping[str, Any]) -> str:
+    return "join_latest" if "waiting" in facts else "join"
+
+
+def _note(held: Mapping[str, Any]) -> dict[str, Any]:
+    parts = ("inbox", "inboxes", "blobs", "emitted_ms", "emitted", "snapshot")
+    return {name: held[name] for name in parts if name in held}
+
+
+def _check_whole(
+    first: Mapping[str, Any], ids: list[int], notes: Mapping[int, Any], facts: Mapping[int, Any], blobs: DataFrame
+) -> None:
+    """Refuse state of which something is missing, or of which the buckets stand at different points."""
+    from pyspark.sql import functions as F
+
+    who = f"{'aggregate' if 'inbox' in first else 'join'} {first['name']}"
+    lacking = [number for number, one in enumerate(ids) if one not in notes or one not in facts]
+    if lacking or set(notes) - set(ids):
+        raise FormatError(f"{who}: the checkpoint lacks the state of bucket {(lacking or [len(ids)])[0]} of {len(ids)}")
+    sizes = blobs.groupBy("id").agg(F.count("*").alias("blobs"), F.sum(F.length("blob")).alias("bytes")).collect()
+    held = {row.id: (row.blobs, row.bytes) for row in sizes}
+    for number, one in enumerate(ids):
+        told = notes[one]["blobs"]
+        if held[one] != (len(told), sum(told.values())):
+            raise FormatError(
+                f"{who}: bucket {number} has {held[one][0]} blobs of {held[one][1]} bytes, its note tells of "
+                f"{len(told)} of {sum(told.values())}"
+            )
+        for part in ("inbox", "inboxes", "snapshot"):
+            if notes[one].get(part) != first.get(part):
+                raise FormatError(f"{who}: buckets 0 and {number} stand at different points ({part})")

@@ -1,0 +1,245 @@
+"""`aggregate(..., store=Store(...))`: windows that keep their messages (docs/window-store.md).
+
+Rule: what a store cannot do together with the other arguments is refused here, before a row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from keyedwm.arrow.schema import axis_column
+from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LateRule
+from keyedwm.core.options import choice, duration_ms, span_text, whole
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.operators.aggregates.functions import check_aggregate
+from keyedwm.operators.frames.plan import EveryBy
+from keyedwm.operators.frames.zoned import refuse_zoned
+from keyedwm.operators.messages import functions
+from keyedwm.operators.messages.functions import Quantile, WindowFunction
+from keyedwm.operators.messages.on_demand import OnDemandWindow
+from keyedwm.operators.messages.plan import (
+    Full,
+    HoppingWindow,
+    KeyRowWindow,
+    RowWindow,
+    SessionRowWindow,
+    StorePlan,
+)
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.spark.api.source import Source
+from keyedwm.spark.hosting.frames import check_sendable
+from keyedwm.spark.hosting.lineage import streams_of
+from keyedwm.spark.hosting.read_messages import message_fields, read_messages
+from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+# By their classes: a column of Spark has an attribute of every name.
+_OVER_MESSAGES = (WindowFunction, Quantile)
+_NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"  # Spark's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Store:
+    """How long the messages of windows are kept; at least one limit is given, and the first that is reached counts.
+
+    retention: so long after its end, in event time, a window takes late messages. max_windows: so many windows that
+    hold a message. max_messages, max_bytes: of all messages of the query, bytes as Arrow holds them; each bucket has an
+    equal share. full: what completes a window, the `watermark` or the first `message` past its end. late_every: late
+    messages are shown together, so long after the first of them, by the wall `clock` or, with late_by, by `event` time;
+    late_rows: after so many of a key and window, what is left then when the window goes. At once without either.
+    """
+
+    retention: str | None = None
+    max_windows: int | None = None
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    full: str = Full.WATERMARK.value
+    late_every: str | None = None
+    late_rows: int | None = None
+    late_by: str = EveryBy.CLOCK.value
+
+    def __post_init__(self) -> None:
+        self.limits(1)
+        choice("full", self.full, Full)
+        choice("late_by", self.late_by, EveryBy)
+        self.late_every_ms()
+        self.late_count()
+
+    def limits(self, buckets: int) -> Retention:
+        """Return the limits of one of so many buckets."""
+        given = {name: getattr(self, name) for name in ("max_windows", "max_messages", "max_bytes")}
+        told = {name: None if limit is None else whole(name, str(limit)) for name, limit in given.items()}
+        shared = {name: -(-limit // buckets) for name, limit in told.items() if limit and name != "max_windows"}
+        kept_for = None if self.retention is None else duration_ms("retention", self.retention)
+        return Retention(time_ms=kept_for, **{**told, **shared})
+
+    def late_every_ms(self) -> int | None:
+        """Return the interval of late panes."""
+        return None if self.late_every is None else duration_ms("late_every", self.late_every)
+
+    def late_count(self) -> int | None:
+        """Return after how many late messages there is a pane."""
+        return None if self.late_rows is None else whole("late_rows", str(self.late_rows))
+
+
+def window_function(function: Callable[[pa.Table], Any], result: pa.DataType | DataType | str) -> WindowFunction:
+    """An aggregate of one's own over a store: `function` is given the Arrow table of each key and window.
+
+    The messages come in order of event time, topic, partition and offset; it returns one value. result: its type, in
+    Arrow or Spark, or as Spark's text of one (`double`).
+    """
+    made = functions.window_function(function, _type(result))
+    check_sendable(function, f"window_function: {getattr(function, '__qualname__', function)}")
+    return made
+
+
+def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
+    """Refuse windows and aggregates that are computed over kept messages."""
+    for name, spec in aggs.items():
+        if isinstance(spec, _OVER_MESSAGES):
+            raise OptionError(
+                f"aggregate: {name!r} is computed over all messages of a window, which a store keeps: give "
+                "store=Store(retention=...)"
+            )
+        check_aggregate(name, spec)
+    if isinstance(window, SessionRowWindow):
+        raise OptionError(
+            f"aggregate: session_rows({window.between}) counts offsets, so its messages must be kept: give "
+            "store=Store(max_messages=...)"
+        )
+    if isinstance(window, KeyRowWindow):
+        raise OptionError(
+            f"aggregate: hopping_key_rows({window.size}, {window.step}) counts messages, so they must be kept: give "
+            "store=Store(max_messages=...)"
+        )
+    if isinstance(window, RowWindow):
+        raise OptionError(
+            f"aggregate: hopping_rows({window.size}, {window.step}) counts offsets, so its messages must be kept: give "
+            "store=Store(max_windows=...)"
+        )
+    if isinstance(window, OnDemandWindow):
+        raise OptionError(
+            f"aggregate: on_demand({span_text(window.size_ms)!r}, {window.opens!r}) holds messages that wait for their "
+            "window, so they must be kept: give store=Store(retention=...)"
+        )
+    if isinstance(window, HoppingWindow):
+        size, step = span_text(window.size_ms), span_text(window.step_ms)
+        raise OptionError(
+            f"aggregate: hopping({size!r}, {step!r}) need not be a whole number of frames, so its messages must be "
+            "kept: give store=Store(retention=...), or take sliding(size, slide)"
+        )
+
+
+def check_store(store: object, asked: Mapping[str, Any], continue_from: str | None) -> None:
+    """Refuse what a store cannot do, or what there is none for; asked: as for a plan."""
+    window, aggs = asked["window"], dict(asked["aggregates"])
+    if store is None:
+        _check_needs_none(window, aggs)
+        return
+    if not isinstance(store, Store):
+        raise OptionError(f"aggregate: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
+    refuse_zoned(window, "aggregate")
+    if isinstance(window, RowWindow) and (store.late_every is not None or store.late_rows is not None):
+        raise OptionError(
+            "aggregate: late_every and late_rows have no effect on windows of rows: offsets never come late; leave "
+            "them out"
+        )
+    for name, (instead, is_default) in _INSTEAD.items():
+        if not is_default({**asked, "continue_from": continue_from}):
+            raise OptionError(f"aggregate: {name} has no effect on a store: {instead}")
+    for name, spec in aggs.items():
+        if not isinstance(spec, _OVER_MESSAGES):
+            check_aggregate(name, spec)
+
+
+_INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "lateness": ("its retention says how long windows take late messages", lambda asked: not asked["lateness_ms"]),
+    "late_rule": (
+        "a message is late when every window that holds it is gone",
+        lambda asked: asked["late_rule"] is LateRule.WINDOW,
+    ),
+    "max_rows_per_batch": ("leave it out", lambda asked: asked["most_rows"] is None),
+    "continue_from": (
+        "its state cannot move yet, start from a new checkpoint",
+        lambda asked: asked["continue_from"] is None,
+    ),
+}
+
+
+def check_one_source(df: DataFrame, window: object, asked_by: str) -> None:
+    """Refuse windows of rows over a union: two sources may read one partition, from different offsets on."""
+    if not isinstance(window, RowWindow):
+        return
+    streams = streams_of(df)
+    if streams > 1:
+        raise OptionError(
+            f"{asked_by}: windows of rows count the offsets of one source, and the frame is made of {streams} streams: "
+            f"read all topics with one source (subscribe='a,b'), or give each its own {asked_by.partition(',')[0]}"
+        )
+
+
+def ship_messages(
+    df: DataFrame | Source, asked: Mapping[str, Any], axis: str, ids: Sequence[int]
+) -> tuple[DataFrame, StagedStore, int]:
+    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: as for a plan."""
+    frame = df.load() if isinstance(df, Source) else df
+    check_rows(frame, axis)
+    check_one_source(frame, asked["window"], "aggregate")
+    schema = message_columns(frame, "aggregate")
+    if isinstance(df, Source):
+        told = message_fields(df, asked["by"], asked["aggregates"], schema.names)
+        staged = replace(_staged(told.schema, told.keys, asked, axis, len(ids)), read_from=told.read_from)
+        shipped = read_messages(df, told.fields, by=staged.messages.by, axis=axis, buckets=len(ids))
+        return shipped, staged, axis_key(frame, axis)
+    keys = tuple(asked["by"])
+    check_keys(frame, keys)
+    staged = _staged(schema, keys, asked, axis, len(ids))
+    return ship_inputs([timed_rows(frame, axis)], [staged.messages], ids), staged, axis_key(frame, axis)
+
+
+def _staged(schema: pa.Schema, keys: tuple[str, ...], asked: Mapping[str, Any], axis: str, buckets: int) -> StagedStore:
+    """The plan of one of so many buckets; asked: as for a plan."""
+    store: Store = asked["store"]
+    plan = StorePlan(
+        schema=schema, by=keys, window=asked["window"], aggregates=asked["aggregates"],
+        retention=store.limits(buckets), time=axis_column(EVENT_TIME, axis), full=choice("full", store.full, Full),
+        early=asked["early"], late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
+        late_by=choice("late_by", store.late_by, EveryBy), accumulating=asked["accumulating"],
+    )  # fmt: skip
+    return StagedStore(plan=plan, late=asked["late"])
+
+
+def _type(told: object) -> pa.DataType:
+    """Return the Arrow type, as Spark holds it, of one in Arrow, in Spark, or as text."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+    from pyspark.sql.types import DataType, StructType
+
+    try:
+        if isinstance(told, DataType):
+            found = told
+        elif isinstance(told, pa.DataType):
+            found = from_arrow_type(told)
+        else:
+            (field,) = getattr(StructType.fromDDL(f"value {told}"), "fields", [None])
+            found = field.dataType
+        return to_arrow_type(found, timezone="UTC")
+    except (PySparkException, ValueError) as error:
+        why = error.getCondition() if isinstance(error, PySparkException) else "several values"
+        if isinstance(told, (DataType, pa.DataType)):
+            why = "Spark has no such type"
+        elif why == _NO_SESSION:
+            why = "text needs a session, which there is not"
+        raise OptionError(
+            f"window_function: result={told!r} ({why}): the type of one value is expected, in Arrow, or where there is "
+            "a session as text such as 'double'"
+        ) from error

@@ -1,0 +1,210 @@
+"""`window_join`: the messages of two streams that lie in one window and have equal keys (docs/window-store.md).
+
+Rule: everything that can be wrong with a call is told here, before a row is read. The plan is that of `aggregate` with
+a store: whole messages of both sides by bucket → one group per bucket, which joins them → result columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from keyedwm.arrow.schema import axis_column
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, whole
+from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.zoned import refuse_zoned
+from keyedwm.operators.join.plan import HOW_INSTEAD, How
+from keyedwm.operators.messages.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.plan import Full, HoppingWindow, RowWindow
+from keyedwm.spark.api.source import Source, stream_of
+from keyedwm.spark.api.store import Store, check_one_source
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
+from keyedwm.spark.hosting.bucket_wiring import wired
+from keyedwm.spark.hosting.join_wiring import check_names, keys_of
+from keyedwm.spark.hosting.read_messages import read_messages
+from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
+from keyedwm.spark.session.conf import PARTITIONS, check_provider
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ASKED_BY = "window_join"
+_ADDED = (EVENT_TIME, WATERMARK, CONTROL)
+
+
+def window_join(
+    left: DataFrame | Source,
+    right: DataFrame | Source,
+    on: str | Sequence[str] | Mapping[str, str],
+    window: SlidingWindow | HoppingWindow | SessionWindow | RowWindow,
+    *,
+    store: Store,
+    how: str = "inner",
+    keep: str = "all",
+    emit: str = "final",
+    early: Early | None = None,
+    unbounded: str | None = None,
+    late: str = "drop",
+    axis: str | tuple[str, str] = "",
+    names: tuple[str, str] = ("left", "right"),
+    buckets: int | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Join the messages of two streams that lie in one window and have equal keys; each pair comes once.
+
+    left, right: rows of the keyedwm source, control rows included, with their topic, partition and offset, or a
+    `keyedwm.spark.source`, which is not loaded: then the reading tasks divide its messages. on: key columns, or left
+    column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, `session` (of both sides
+    together), or one of rows. store: how long each side's messages are kept. how: `inner`, or `left`, `right`, `full`:
+    a message of that side that met none comes alone, once both sides have completed its windows. keep: `all` pairs as
+    they come, or one row for each key and window, of the `first` or the `last` message of each side, once both sides
+    have completed it. emit: when a session gives its rows: `final`, once both sides have completed it, `paired`, as
+    soon as both have a message, or `running`, with each one. early: `early(every=...)`, pairs on a beat of the clock
+    and not at once. unbounded: the name of a side whose messages meet every window of the other. late: what becomes of
+    messages that no window takes (`drop`, `emit`, `fail`). axis: the time axis, when several are configured, or one for
+    each side. names: of the sides, for columns of equal names. buckets: how many groups of keys, by default
+    spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
+
+    Returns the columns of both sides (those joined on once), `window`, `timing`, with `late="emit"` also `rejected`,
+    and `event_time` (the window's last millisecond), `watermark`, `control`, so that results can be sunk or aggregated.
+    Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    """
+    check_names(names, name, None, _ASKED_BY)
+    _check_unbounded(unbounded, names)
+    wanted, kept, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
+    _check_window_and_store(window, store)
+    axes, keys = _axes(axis), _keys(on)
+    given = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
+    frames = [one.load() if isinstance(one, Source) else one for one in given]
+    check_provider(frames[LEFT].sparkSession, _ASKED_BY)
+    sides = [
+        _side(frames[at], names[at], keys[at], axes[at], window, is_unbounded=names[at] == unbounded)
+        for at in (LEFT, RIGHT)
+    ]
+    ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
+    plan = WindowJoinPlan(
+        left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=wanted, keep=kept,
+        emit=choice("emit", emit, Emit), full=choice("full", store.full, Full), late_every_ms=store.late_every_ms(),
+        early_every_ms=_early_every_ms(early),
+    )  # fmt: skip
+    _check_columns(plan)
+    staged = StagedWindowJoin(plan=plan, late=policy)
+    first, second = (axis_key(frames[at], axes[at], _who(names[at])) for at in (LEFT, RIGHT))
+    layout = BucketLayout(name or f"window-join-{plan.digest[:6]}", tuple(ids), first, _ASKED_BY, (second,))
+    return wired(_shipped(given, staged, axes, layout.ids), staged, layout, None)
+
+
+def _who(called: str) -> str:
+    return f"{_ASKED_BY}, {called} side"
+
+
+def _shipped(
+    given: Sequence[DataFrame | Source], staged: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
+) -> DataFrame:
+    """What both sides ship to the buckets."""
+    each = []
+    for number, (one, messages, axis) in enumerate(zip(given, staged.inputs, axes, strict=True)):
+        if isinstance(one, Source):
+            fields = {name: name for name in messages.columns}
+            shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)
+        else:
+            shipped = ship_input(timed_rows(one, axis), messages, ids, number)
+        each.append(shipped)
+    return each[LEFT].unionAll(each[RIGHT])
+
+
+def _side(
+    frame: DataFrame, called: str, on: tuple[str, ...], axis: str, window: object, *, is_unbounded: bool
+) -> WindowJoinSide:
+    who = _who(called)
+    check_rows(frame, axis, who)
+    check_one_source(frame, window, who)
+    check_keys(frame, on, who)
+    schema = message_columns(frame, who)
+    for one in on:
+        if one not in schema.names:
+            raise OptionError(f"{who}: {one!r} is a watermark or control column, which cannot be a key")
+    return WindowJoinSide(name=called, schema=schema, on=on, unbounded=is_unbounded, time=axis_column(EVENT_TIME, axis))
+
+
+def _keys(on: str | Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    keys = keys_of(on, _ASKED_BY)
+    if not keys[LEFT]:
+        raise OptionError("window_join: on=(): the columns to join on are expected, one at least")
+    return keys
+
+
+def _how(how: str) -> How:
+    known = {said: one for said, one in HOW_INSTEAD.items() if one in {kind.value for kind in OUTER}}
+    return choice("how", how, OUTER, known)
+
+
+def _axes(axis: object) -> tuple[str, str]:
+    """The time axis of each side."""
+    axes = (axis, axis) if isinstance(axis, str) else tuple(axis) if isinstance(axis, (tuple, list)) else ()
+    if len(axes) != 2 or not all(isinstance(one, str) for one in axes):
+        raise OptionError(f"window_join: axis={axis!r}: the name of a time axis is expected, or one for each side")
+    return axes
+
+
+def _early_every_ms(early: object) -> int | None:
+    if early is None:
+        return None
+    if not isinstance(early, Early) or early.every_ms is None or early.rows is not None:
+        raise OptionError(
+            f"window_join: early={early!r}: keyedwm.spark.early(every=...) is expected; without it pairs come at once"
+        )
+    if early.by_event:
+        raise OptionError(
+            "window_join: pairs of open windows come at once or by the clock: leave early(by='event') out"
+        )
+    return early.every_ms
+
+
+def _check_window_and_store(window: object, store: object) -> None:
+    refuse_zoned(window, "window_join")
+    if not isinstance(window, (SlidingWindow, HoppingWindow, SessionWindow, RowWindow)):
+        raise OptionError(
+            f"window_join: window={window!r}: keyedwm.spark's tumbling, sliding, hopping, session, tumbling_rows or "
+            "hopping_rows is expected"
+        )
+    _check_store(store)
+
+
+def _check_unbounded(unbounded: str | None, names: tuple[str, str]) -> None:
+    if unbounded is not None and unbounded not in names:
+        raise OptionError(f"window_join: unbounded={unbounded!r}: the name of a side is expected, one of {names}")
+
+
+def _check_store(store: object) -> None:
+    if not isinstance(store, Store):
+        raise OptionError(f"window_join: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
+    if store.late_rows is not None or store.late_by != EveryBy.CLOCK.value:
+        raise OptionError(
+            "window_join: late pairs come at once, or late_every of the clock: leave late_rows and late_by out"
+        )
+
+
+def _bucket_count(frame: DataFrame, window: object, unbounded: str | None, buckets: int | None) -> int:
+    """One bucket where each message meets those of all partitions, else as many as are wanted."""
+    if isinstance(window, RowWindow) and unbounded is not None:
+        if buckets not in (None, 1):
+            raise OptionError(
+                f"window_join: buckets={buckets} of windows of rows with an unbounded side, one bucket holds it all: "
+                "leave it out"
+            )
+        return 1
+    return whole("buckets", str(frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets))
+
+
+def _check_columns(plan: WindowJoinPlan) -> None:
+    for one, number, came_from in plan.columns:
+        if one.name.lower() in _ADDED:
+            raise OptionError(
+                f"window_join: the column {came_from!r} of {plan.sides[number].name} cannot be called {one.name!r}: "
+                "results have one of that name already; rename it or leave it out"
+            )

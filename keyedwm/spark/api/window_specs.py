@@ -1,0 +1,148 @@
+"""Windows and early panes as a user writes them: durations are Spark interval strings."""
+
+from __future__ import annotations
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import choice, duration_ms, months_of, offset_ms, span_text, whole
+from keyedwm.core.touching import Touching
+from keyedwm.operators.frames.plan import Early, EveryBy, FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.operators.messages import plan
+from keyedwm.operators.messages.on_demand import OnDemandWindow
+from keyedwm.operators.messages.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
+
+
+def tumbling(size: str, offset: str = "0 seconds", *, zone: str | None = None) -> FrameWindow:
+    """Windows `[start, start + size)` that meet end to end; `offset` moves them from the epoch, a negative one back.
+
+    zone: whose clock hours, days, weeks (from Monday) and months follow, "Europe/Berlin"; without one it is UTC's, and
+    weeks begin on Thursday, as Spark's. Raises OptionError unless -size < offset < size.
+    """
+    return sliding(size, size, offset, zone=zone)
+
+
+def sliding(size: str, slide: str, offset: str = "0 seconds", *, zone: str | None = None) -> FrameWindow:
+    """Windows of `size`, one every `slide` (hopping windows); zone: as of `tumbling`.
+
+    Raises OptionError unless the slide divides the size and -slide < offset < slide.
+    """
+    if zone is not None and not isinstance(zone, str):
+        raise OptionError(f"zone={zone!r}: the name of a time zone is expected, such as 'Europe/Berlin'")
+    months, slide_months, later_ms = months_of(size), months_of(slide), offset_ms("offset", offset)
+    if months is not None and slide_months is not None:
+        return _zoned(zone or "UTC", (months, slide_months), later_ms, are_months=True)
+    if zone is not None and months is None and slide_months is None:
+        return _zoned(zone, (duration_ms("size", size), duration_ms("slide", slide)), later_ms)
+    size_ms, slide_ms = duration_ms("size", size), duration_ms("slide", slide)
+    return SlidingWindow(size_ms, slide_ms, _forward(later_ms, slide_ms))
+
+
+def _zoned(zone: str, lengths: tuple[int, int], later_ms: int, *, are_months: bool = False) -> ZonedWindow:
+    """A window of a zone's clock. lengths: size and slide."""
+    size, slide = lengths
+    if slide < 1 or size < 1 or size % slide:
+        told = [f"{one} months" if are_months else span_text(one) for one in lengths]
+        raise OptionError(f"a window of {told[0]} every {told[1]}: the slide must be above 0 and divide the size")
+    frames_each = size // slide
+    if are_months:
+        return ZonedWindow(zone, 0, slide, frames_each, later_ms)
+    return ZonedWindow(zone, slide, 0, frames_each, _forward(later_ms, slide))
+
+
+def _forward(later_ms: int, slide_ms: int) -> int:
+    """An offset of 0 or more that gives the same windows; one that is too large stays, and is refused."""
+    return later_ms + slide_ms if -slide_ms < later_ms < 0 else later_ms
+
+
+def hopping(size: str, step: str, offset: str = "0 seconds", *, zone: str | None = None) -> HoppingWindow:
+    """Windows of `size`, one every `step` of any ratio, also one larger than the size; they need a store.
+
+    Raises OptionError unless size and step are above 0 and -step < offset < step, and for a zone, which stores lack.
+    """
+    if zone is not None:
+        raise OptionError(
+            f"hopping: zone={zone!r}: windows that keep their messages have one length, and days of a time zone have "
+            "not: take sliding(size, slide, zone=...) without a store"
+        )
+    step_ms = duration_ms("step", step)
+    return HoppingWindow(duration_ms("size", size), step_ms, _forward(offset_ms("offset", offset), step_ms))
+
+
+def on_demand(size: str, opens: str) -> OnDemandWindow:
+    """Windows of `size` of a key, one from each row on for which the condition `opens` is true; they need a store.
+
+    opens: a comparison of the row's columns as SQL writes it, `kind = 'alarm'`. Raises OptionError unless the size is
+    above 0.
+    """
+    return OnDemandWindow(duration_ms("size", size), opens)
+
+
+def tumbling_rows(rows: int) -> RowWindow:
+    """Windows of so many offsets of a topic and partition, end to end from its first message on; they need a store.
+
+    Raises OptionError unless the number is above 0.
+    """
+    return plan.tumbling_rows(whole("rows", str(rows)))
+
+
+def hopping_rows(size: int, step: int) -> RowWindow:
+    """Windows of `size` offsets of a topic and partition, one every `step` offsets; they need a store.
+
+    Raises OptionError unless both are above 0.
+    """
+    return RowWindow(whole("size", str(size)), whole("step", str(step)))
+
+
+def tumbling_key_rows(rows: int) -> KeyRowWindow:
+    """Windows of so many messages of a key in a topic and partition, end to end; they need a store.
+
+    Raises OptionError unless the number is above 0.
+    """
+    return plan.tumbling_key_rows(whole("rows", str(rows)))
+
+
+def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
+    """Windows of `size` messages of a key in a topic and partition, one every `step` of its messages.
+
+    They need a store. Raises OptionError unless both are above 0.
+    """
+    return KeyRowWindow(whole("size", str(size)), whole("step", str(step)))
+
+
+def session_rows(between: int) -> SessionRowWindow:
+    """Messages of a key in a topic and partition with at most `between` offsets from one to the next; needs a store.
+
+    Raises OptionError unless the number is 0 or more.
+    """
+    return plan.session_rows(whole("between", str(between), at_least=0))
+
+
+def session(gap: str | None = None, touching: str = "merge", *, gap_column: str | None = None) -> SessionWindow:
+    """Rows of a key less than `gap` apart; exactly `gap` apart they merge, or stay `separate` (rule 11).
+
+    gap_column: in place of `gap`, a column with the gap behind each row, an INTERVAL DAY TO SECOND; rows in which it is
+    null, 0 or less belong to no session, as with Spark's `session_window`. It takes no store and no unloaded source.
+
+    Raises OptionError unless the gap is above 0, one of the two is given, and `touching` is merge or separate.
+    """
+    joined = choice("touching", touching, Touching)
+    if gap_column is None:
+        if gap is None:
+            raise OptionError("session: a gap such as '10 minutes' is expected, or gap_column='the column that has it'")
+        return SessionWindow(duration_ms("gap", gap), joined)
+    if gap is not None or not isinstance(gap_column, str) or not gap_column:
+        raise OptionError(f"session: gap={gap!r}, gap_column={gap_column!r}: a gap or the name of a column is expected")
+    return RowGapWindow(touching=joined, gap_column=gap_column)
+
+
+def early(rows: int | None = None, every: str | None = None, by: str = EveryBy.CLOCK.value) -> Early:
+    """Panes before the watermark: after `rows` new rows of a window, every so often if there is news, or both.
+
+    by: whether `every` is wall-clock time (`clock`) or `event` time, that is how far the watermark moves between panes.
+    Raises OptionError without either, and unless both are above 0.
+    """
+    return Early(
+        rows=None if rows is None else whole("rows", str(rows)),
+        every_ms=None if every is None else duration_ms("every", every),
+        by=choice("by", by, EveryBy),
+    )

@@ -1,0 +1,1 @@
+"""The operators inside Spark: stage one, buckets, unpacking."""

@@ -1,0 +1,149 @@
+"""`async_map` inside a task: its rows are cut into calls and control rows, and laid out again as they leave.
+
+Rule: a call never spans a control row, nor two coalesced watermarks, so each row keeps the one that it came with. A
+control row keeps the columns that the result shares with the input, such as its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.rows import grouped
+from keyedwm.arrow.schema import with_control_rows
+from keyedwm.arrow.valid_text import valid_texts
+from keyedwm.core.errors import InputError
+from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK, ControlKind
+from keyedwm.operators.process.async_calls import AsyncCalls, RunningCalls, worded
+from keyedwm.operators.shuffle import GROUP_BYTES
+from keyedwm.runtime.worker import Travelling, freeze_gc
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncRows(Travelling):
+    """The function of a `mapInArrow` over the input's columns, by place.
+
+    given: the input's schema; columns: what the coroutine returns, beside the event times.
+    """
+
+    calls: AsyncCalls
+    given: pa.Schema
+    columns: pa.Schema
+    rows_per_call: int
+
+    @property
+    def result(self) -> pa.Schema:
+        """Of the rows that leave."""
+        return with_control_rows([*self.columns, *(self.given.field(name) for name in kept_columns(self.given))])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the result."""
+        with RunningCalls[pa.Table](self.calls) as running:
+            for unnamed in grouped(batches, self.rows_per_call, GROUP_BYTES):
+                # Spark gives timestamps in the session's time zone.
+                rows = valid_texts(unnamed.rename_columns(self.given.names).cast(self.given))
+                if rows.num_rows:
+                    yield from self._laid_out(self._given(running, rows))
+            yield from self._laid_out(running.rest())
+        freeze_gc()
+
+    def _given(self, running: RunningCalls[pa.Table], rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | pa.Table]:
+        """Give a group of rows to the calls; yields what leaves."""
+        is_control = np.zeros(rows.num_rows, bool)
+        if CONTROL in rows.column_names:
+            is_control = pc.is_valid(rows[CONTROL]).to_numpy()
+        for begin, end in self._runs(rows, is_control):
+            if is_control[begin]:
+                for at, same in enumerate(_stand_for(rows[CONTROL].slice(begin, end - begin)), begin):
+                    yield from running.control(rows.slice(at, 1), same)
+                continue
+            for at in range(begin, end, self.rows_per_call):
+                yield from running.rows(rows.slice(at, min(self.rows_per_call, end - at)))
+
+    def _runs(self, rows: pa.Table, is_control: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Places of rows that may share a call, and of neighbouring control rows."""
+        differs = is_control[1:] != is_control[:-1]
+        for name in self._watermarks:
+            times = pc.fill_null(rows[name].cast(pa.int64()), np.iinfo(np.int64).min).to_numpy()
+            differs |= times[1:] != times[:-1]
+        cuts = [0, *(np.flatnonzero(differs) + 1).tolist(), rows.num_rows]
+        return pairwise(cuts)
+
+    @property
+    def _watermarks(self) -> list[str]:
+        return [name for name in self.calls.hidden if name != CONTROL]
+
+    def _laid_out(self, left: Iterable[tuple[pa.Table, pa.Table] | pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Lay out what leaves; neighbouring control rows share a batch."""
+        control: list[pa.Table] = []
+        for one in left:
+            if isinstance(one, pa.Table):
+                control.append(one)
+                continue
+            yield from self._control(control)
+            control = []
+            yield from self._answered(*one).to_batches()
+        yield from self._control(control)
+
+    def _control(self, control: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+        if control:
+            rows = pa.concat_tables(control)
+            kinds = dict(zip(self.given.names, self.given.types, strict=True))
+            there = {field.name for field in self.result if kinds.get(field.name) == field.type}
+            arrays = [
+                rows[field.name] if field.name in there else pa.nulls(rows.num_rows, field.type)
+                for field in self.result
+            ]
+            yield from pa.Table.from_arrays(arrays, schema=self.result).to_batches()
+
+    def _answered(self, rows: pa.Table, answer: object) -> pa.Table:
+        """Lay out what a call returned for these rows; it is checked here."""
+        about = f"async_map: {self.calls.called} returned"
+        if not isinstance(answer, pa.Table):
+            raise InputError(f"{about} {type(answer).__name__} for {worded(rows)}: an Arrow table is expected")
+        wanted = [name for name in self.result.names if name not in self.calls.hidden]
+        missing = [name for name in wanted if answer.column_names.count(name) != 1]
+        if missing:
+            raise InputError(
+                f"{about} a table with the columns {', '.join(answer.column_names)} for {worded(rows)}: "
+                f"{', '.join(wanted)} are expected, each once, and {', '.join(missing)} is missing or there twice"
+            )
+        constants = {name: pa.repeat(rows[name][0], answer.num_rows) for name in self._watermarks}
+        if CONTROL in self.calls.hidden:
+            constants[CONTROL] = pa.nulls(answer.num_rows, self.given.field(CONTROL).type)
+        try:
+            arrays = [
+                constants[field.name] if field.name in constants else answer[field.name].cast(field.type)
+                for field in self.result
+            ]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(f"{about} a table that does not fit its schema, for {worded(rows)}: {error}") from error
+        for field, array in zip(self.columns, arrays, strict=False):
+            if not field.nullable and array.null_count:
+                raise InputError(
+                    f"{about} nulls in {field.name!r}, which its schema has as NOT NULL, for {worded(rows)}"
+                )
+        return pa.Table.from_arrays(arrays, schema=self.result)
+
+
+def kept_columns(given: pa.Schema) -> list[str]:
+    """Return the event times, the watermarks, and `control`: they stay as they are."""
+    axes = (f"{EVENT_TIME}_", f"{WATERMARK}_")
+    return [
+        field.name
+        for field in given
+        if field.name in {EVENT_TIME, WATERMARK, CONTROL}
+        or (field.name.startswith(axes) and pa.types.is_timestamp(field.type))
+    ]
+
+
+def _stand_for(control: pa.ChunkedArray) -> Iterator[object]:
+    """For each control row what later rows can stand for, see `keyedwm.core.in_flight.Between`."""
+    for row in control.to_pylist():
+        is_watermark = row["kind"] == ControlKind.WATERMARK.value
+        yield (row.get("source"), row["channel"], row["key"]) if is_watermark else None

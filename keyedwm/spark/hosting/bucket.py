@@ -1,0 +1,168 @@
+"""A bucket: one group of transformWithState, that is one Jet processor (docs/design/operators.md).
+
+Rule: state is a few blobs, the operator's own and one small note of channels, counters and the plan they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from keyedwm.core.control_row import ControlRow, decode_rows
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_move import Moved
+from keyedwm.spark.hosting.bucket_state import (
+    Begun,
+    SparkStore,
+    named_state,
+    read_note,
+    require_owner,
+    take_over,
+    write_state,
+)
+from keyedwm.spark.hosting.continued import FOLLOWS, check_follows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTE_VERSION = 2
+_log = logging.getLogger("keyedwm.aggregate")
+_NO_CLOCK = -1
+# What may differ between two plans.
+_MEANS: dict[type, str] = {
+    WindowPlan: "windows, aggregates, keys or panes",
+    ProcessPlan: "columns, keys, or the processor's name or version",
+    StagedStore: "windows, aggregates, keys, panes, or the messages' columns",
+    StagedWindowJoin: "windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
+}
+
+
+class Bucket(Travelling, StatefulProcessor):
+    """The stateful processor; a fresh copy serves every task."""
+
+    def __init__(self, plan: AnyPlan, layout: BucketLayout, moved: Moved | None = None) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._moved = moved
+        self._follows: dict[str, int | None] = {}
+
+    def init(self, handle: Any) -> None:
+        """Name the state."""
+        self._handle = handle
+        self._note, self._blobs = named_state(handle)
+
+    def close(self) -> None:
+        """The task ends."""
+        freeze_gc()
+
+    def handleInitialState(
+        self,
+        key: Any,
+        initialState: pd.DataFrame,  # noqa: N803  Spark's names
+        timerValues: Any,  # noqa: N803, ARG002
+    ) -> None:
+        """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
+        begun = Begun(self._layout, int(key[0]), self._owner())
+        take_over((self._note, self._blobs), initialState, self._moved, begun)
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803  Spark's names
+    ) -> Iterator[pd.DataFrame]:
+        """Run one micro-batch."""
+        shipped = [row for frame in rows for row in frame.itertuples(index=False)]
+        shipped.sort(key=lambda row: row.part)
+        batch = self._open(key)
+        control: list[list[ControlRow]] = [[] for _ in self._layout.keys]
+        tables: list[list[pa.Table]] = [[] for _ in self._layout.keys]
+        for row in shipped:
+            if row.control:
+                control[row.input] += decode_rows(row.control)
+            if row.partials is not None:
+                tables[row.input].append(unpacked(row.partials))
+        if self._follows:
+            self._follows = check_follows(self._layout.who, self._follows, chain.from_iterable(control))
+        yield from batch.on_input(
+            control=control,
+            rows=tables,
+            null_event_time_rows=sum(int(row.null_event_times) for row in shipped),
+            now_ms=self._clock_ms(timerValues),
+        )
+        yield self._close(batch)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803  Spark's names
+        expiredTimerInfo: Any,  # noqa: N803, ARG002
+    ) -> Iterator[pd.DataFrame]:
+        """Let early panes out by the clock, in a batch that brought nothing."""
+        batch = self._open(key)
+        yield from batch.on_timer(timerValues.getCurrentProcessingTimeInMs())
+        yield self._close(batch)
+
+    def _open(self, key: Any) -> BucketBatch:
+        """Open the state as the batch before left it; nothing but the note is read yet."""
+        held = read_note(self._note)
+        self._follows = {} if held is None else held.get(FOLLOWS, {})
+        if held is not None:
+            require_owner(self._layout.kind, held, self._owner(), _MEANS[type(self._plan)])
+        note = BucketNote() if held is None else BucketNote.from_json(held)
+        return BucketBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
+
+    def _close(self, batch: BucketBatch) -> pd.DataFrame:
+        """Write what changed in the state; return the batch's last row."""
+        changes = batch.drain()
+        self._set_timer(batch)
+        told = batch.note.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
+        write_state(self._note, self._blobs, changes, told)
+        if batch.late_rows:
+            late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}
+            told = {self._layout.kind: self._layout.name} | late
+            _log.warning("rows were late for every window: %s", json.dumps(told))
+        if (counted := batch.counted).dropped_windows:
+            dropped = {"windows": counted.dropped_windows, "rows": counted.dropped_messages}
+            told = {self._layout.kind: self._layout.name} | dropped
+            _log.warning("windows went before their time, because of a limit of size: %s", json.dumps(told))
+        return batch.last_row()
+
+    def _set_timer(self, batch: BucketBatch) -> None:
+        """Keep one timer for each bucket, at the time the operator asks for."""
+        note = batch.note
+        if batch.next_timer_ms == note.timer_ms:
+            return
+        if note.timer_ms is not None:
+            self._handle.deleteTimer(note.timer_ms)
+        note.timer_ms = batch.next_timer_ms
+        if note.timer_ms is not None:
+            self._handle.registerTimer(note.timer_ms)
+
+    def _owner(self) -> dict[str, Any]:
+        """Whose state it is; another's is refused."""
+        return {
+            "version": NOTE_VERSION,
+            "buckets": len(self._layout.ids),
+            "plan": self._plan.digest(),
+            "told": self._plan.told(),
+            "axis": self._layout.axis,
+            "name": self._layout.name,
+        }
+
+    def _clock_ms(self, timers: Any) -> int | None:
+        now_ms = timers.getCurrentProcessingTimeInMs()
+        return None if now_ms == _NO_CLOCK else now_ms

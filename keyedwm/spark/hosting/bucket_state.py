@@ -1,0 +1,135 @@
+"""What the buckets of every operator share: blobs in Spark's state, and the note that says whose state it is.
+
+Rule: nothing but the note is read when a bucket opens, and only what changed is written when it closes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
+from keyedwm.operators.state.blobs import damaged
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import StateChanges
+from keyedwm.spark.hosting.continued import FOLLOWS
+from keyedwm.spark.hosting.plan_difference import difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SparkStore:
+    """The blobs of a bucket in Spark's state, read one by one when they are needed; `sizes` as the note says."""
+
+    def __init__(self, blobs: Any, sizes: Mapping[str, int]) -> None:
+        self._blobs = blobs
+        self.sizes = sizes
+
+    def get(self, name: str) -> bytes:
+        """Read one blob, or raise DamagedError if it is not there as it was written."""
+        held = self._blobs.getValue((name,))
+        if held is None:
+            raise damaged(name, "is missing")
+        blob = bytes(held[0])
+        if len(blob) != self.sizes[name]:
+            raise damaged(name, f"has {len(blob)} bytes, {self.sizes[name]} were written")
+        return blob
+
+
+def named_state(handle: Any) -> tuple[Any, Any]:
+    """Name the state of a bucket; returns the note's value state and the blobs' map state."""
+    return handle.getValueState("note", "note string"), handle.getMapState("blobs", "name string", "blob binary")
+
+
+def read_note(note: Any) -> dict[str, Any] | None:
+    """Return what the batch before left; None in a new bucket."""
+    # A question more than `get` alone, which logs a warning in the JVM for each bucket that is new.
+    return json.loads(note.get()[0]) if note.exists() else None
+
+
+def write_state(note: Any, blobs: Any, changes: StateChanges, told: Mapping[str, Any]) -> None:
+    """Write the blobs that changed, and the note."""
+    for name in changes.removed:
+        blobs.removeKey((name,))
+    for name, blob in changes.written.items():
+        blobs.updateValue((name,), (blob,))
+    note.update((json.dumps(told, sort_keys=True),))
+
+
+class Moving(Protocol):
+    """What a new bucket must know of the old ones."""
+
+    @property
+    def follows(self) -> Mapping[str, int | None]:
+        """Source → the snapshot that must come next of it."""
+
+    def first_note(self, layout: Any, bucket: int) -> Any:
+        """Return the note with which a new bucket begins."""
+
+    def note_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
+        """Return the operator's note with these rows of initial state told; before: as it was; number: the bucket's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Who takes over state: the bucket of a layout, and what it writes into its note (see `require_owner`)."""
+
+    layout: Any
+    bucket: int
+    owner: Mapping[str, Any]
+
+
+def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: Moving | None, begun: Begun) -> None:
+    """Write state of a stopped query, before the first rows; Spark may hand it over in several pieces.
+
+    states: as `named_state` returned them; initial: rows of name and blob, and what `moved` reads from them.
+    """
+    if moved is None:
+        raise OutOfTurnError(f"{begun.layout.who}: state came without a savepoint")
+    note, blobs = states
+    held = read_note(note)
+    told = moved.first_note(begun.layout, begun.bucket).as_json() if held is None else held
+    before = None if held is None else SparkStore(blobs, told["blobs"]).get(NOTE)
+    pieces = [piece for piece in initial.itertuples(index=False) if piece.name is not None]
+    operator = moved.note_with(before, pieces, begun.layout.ids.index(begun.bucket))
+    written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: operator}
+    sizes = told["blobs"] | {name: len(blob) for name, blob in written.items()}
+    owned = told | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(moved.follows)}
+    write_state(note, blobs, StateChanges(written, frozenset()), owned)
+
+
+def require_owner(kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str) -> None:
+    """Refuse state that belongs to another version, plan or name.
+
+    kind: what users call the operator. owner: what this bucket writes into its note (`version`, `buckets`, `plan`,
+    `name`, and `axis` where the operator follows one). plan_means: what may differ between two plans. Raises
+    FormatError for a version, OptionError for all else.
+    """
+    name = owner["name"]
+    if note["version"] != owner["version"]:
+        raise FormatError(
+            f"{kind} {name}: its state has version {note['version']}, this keyedwm reads version {owner['version']}"
+        )
+    if note["buckets"] != owner["buckets"]:
+        raise OptionError(
+            f"{kind} {name}: the checkpoint has {note['buckets']} buckets and this plan {owner['buckets']}; "
+            f"their number is fixed in a checkpoint: give buckets={note['buckets']}"
+        )
+    if note["plan"] != owner["plan"]:
+        told = difference(note.get("told"), owner["told"]) if "told" in owner else ""
+        raise OptionError(
+            f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ{told and '; ' + told}"
+            f"): go back to that plan, or start from a new checkpoint"
+        )
+    if "axis" in owner and note["axis"] != owner["axis"]:
+        raise OptionError(
+            f"{kind} {name}: the checkpoint follows the time axis with key {note['axis']}, this plan the one "
+            f"with key {owner['axis']}: go back to that axis, or start from a new checkpoint"
+        )
+    if note["name"] != name:  # whoever follows its channels would wait for those of the old name
+        raise OptionError(
+            f"{kind} {name}: the checkpoint calls it {note['name']}, and so its channels: give name={note['name']!r}"
+        )

@@ -1,0 +1,70 @@
+"""From what stage one shipped to the results of the buckets: what `aggregate`, `process` and `window_join` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.protocol import AnyPlan
+from keyedwm.runtime.compiled import say_if_first
+from keyedwm.spark.hosting.bucket_batch import EMITTED, STORED, BucketLayout
+from keyedwm.spark.hosting.lineage import marked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_HELD = {
+    "late_rows": "late_rows",
+    "null_event_time_rows": "null_event_time_rows",
+    "held_rows": "frames",
+    "state_bytes": "state_bytes",
+}
+# By the kind of operator: what a metric is called → the column of what is emitted that is summed.
+_METRICS = {
+    "aggregate": {
+        "late_rows": "late_rows",
+        "null_event_time_rows": "null_event_time_rows",
+        "timeless_rows": "null_event_time_rows",
+        "frames": "frames",
+        "state_bytes": "state_bytes",
+    },
+    "process": _HELD,
+    "window_join": _HELD,
+}
+
+
+def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
+    """Return the results; savepoint: whose state goes on."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from keyedwm.spark.hosting.bucket import Bucket
+    from keyedwm.spark.hosting.bucket_move import initial_state, moved
+    from keyedwm.spark.hosting.unpack import Unpack, output_schema
+
+    say_if_first()
+    begin = state = None
+    if savepoint is not None and isinstance(plan, WindowPlan | ProcessPlan):  # no store moves
+        begin = moved(savepoint, plan, layout)
+        state = initial_state(shipped.sparkSession, savepoint, begin, layout)
+    mode = "ProcessingTime" if plan.by_clock else "None"
+    emitted = shipped.groupBy("bucket").transformWithStateInPandas(
+        Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
+    )
+    observed = [F.sum(column).alias(metric) for metric, column in _METRICS[layout.kind].items()]
+    if isinstance(plan, StagedStore | StagedWindowJoin):
+        observed += [F.sum(column).alias(column) for column in STORED]
+    # A key, or the hash of keys, that one bucket has too much of shows here.
+    size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
+    observed += [
+        F.max_by("bucket", size).alias("largest_bucket"),
+        F.max(size).alias("largest_bucket_bytes"),
+        F.median(size).cast("long").alias("median_bucket_bytes"),
+    ]
+    output = output_schema(plan.result_schema)
+    results = emitted.observe(layout.name, *observed).mapInArrow(Unpack(output), from_arrow_schema(output))
+    panes = None if isinstance(plan, ProcessPlan) else plan.panes_again
+    return results if panes is None else marked(results, panes)

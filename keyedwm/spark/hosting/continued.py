@@ -1,0 +1,82 @@
+"""Whose state an operator goes on with, and what must come first then: `continue_from=TARGET`.
+
+Rule: what the first batch brings must be what comes next after the savepoint; anything else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from keyedwm.core.control_row import ControlRow
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.rows import ControlKind
+from keyedwm.savepoint import OperatorState, Savepoint, read_savepoint
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
+from keyedwm.spark.hosting.join_batch import JoinLayout
+from pyspark_wm_source.values.offsets import QueryOffset
+
+# In the note of a bucket that was moved: which snapshot of each source must come next; see `check_follows`.
+FOLLOWS = "follows"
+
+
+def operator_of(place: str, layout: BucketLayout | JoinLayout) -> tuple[Savepoint, OperatorState]:
+    """Return a savepoint and whose state goes on. Raises OptionError and FormatError in one sentence."""
+    savepoint = read_savepoint(f"{layout.kind}: continue_from", place)
+    operator = _operator(savepoint, layout)
+    followers = [other for other in savepoint.operators.values() if operator.name in other.sources]
+    if operator.name != layout.name and followers:
+        raise OptionError(
+            f"{layout.who}: continue_from {place}: {followers[0].kind} {followers[0].name} follows its channels by "
+            f"name: give name={operator.name!r}"
+        )
+    return savepoint, operator
+
+
+def _operator(savepoint: Savepoint, layout: BucketLayout | JoinLayout) -> OperatorState:
+    """The state of that kind and name, or the only one there is of the kind."""
+    held = {name: one for name, one in savepoint.operators.items() if one.kind == layout.kind}
+    if layout.name in held:
+        return held[layout.name]
+    if len(held) == 1:
+        return next(iter(held.values()))
+    raise OptionError(
+        f"{layout.who}: continue_from {savepoint.place} holds the state of "
+        + (
+            f"{', '.join(sorted(held))}, and none of that name: give one of them as name"
+            if held
+            else f"no {layout.kind}"
+        )
+    )
+
+
+def follows_of(savepoint: Savepoint, operator: OperatorState) -> dict[str, int | None]:
+    """Of each source and aggregate that the operator follows, the snapshot that comes next."""
+    offsets = [QueryOffset.from_json(source) for source in savepoint.sources]
+    sources = {offset.source: offset.batch + 1 for offset in offsets}
+    others = {other.name: other.snapshot for other in savepoint.operators.values()}
+    known = sources | {name: snapshot + 1 for name, snapshot in others.items() if snapshot is not None}
+    followed = operator.sources
+    if followed <= known.keys():
+        return {name: known[name] for name in sorted(followed)}
+    return dict(sources)  # state of 0.2.0 names no sources
+
+
+def check_follows(who: str, follows: Mapping[str, int | None], rows: Iterable[ControlRow]) -> dict[str, int | None]:
+    """Refuse a first batch that does not come next after the savepoint.
+
+    follows: source → the snapshot that must come next of it, None once it has come. Returns the same after these rows,
+    nothing when all have come.
+    """
+    left = dict(follows)
+    for row in rows:
+        if row.kind is not ControlKind.BARRIER or row.source is None:
+            continue
+        wanted = follows.get(row.source, -1)
+        if wanted not in {None, row.snapshot}:
+            found = "another source" if wanted == -1 else f"snapshot {row.snapshot}, not {wanted},"
+            raise InputError(
+                f"{who}: it begins with the state of a savepoint, and {found} of its input comes first: give the "
+                f"same savepoint to the source (option continueFrom) and to every operator (continue_from)"
+            )
+        left[row.source] = None
+    return left if any(wanted is not None for wanted in left.values()) else {}

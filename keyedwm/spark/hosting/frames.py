@@ -1,0 +1,53 @@
+"""The checks of what callers hand over as a frame or as a session."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.aggregates.functions import Aggregate
+
+_PLAIN = (bool, float, int, str)
+
+
+def named(value: object) -> str:
+    """Return what stands for a wrong argument in a message: itself if it is plain, else its type; always one line."""
+    if value is None or isinstance(value, _PLAIN):
+        return repr(value)
+    kind = type(value)
+    return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
+
+
+def require_frame(df: object, asked_by: str) -> None:
+    """Raise OptionError unless `df` has columns. asked_by: the function, in the message."""
+    if not hasattr(df, "columns"):
+        raise OptionError(f"{asked_by}: df={named(df)}: a frame is expected; load() a reader")
+
+
+def require_session(spark: object, asked_by: str) -> None:
+    """Raise OptionError unless `spark` is a session, classic or of Spark Connect. asked_by: the function."""
+    if not hasattr(type(spark), "readStream"):
+        raise OptionError(f"{asked_by}: spark={named(spark)}: the session that SparkSession.builder gives is expected")
+
+
+def check_own_aggregates(aggs: Mapping[str, object], asked_by: str) -> None:
+    """Raise OptionError unless Spark can send the aggregates of a user's own to its workers."""
+    for name, spec in aggs.items():
+        if isinstance(spec, Aggregate):
+            check_sendable(spec, f"{asked_by}: the aggregate {name!r}")
+
+
+def check_sendable(one: object, told: str) -> None:
+    """Raise OptionError unless Spark can send a user's function to its workers. told: what it is, in the message."""
+    from pyspark.cloudpickle import dumps
+    from pyspark.errors import PySparkException
+
+    try:
+        dumps(one)
+    except (pickle.PicklingError, PySparkException, TypeError, AttributeError, RecursionError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise OptionError(
+            f"{told} cannot be sent to Spark's workers ({why}): build what it holds there (a lock, a client, an open "
+            "file) within the function, and leave the session out of it"
+        ) from error

@@ -1,0 +1,199 @@
+"""A side of a join as a frame: which of its columns are times, and what of it is shipped to the buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keyedwm.arrow.schema import CONTROL_TYPE, axis_column
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.options import nearest
+from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
+from keyedwm.operators.join.ship import SHIPPED
+from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.spark.api.source import Source
+from keyedwm.spark.hosting.join_stage import JoinStage, SelfJoinStage
+from keyedwm.spark.hosting.lineage import check_lineage
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
+from keyedwm.spark.hosting.staged_rows import arrow_schema, check_collation, columns_of, control_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A frame and the side that its rows make; axes: as the frame's columns call them, in the side's order.
+
+    read: the description of the read that the frame is, if it is one: its tasks divide the rows themselves.
+    panes: why its rows cannot be added up, None if they can.
+    """
+
+    frame: DataFrame
+    side: JoinSide
+    axes: tuple[str, ...]
+    read: Source | None = None
+    panes: PanesAgain | None = None
+
+    @property
+    def only_axis(self) -> str:
+        """The name of the one axis; raise OptionError if there are several."""
+        if len(self.axes) > 1:
+            raise OptionError(
+                f"join: the {self.side.name} side has several time axes ({', '.join(self.axes)}), so within= does not "
+                f"say which is meant: give bounds={{(left axis, right axis): (least, most)}}"
+            )
+        return self.side.axes[0].name
+
+    def number_of(self, axis: str) -> int:
+        """Return the number of an axis within the side; one without a name may be called by the side's."""
+        names = self.axes if axis in self.axes else [one.name for one in self.side.axes]
+        return list(names).index(axis)
+
+    def shipped(self, number: int, ids: Sequence[int]) -> DataFrame:
+        """Return the side's rows as they are shuffled; number: of the side."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        if self.read is not None:
+            return self._read(self.read, number, len(ids))
+        times = {
+            hidden: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`"))
+            for hidden, axis in zip(self.side.times, self.axes, strict=True)
+        }
+        timed = self.frame.withColumns({**times, CONTROL_TEXT: control_text(self.frame)})
+        rows = columns_of(timed, [*self.side.schema.names, *times, CONTROL_TEXT])
+        rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
+        return rows.mapInArrow(JoinStage(self.side, number, tuple(ids)), from_arrow_schema(SHIPPED))
+
+    def _read(self, read: Source, number: int, buckets: int) -> DataFrame:
+        """The same rows, divided in the tasks that read them."""
+        from pyspark_wm_source.options.join_side import SideSpec
+
+        side = self.side
+        columns = tuple(side.schema.names)
+        spec = SideSpec(name=side.name, number=number, columns=columns, on=side.on, axes=self.axes, buckets=buckets)
+        return read.options(**spec.as_options()).load()
+
+
+def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
+    """Return the rows of both sides as they are shuffled; a frame that is joined with itself is read once."""
+    left, right = sides
+    if left.frame is not right.frame:
+        return left.shipped(LEFT, ids).union(right.shipped(RIGHT, ids))
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    times = {axis: f"{HIDDEN}time{number}" for number, axis in enumerate(dict.fromkeys([*left.axes, *right.axes]))}
+    hidden = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for axis, name in times.items()}
+    timed = left.frame.withColumns({**hidden, CONTROL_TEXT: control_text(left.frame)})
+    names = list(dict.fromkeys([*left.side.schema.names, *right.side.schema.names, *hidden, CONTROL_TEXT]))
+    rows = columns_of(timed, names).toDF(*map(str, range(len(names))))
+    stages = JoinStage(left.side, LEFT, tuple(ids)), JoinStage(right.side, RIGHT, tuple(ids))
+    of_left, of_right = (
+        [names.index(name) for name in (*one.side.schema.names, *(times[axis] for axis in one.axes))] for one in sides
+    )
+    return rows.mapInArrow(SelfJoinStage(stages, (of_left, of_right)), from_arrow_schema(SHIPPED))
+
+
+def side_of(
+    given: DataFrame | Source, called: str, on: Sequence[str], wanted: Sequence[str] | None, *, takes_panes: bool
+) -> Side:
+    """Return the side of a frame, or of a read that is not loaded.
+
+    called: its name. wanted: its axes, None for all; others are ordinary columns then. takes_panes: whether its rows
+    may repeat what earlier ones held.
+
+    Raises InputError and OptionError, in one sentence, for a frame that cannot be joined.
+    """
+    read = given if isinstance(given, Source) else None
+    frame = given.load() if isinstance(given, Source) else given
+    panes = _check_rows(frame, called, takes_panes=takes_panes)
+    known = _known_axes(frame, called)
+    used = known if wanted is None else list(dict.fromkeys(_found(axis, known, called) for axis in wanted))
+    taken = {CONTROL, *(axis_column(WATERMARK, axis) for axis in known)}
+    taken |= {axis_column(EVENT_TIME, axis) for axis in used}
+    payload = columns_of(frame, [name for name in frame.columns if name not in taken])
+    _check_on(frame, payload.columns, called, on)
+    axes = tuple(
+        Axis(axis or called, frame.schema[axis_column(WATERMARK, axis)].metadata.get(AXIS_KEY, 0)) for axis in used
+    )
+    for axis in used:
+        _check_axis(frame, axis, called)
+    return Side(frame, JoinSide(called, arrow_schema(payload), tuple(on), axes), tuple(used), read, panes)
+
+
+def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> PanesAgain | None:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    if not frame.isStreaming:
+        raise InputError(
+            f"join: the {called} side is a batch read, which has no watermarks: read it with spark.readStream (and "
+            f"trigger(availableNow=True)), or join it with Spark's own join"
+        )
+    panes = check_lineage(frame, f"join: the {called} side", takes_panes=takes_panes)
+    if CONTROL not in frame.columns or frame.schema[CONTROL].dataType != from_arrow_type(CONTROL_TYPE):
+        raise InputError(
+            f"join: the {called} side has no control rows (columns {', '.join(frame.columns)}): it must be rows of the "
+            f"keyedwm source, read as a stream with emitControl=true and the column {CONTROL!r} kept"
+        )
+    return panes
+
+
+def _known_axes(frame: DataFrame, called: str) -> list[str]:
+    """The axes of a frame, "" for one without a name."""
+    names = [name for name in frame.columns if name == WATERMARK or name.startswith(f"{WATERMARK}_")]
+    axes = [name.removeprefix(WATERMARK).removeprefix("_") for name in names]
+    known = [axis for axis in axes if axis_column(EVENT_TIME, axis) in frame.columns]
+    if not known:
+        raise InputError(
+            f"join: the {called} side has no time axis, that is no columns {EVENT_TIME} and {WATERMARK} (it has "
+            f"{', '.join(frame.columns)}): keep them when columns are chosen"
+        )
+    return known
+
+
+def _found(axis: str, known: Sequence[str], called: str) -> str:
+    """The axis as the columns call it: the side's name stands for an axis without one."""
+    if not isinstance(axis, str):
+        raise OptionError(f"join: {axis!r} of the {called} side: the name of a time axis is expected, as text")
+    if axis in known:
+        return axis
+    if axis == called and list(known) == [""]:
+        return ""
+    names = [one or called for one in known]
+    hint = nearest(axis, names)
+    advice = f"did you mean {hint!r}?" if hint else f"it has {', '.join(names)}"
+    raise OptionError(f"join: the {called} side has no time axis {axis!r}; {advice}")
+
+
+def _check_axis(frame: DataFrame, axis: str, called: str) -> None:
+    column = axis_column(WATERMARK, axis)
+    if axis and AXIS_KEY not in frame.schema[column].metadata:
+        raise InputError(
+            f"join: column {column!r} of the {called} side does not know its watermark key: keep the source's own "
+            f"column, not a copy or an expression"
+        )
+    found = frame.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
+    if found != "timestamp":
+        raise InputError(
+            f"join: the column {axis_column(EVENT_TIME, axis)!r} of the {called} side is of type {found}, it must be a "
+            f"timestamp, as the source has it"
+        )
+
+
+def _check_on(frame: DataFrame, payload: Sequence[str], called: str, on: Sequence[str]) -> None:
+    for column in on:
+        if column in payload:
+            check_collation(frame, column, f"join: {column!r} of the {called} side")
+            continue
+        if column in frame.columns:
+            raise OptionError(
+                f"join: {column!r} of the {called} side is a time or control column, which cannot be a key"
+            )
+        hint = nearest(column, payload)
+        advice = f"did you mean {hint!r}?" if hint else f"it has {', '.join(payload)}"
+        raise OptionError(f"join: the {called} side has no column {column!r} to join on; {advice}")

@@ -1,0 +1,108 @@
+"""What `join` and `join_latest` share: their arguments, and the steps from the rows of both sides to the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import whole
+from keyedwm.core.rows import AXIS_KEY
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
+from keyedwm.runtime.compiled import say_if_first
+from keyedwm.spark.api.source import Source, stream_of
+from keyedwm.spark.hosting.join_batch import EMITTED, JoinLayout
+from keyedwm.spark.hosting.join_rows import Side, shipped_rows, side_of
+from keyedwm.spark.hosting.lineage import marked
+from keyedwm.spark.session.conf import PARTITIONS, check_provider
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_METRICS = ("late_rows", "null_event_time_rows", "held_rows", "state_bytes")
+
+
+def wired(
+    sides: Sequence[Side], plan: JoinPlan, buckets: int | None, name: str | None, savepoint: str | None
+) -> DataFrame:
+    """Return the results of a plan over the rows of both sides; buckets, name, savepoint: as they were given."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from keyedwm.spark.hosting.join_bucket import JoinBucket
+    from keyedwm.spark.hosting.join_move import initial_state, moved_join
+    from keyedwm.spark.hosting.join_unpack import JoinUnpack, output_schema
+
+    say_if_first()
+    wanted = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
+    count = whole("buckets", str(wanted)) if plan.left.on else 1  # without keys one bucket holds it all
+    kind = "latest" if plan.latest else "join"
+    asked_by = "join_latest" if plan.latest else "join"
+    layout = JoinLayout(name or f"{kind}-{plan.digest[:6]}", tuple(bucket_ids(count)), asked_by)
+    begin = state = None
+    if savepoint is not None:
+        begin = moved_join(savepoint, plan, layout)
+        state = initial_state(sides[LEFT].frame.sparkSession, savepoint, begin, layout)
+    emitted = (
+        shipped_rows(sides, layout.ids)
+        .groupBy("bucket")
+        .transformWithStateInPandas(JoinBucket(plan, layout, begin), EMITTED, "append", "None", initialState=state)
+    )
+    output = output_schema(plan)
+    unpack = JoinUnpack(output, len(plan.result_schema))
+    metrics = [F.sum(metric).alias(metric) for metric in _METRICS]
+    result = emitted.observe(layout.name, *metrics).mapInArrow(unpack, from_arrow_schema(output))
+    for axis, column in zip(plan.passed_on, plan.watermark_columns, strict=True):
+        result = result.withMetadata(column, {AXIS_KEY: axis})
+    return marked(result, sides[LEFT].panes)
+
+
+def sides_of(
+    given: Sequence[object],
+    names: Sequence[str],
+    on: object,
+    axes: Sequence[Sequence[str] | None],
+    asked_by: str,
+) -> list[Side]:
+    """Return both sides; on: as it was given. Raises OptionError and InputError for what cannot be joined."""
+    streams = [stream_of(one, called, asked_by) for one, called in zip(given, names, strict=True)]
+    first = streams[LEFT]
+    check_provider(first.spark if isinstance(first, Source) else first.sparkSession, asked_by)
+    keys = keys_of(on, asked_by)
+    takes_panes = asked_by == "join_latest"  # a row each of the stream; of changes at one event time the last counts
+    return [side_of(streams[at], names[at], keys[at], axes[at], takes_panes=takes_panes) for at in (LEFT, RIGHT)]
+
+
+def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the key columns of both sides."""
+    if isinstance(on, Mapping):
+        left, right = tuple(on), tuple(on.values())
+    else:
+        left = right = (on,) if isinstance(on, str) or not isinstance(on, Sequence) else tuple(on)
+    for one in (*left, *right):
+        if not isinstance(one, str):
+            raise OptionError(f"{asked_by}: on={one!r}: the names of columns are expected; compute others before")
+    if isinstance(on, Mapping) and not on:
+        raise OptionError(f"{asked_by}: on={{}} names no column: give {{left: right}}, or () for rows of every key")
+    twice = next((one for names in (left, right) for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise OptionError(f"{asked_by}: on={on!r} names the column {twice!r} twice: name it once")
+    return left, right
+
+
+def check_names(names: object, name: object, savepoint: object, asked_by: str) -> None:
+    """Refuse names of sides, of the join and of a savepoint that are none."""
+    fits = isinstance(names, (tuple, list)) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
+    if not fits or names[0].lower() == names[1].lower():  # type: ignore[index]
+        raise OptionError(
+            f"{asked_by}: names={names!r}: two different texts are expected, such as ('orders', 'shipments')"
+        )
+    if any("`" in one or "." in one for one in names):  # type: ignore[attr-defined]
+        raise OptionError(
+            f"{asked_by}: names={names!r}: columns are called by them, so they cannot hold a backtick or a dot"
+        )
+    if name is not None and not (isinstance(name, str) and name):
+        raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
+    if savepoint is not None and not isinstance(savepoint, str):
+        raise OptionError(f"{asked_by}: continue_from={savepoint!r}: the place of a savepoint is expected, or none")

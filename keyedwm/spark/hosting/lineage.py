@@ -1,0 +1,170 @@
+"""The lineage of a frame, read from the text of its analysed plan.
+
+Rule: a mark on a frame must survive unions, views and columns that are dropped or renamed, so it is a node of the plan
+(an alias) and not a column.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.operators.panes_again import PanesAgain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# The event time that `with_watermark` gives to Spark.
+DRIVING = "_keyedwm_watermark"
+_MARK, _RESULTS = "keyedwm_", "results"
+_NODE = re.compile(r"^([ :]*)(?:[:+]- )?~?([A-Z]\w*.*)$")
+_INDENT = 3
+# A column of a projection under another name, and what becomes an event time: the end of its expression, and its name.
+_RENAMED = re.compile(r"(?<=[ \[])(\w+#\d+) AS (\w+#\d+)")
+_AS_EVENT_TIME = re.compile(r"(\S+) AS (event_time)#\d+")
+
+_SPARKS_WATERMARK = re.compile(r"EventTimeWatermark [0-9a-f-]+, ([^#]+)#\d+: \w+, (.+)")
+
+
+def marked(results: DataFrame, panes: PanesAgain | None) -> DataFrame:
+    """Return results whose rows are known as panes that repeat what earlier ones held, or None as results of their own,
+    whatever they were made of.
+    """
+    return results.alias(f"{_MARK}{_RESULTS if panes is None else panes.value}")
+
+
+def check_lineage(df: DataFrame, asked_by: str, *, takes_panes: bool = False) -> PanesAgain | None:
+    """Return why rows of a frame cannot be added up, None if they can.
+
+    Raises OptionError if they cannot and the operator would (unless it takes_panes), or if a watermark of Spark's own
+    was asked for, which ours does not follow; InputError if `with_watermark` left the control rows out. Warns of event
+    times that were computed anew: the source's watermarks know the old ones.
+    """
+    nodes = _nodes(df)
+    _warn_of_moved_times(nodes, asked_by)
+    _refuse_sparks_watermark([node for _, node in nodes], asked_by)
+    panes = _panes_of(nodes)
+    if panes is not None and not takes_panes:
+        raise OptionError(
+            f"{asked_by}: the frame holds early or late panes of another operator, each with the whole total of its "
+            f"window, so what several panes say would be counted several times: {panes.advice}"
+        )
+    return panes
+
+
+def panes_of(df: DataFrame) -> PanesAgain | None:
+    """Return why rows of a frame cannot be added up, None if they can."""
+    return _panes_of(_nodes(df))
+
+
+def streams_of(df: DataFrame) -> int:
+    """Return how many streams a frame reads."""
+    return sum(node.startswith("StreamingRelation") for _, node in _nodes(df))
+
+
+def refuse_several_rows(df: DataFrame, asked_by: str) -> None:
+    """Raise OptionError if rows of a frame were made several of one, where each must be a record."""
+    made = next((node for node in _above_streams(_nodes(df)) if node.startswith("Generate ")), None)
+    if made is not None:
+        raise OptionError(
+            f"{asked_by}: the frame has {made.split()[1].partition('(')[0]}, which makes several rows of one record, "
+            "and here a record is one message, known by its topic, partition and offset: do it behind the windows, or "
+            "in a window_function, or leave the store out"
+        )
+
+
+def _panes_of(nodes: Iterable[tuple[int, str]]) -> PanesAgain | None:
+    """Return the mark nearest to the top, where no results of their own lie above it."""
+    by_mark = {f"SubqueryAlias {_MARK}{one.value}": one for one in PanesAgain}
+    above = _above(nodes, f"SubqueryAlias {_MARK}{_RESULTS}")
+    return next((by_mark[node] for _, node in above if node in by_mark), None)
+
+
+def _warn_of_moved_times(nodes: Iterable[tuple[int, str]], asked_by: str) -> None:
+    projections = [node for _, node in _above(nodes, "TransformWithState") if node.startswith("Project [")]
+    renamed = {new: old for node in projections for old, new in _RENAMED.findall(node)}
+    for node in projections:
+        for told, column in _AS_EVENT_TIME.findall(node):
+            before = told.removeprefix("[")
+            while before in renamed:
+                before = renamed[before]
+            if not before.startswith("event_time"):
+                warnings.warn(
+                    f"{asked_by}: the column {column!r} was computed anew, which moves rows and not the watermark, so "
+                    "they may be late or wait: let the source read event times (its option eventTime), which makes "
+                    "the watermarks of them",
+                    RuntimeWarning,
+                    stacklevel=_caller(),
+                )
+                return
+
+
+def _caller() -> int:
+    """The stack level, for a warning of the function that calls this, of who called keyedwm."""
+    modules = (frame.frame.f_globals.get("__name__", "") for frame in inspect.stack(0)[1:])
+    return next((level for level, name in enumerate(modules, 1) if not name.startswith("keyedwm.")), 1)
+
+
+def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, str]]:
+    """The nodes from the top down to those of a kind, which are left out with all below."""
+    hidden: int | None = None
+    for depth, node in nodes:
+        if hidden is None or depth <= hidden:
+            hidden = depth if node.startswith(kind) else None
+            if hidden is None:
+                yield depth, node
+
+
+def _above_streams(nodes: Sequence[tuple[int, str]]) -> Iterator[str]:
+    """The nodes above our operators that a stream's rows pass: not those of a static frame that is joined."""
+    above = list(_above(nodes, "TransformWithState"))
+    for at, one in enumerate(nodes):
+        if one in above and any(inner.startswith("StreamingRelation") for inner in _below(nodes, at)):
+            yield one[1]
+
+
+def _below(nodes: Sequence[tuple[int, str]], at: int) -> Iterator[str]:
+    """The nodes below one of them."""
+    for depth, node in nodes[at + 1 :]:
+        if depth <= nodes[at][0]:
+            return
+        yield node
+
+
+def _refuse_sparks_watermark(nodes: Iterable[str], asked_by: str) -> None:
+    found = [node for node in nodes if node.startswith("EventTimeWatermark ")]
+    if any(DRIVING in node for node in found):
+        raise InputError(
+            f"{asked_by}: the frame went through with_watermark, which leaves control rows and watermarks out since it "
+            "is for Spark's own operators: give the frame before it"
+        )
+    for node in found:
+        told = _SPARKS_WATERMARK.match(node)
+        column, delay = told.groups() if told else ("a column", "so much")
+        raise OptionError(
+            f"{asked_by}: withWatermark({column!r}, {delay!r}) of Spark has no effect here, where the column watermark "
+            "counts: leave it out, and say how late rows may come with the source's option watermarkLag"
+        )
+
+
+def _nodes(df: DataFrame) -> list[tuple[int, str]]:
+    """The nodes of the analysed plan with their depth, from the top."""
+    found = [node for node in map(_NODE.match, _analysed(df).splitlines()) if node]
+    return [(node.start(2) // _INDENT, node[2].rstrip()) for node in found]
+
+
+def _analysed(df: DataFrame) -> str:
+    """The analysed plan, a node a line."""
+    in_jvm = getattr(df, "_jdf", None)
+    if in_jvm is not None:
+        return str(in_jvm.queryExecution().analyzed().toString())
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):  # Spark Connect has no other way, and this one plans the whole query
+        df.explain("extended")
+    return told.getvalue().partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]

@@ -1,0 +1,119 @@
+"""Messages of a read that is not loaded: its tasks divide them by bucket, and no row reaches Spark before its window.
+
+Rule: a message holds what it would if the source were loaded, and beside that the fields that keys and aggregates name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.schema import row_schema
+from keyedwm.core.errors import OptionError
+from keyedwm.core.field import Field
+from keyedwm.core.rows import WATERMARK
+from keyedwm.spark.api.source import Source, named_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class MessageFields:
+    """What messages hold. fields: column → field of the source. schema: the columns. keys: the key columns among them.
+
+    read_from: where keys are read, where their columns' names do not say it.
+    """
+
+    fields: Mapping[str, str]
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    read_from: tuple[str, ...]
+
+
+def message_fields(
+    read: Source, by: Mapping[str, str] | Sequence[str], aggregates: Sequence[tuple[str, Any]], held: Sequence[str]
+) -> MessageFields:
+    """Return what the messages of a read hold.
+
+    by: key columns, or result column → field. aggregates: which may name fields. held: the columns of the source that
+    messages hold. Raises OptionError for names that mean two things, or nothing.
+    """
+    from pyspark_wm_source.options.message_store import message_schema
+    from pyspark_wm_source.options.source_options import SourceOptions
+
+    options = SourceOptions.parse(read.given)
+    columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
+    # Watermarks are those of a batch, so they are no fields.
+    names = [name for name in columns.names if not name.startswith(WATERMARK)]
+    keys = named_fields(by, names)
+    parsed = {name: Field.parse("by", text, names) for name, text in keys.items()}
+    for name, text in keys.items():
+        if name in held and parsed[name] != Field(name):
+            raise OptionError(
+                f"aggregate: a key cannot be called {name!r}, which is a column of the source that messages hold: give "
+                f"it another name, by={{'NAME': {text!r}}}, or leave the column out with the source's option columns"
+            )
+    fields = {**keys, **{name: name for name in held}}
+    parsed |= {name: Field(name) for name in held}
+    for text in (text for _, spec in aggregates for text in _read_by(spec)):
+        if text not in fields:
+            fields[text], parsed[text] = text, Field.parse("aggregates", text, names)
+        elif text in keys and _field(text, names) not in (None, parsed[text]):
+            raise OptionError(
+                f"aggregate: a key cannot be called {text!r}, which is a field of the source that the aggregates read: "
+                "give it another name"
+            )
+    _check_told_apart(read, list(fields))
+    return MessageFields(
+        fields=fields,
+        schema=message_schema({name: FieldReader(parsed[name], columns) for name in fields}),
+        keys=tuple(keys),
+        read_from=tuple(f"read from {name} {parsed[name]}" for name in keys if parsed[name] != Field(name)),
+    )
+
+
+def _read_by(spec: Any) -> tuple[str, ...]:
+    """The columns or fields that an aggregate reads; its condition names columns that messages have."""
+    plain = replace(spec, where=None) if getattr(spec, "where", None) is not None else spec
+    return tuple(plain.inputs(()))
+
+
+def _field(text: str, names: Sequence[str]) -> Field | None:
+    """The field that a text names, None if it is none."""
+    try:
+        return Field.parse("aggregates", text, names)
+    except OptionError:
+        return None
+
+
+def _check_told_apart(read: Source, names: Sequence[str]) -> None:
+    """Refuse columns of messages that Spark takes for one."""
+    if read.spark.conf.get("spark.sql.caseSensitive") == "true":
+        return
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise OptionError(
+                f"aggregate: messages would have the columns {other!r} and {name!r}, which Spark does not tell apart: "
+                "give a key another name, or load() the source and name its columns"
+            )
+
+
+def read_messages(
+    read: Source, fields: Mapping[str, str], *, by: Sequence[str], axis: str, buckets: int, number: int = 0
+) -> DataFrame:
+    """Return what the reading tasks ship to the buckets.
+
+    fields: a message's column → field of the source. by: the columns by which messages are spread. number: of the
+    operator's input.
+    """
+    from pyspark_wm_source.options.message_store import MessageSpec
+
+    spec = MessageSpec(fields=fields, by=tuple(by), axis=axis, number=number, buckets=buckets)
+    return read.options(**spec.as_options()).load()

@@ -1,0 +1,201 @@
+"""Stage one behind the source: a frame of in-band rows becomes what `stage_one` ships.
+
+Rule: only what is needed crosses into Python: the columns in use, event time as ms, the control row as its text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column, nullable
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.options import nearest
+from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
+from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
+from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, Staged
+from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def ship_rows(
+    df: DataFrame, keys: Sequence[str], asked: Mapping[str, Any], axis: str, ids: Sequence[int]
+) -> tuple[DataFrame, WindowPlan, int]:
+    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
+    check_rows(df, axis)
+    gap = [asked["window"].gap_column] if isinstance(asked["window"], RowGapWindow) else []
+    read = [name for _, spec in asked["aggregates"] for name in spec.inputs(df.columns)]
+    used = list(dict.fromkeys([*keys, *gap, *read]))
+    check_columns(df, used)
+    check_keys(df, keys)
+    timed = timed_rows(df, axis)
+    order = ORDER if set(ORDER) <= set(df.columns) else ()
+    schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
+    plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **asked).trimmed()
+    return ship_inputs([timed], [plan], ids), plan, axis_key(df, axis)
+
+
+def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[Staged], ids: Sequence[int]) -> DataFrame:
+    """Return what stage one of all inputs ships to the buckets; timed: their rows, as `timed_rows` gave them."""
+    from pyspark.sql import DataFrame
+
+    each = zip(timed, inputs, strict=True)
+    return reduce(DataFrame.unionAll, (ship_input(*one, ids, number) for number, one in enumerate(each)))
+
+
+def ship_input(timed: DataFrame, given: Staged, ids: Sequence[int], number: int) -> DataFrame:
+    """Return what stage one of the input of this number ships to the buckets."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    rows = columns_of(timed, [*given.columns, CONTROL_TEXT])
+    unnamed = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
+    return unnamed.mapInArrow(StageOne(given, tuple(ids), number), from_arrow_schema(SHIPPED))
+
+
+def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
+    """Return the columns of the messages that a store keeps: all but control and watermarks."""
+    missing = [name for name in ORDER if name not in df.columns]
+    if missing:
+        raise InputError(
+            f"{asked_by}: the frame has no column {missing[0]!r}: a store knows a message by its topic, partition and "
+            "offset, as the source's rows have them; keep them when columns are chosen"
+        )
+    refuse_several_rows(df, asked_by)
+    # A result has no message, and a message that met none has no other one: whatever Spark knows, all can be null.
+    return pa.schema([nullable(one) for one in arrow_schema(columns_of(df, payload_columns(df)))])
+
+
+def payload_columns(df: DataFrame) -> list[str]:
+    """The columns of event rows but for control and watermarks."""
+    return [column for column in df.columns if column != CONTROL and not column.startswith(WATERMARK)]
+
+
+def timed_rows(df: DataFrame, axis: str) -> DataFrame:
+    """The rows with their event time in ms and their control row as text: only what is needed crosses into Python."""
+    from pyspark.sql import functions as F
+
+    time = F.unix_millis(F.col(axis_column(EVENT_TIME, axis)))
+    return df.withColumns({TIME: time, CONTROL_TEXT: control_text(df)})
+
+
+def columns_of(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """These columns, each once; a dot or a backtick in a name is that. Refuses one that is there twice."""
+    check_doubled(df, names)
+    return df.select(*(f"`{name.replace('`', '``')}`" for name in dict.fromkeys(names)))
+
+
+def check_doubled(df: DataFrame, names: Iterable[str]) -> None:
+    """Refuse columns of which the frame has two, as after a join: Spark could not tell which is meant."""
+    told = str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+    count = Counter(map(told, df.columns))
+    for name in names:
+        if count[told(name)] > 1:
+            raise OptionError(
+                f"the frame has {count[told(name)]} columns called {name!r}: rename all but one, or leave them out"
+            )
+
+
+def control_text(df: DataFrame) -> Column:
+    """The text of a control row, as `keyedwm.core.control_row` reads it; null for an event row."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    control = F.col(CONTROL)
+    there = CONTROL_FIELDS if df.schema[CONTROL].dataType == from_arrow_type(CONTROL_TYPE) else CONTROL_FIELDS_1
+    fields = [control[name].alias(name) for name in there if name != "watermark"]
+    fields.append(F.unix_millis(control["watermark"]).alias("watermark_ms"))
+    if "offset" in df.columns and df.schema["offset"].dataType.typeName() == "long":
+        fields.append(F.col("offset"))
+    return F.when(control.isNotNull(), F.to_json(F.struct(*fields)))
+
+
+def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_panes: bool = False) -> None:
+    """Refuse a frame without control rows and times, or whose rows cannot be added up, in one sentence."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    if not df.isStreaming:
+        raise InputError(
+            f"{asked_by}: the frame is a batch read, which has no watermarks to close windows: read it with "
+            "spark.readStream (and trigger(availableNow=True)), or take Spark's own groupBy"
+        )
+    known = [from_arrow_type(kind) for kind in (CONTROL_TYPE, CONTROL_TYPE_1)]
+    if CONTROL not in df.columns or df.schema[CONTROL].dataType not in known:
+        raise InputError(
+            f"{asked_by}: the frame has no control rows (columns {', '.join(df.columns)}): it must be rows of the "
+            f"keyedwm source, read as a stream with emitControl=true and the column {CONTROL!r} kept"
+        )
+    for column in (axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)):
+        if column not in df.columns:
+            check_lineage(df, asked_by, takes_panes=takes_panes)  # with_watermark leaves it out
+            axes = [c.removeprefix(f"{WATERMARK}_") for c in df.columns if c.startswith(f"{WATERMARK}_")]
+            hint = f"axis must be one of {', '.join(axes)}" if axes else "keep it when columns are chosen"
+            raise InputError(f"{asked_by}: the frame has no column {column!r}; {hint}")
+    check_doubled(df, (CONTROL, axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)))
+    found = df.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
+    if found != "timestamp":
+        raise InputError(
+            f"{asked_by}: the column {axis_column(EVENT_TIME, axis)!r} is of type {found}, it must be a timestamp, as "
+            f"the source has it"
+        )
+    check_lineage(df, asked_by, takes_panes=takes_panes)
+
+
+def check_columns(df: DataFrame, used: Sequence[str], asked_by: str = "aggregate") -> None:
+    """Refuse columns that the frame does not have."""
+    for column in used:
+        if column not in df.columns:
+            hint = nearest(column, df.columns)
+            raise OptionError(
+                f"{asked_by}: the frame has no column {column!r}; "
+                + (f"did you mean {hint!r}?" if hint else f"it has {', '.join(df.columns)}")
+            )
+
+
+def check_keys(df: DataFrame, keys: Sequence[str], asked_by: str = "aggregate") -> None:
+    """Refuse keys that the frame does not have, or that are not compared byte by byte."""
+    check_columns(df, keys, asked_by)
+    for key in keys:
+        check_collation(df, key, f"{asked_by}: the key {key!r}")
+
+
+def check_collation(df: DataFrame, column: str, told: str) -> None:
+    """Refuse a key that Spark compares otherwise than byte by byte."""
+    collation = getattr(df.schema[column].dataType, "collation", "UTF8_BINARY")
+    if collation != "UTF8_BINARY":
+        raise OptionError(
+            f"{told} has the collation {collation}, but keys are compared byte by byte: take collation_key({column}), "
+            f"or lower({column}) collate UTF8_BINARY"
+        )
+
+
+def axis_key(df: DataFrame, axis: str, asked_by: str = "aggregate") -> int:
+    """The watermark key of the axis, which the source writes into the metadata of the axis's watermark column."""
+    column = axis_column(WATERMARK, axis)
+    metadata = df.schema[column].metadata
+    if axis and AXIS_KEY not in metadata:
+        raise InputError(
+            f"{asked_by}: column {column!r} does not know its watermark key: keep the source's own column, not a copy "
+            f"or an expression"
+        )
+    return metadata.get(AXIS_KEY, 0)
+
+
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """Return the columns in Arrow, timestamps in UTC. Raises OptionError for a type that Arrow does not have."""
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(df.schema, timezone="UTC")
+    except PySparkTypeError as error:
+        raise OptionError(
+            f"a column among {', '.join(df.columns)} has a type that Spark cannot hand to Python, so leave it out or "
+            f"cast it: {error}"
+        ) from error

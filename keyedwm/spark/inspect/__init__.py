@@ -1,0 +1,1 @@
+"""What a checkpoint or a query holds, and why it waits."""

@@ -1,0 +1,267 @@
+"""The offset in Spark's offset log: everything that decided a batch (docs/design/state.md), as JSON, version 4 or 5.
+
+Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
+An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, late events,
+records skipped as control records, leader epoch, keys whose watermark the planner itself moved, axes ...]; an axis is
+[key, last emitted watermark, kind of state, its numbers ...] as of the START of the batch. An entry of `retired` is [ms
+when it was missed, next offset, counts as above, resets, axes ...], `retired_epochs` are their leader epochs, where
+they are known. `resets` counts how often a channel's state was lost. Version 5, written where event times were too far
+ahead, has `future`, the count of these. One canonical form: Spark compares strings. Version 3, without leader epochs
+and resets, is read, too.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from keyedwm.core.axis import AxisState
+from keyedwm.core.coalescer import CommonState
+from keyedwm.core.counts import Counts
+from keyedwm.core.errors import FormatError
+from keyedwm.core.parsing import shown, whole_number
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.client.values import TopicPartition
+
+OFFSET_VERSION = 5
+_WITHOUT_FUTURE = 4
+_WITHOUT_RESETS = 3
+_READ_VERSIONS = (_WITHOUT_RESETS, _WITHOUT_FUTURE, OFFSET_VERSION)
+NOT_STARTED = -1
+_SHOWN = 200  # characters of what is wrong with a damaged one
+_SOURCE_BYTES = 6
+# How long a state may take to be committed or fetched: without it, its records are read again.
+STATE_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Channel:
+    """A channel in one batch; its range is [next_offset - read, next_offset), axes: key → state at its start.
+
+    announced: keys of the watermarks that the planner itself moved or tells again: by the clock, after a range read in
+    parts, after a loss. resets: how often its state was lost with its records since the query began; it is told in the
+    batch that counts one more. leader_epoch: of the leader that gave the log end, None where it was not told.
+    """
+
+    next_offset: int
+    read: int
+    status: Status
+    since_ms: int
+    counts: Counts
+    axes: Mapping[int, AxisState]
+    announced: tuple[int, ...] = ()
+    resets: int = 0
+    leader_epoch: int | None = None
+
+    @property
+    def start(self) -> int:
+        """First offset of the batch's range."""
+        return self.next_offset - self.read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetiredChannel:
+    """A channel that the cluster did not know any more: where it stood, should it come back."""
+
+    missed_ms: int
+    next_offset: int
+    counts: Counts
+    axes: Mapping[int, AxisState]
+    resets: int = 0
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutLimits:
+    """What the ranges of a batch were cut by: `minPartitions` and `maxRecordsPerPartition`."""
+
+    least_tasks: int | None = None
+    most_records: int | None = None
+
+
+NO_LIMITS = CutLimits()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueryOffset:
+    """One planned batch. `batch` counts from 0 and is the snapshot id of its barriers.
+
+    Before the first batch it is NOT_STARTED, and `begins` (empty later) says where each channel begins. state_key: what
+    committed states are authenticated with, in hex; Spark's progress shows it, so the option stateSecret is mixed in.
+    settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: of the topics of its
+    channels, where the cluster told them. outage: why the group's coordinator could not be asked, which decides
+    nothing; who looks into the checkpoint reads it.
+    """
+
+    batch: int
+    group: str
+    state_key: str
+    now_ms: int
+    coalesced: CommonState
+    settings: str = ""
+    limits: CutLimits = NO_LIMITS
+    channels: Mapping[TopicPartition, Channel] = field(default_factory=dict)
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    retired: Mapping[TopicPartition, RetiredChannel] = field(default_factory=dict)
+    outage: str = ""
+
+    def moved(self) -> Iterator[tuple[TopicPartition, Channel]]:
+        """Channels that have something to read in this batch, in order."""
+        return ((tp, c) for tp, c in self.channels.items() if c.read)
+
+    @property
+    def source(self) -> str:
+        """The id of this source within its query, the same after a restart; it does not give the secret away."""
+        return hmac.digest(self.state_key.encode(), b"source", "sha256")[:_SOURCE_BYTES].hex()
+
+    def watermark_ms(self, key: int) -> int | None:
+        """The coalesced watermark of a key as of this batch's start, None if there is none."""
+        return self.coalesced.emitted.get(key)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the canonical form: same content, same string."""
+        offsets = as_spark_offsets(self.begins)
+        channels: dict[str, dict[str, list[Any]]] = {}
+        for tp in sorted(self.channels):
+            c = self.channels[tp]
+            offsets.setdefault(tp.topic, {})[str(tp.partition)] = c.next_offset
+            channels.setdefault(tp.topic, {})[str(tp.partition)] = [
+                c.read, c.status.value, c.since_ms, *_counts(c.counts), c.leader_epoch, list(c.announced),
+                *_axes(c.axes),
+            ]  # fmt: skip
+        retired: dict[str, dict[str, list[Any]]] = {}
+        for tp in sorted(self.retired):
+            r = self.retired[tp]
+            retired.setdefault(tp.topic, {})[str(tp.partition)] = [
+                r.missed_ms, r.next_offset, *_counts(r.counts), r.resets, *_axes(r.axes),
+            ]  # fmt: skip
+        counts = {tp: c.counts for of in (self.retired, self.channels) for tp, c in of.items()}
+        future = as_spark_offsets({tp: one.future for tp, one in counts.items() if one.future})
+        return {
+            "batch": self.batch,
+            "channels": channels,
+            "coalesced": self.coalesced.as_json(),
+            **({"future": future} if future else {}),
+            "group": self.group,
+            "limits": [self.limits.least_tasks, self.limits.most_records],
+            "now_ms": self.now_ms,
+            "offsets": offsets,
+            "resets": as_spark_offsets({tp: c.resets for tp, c in self.channels.items() if c.resets}),
+            "retired": retired,
+            **self._retired_epochs(),
+            **({"outage": self.outage} if self.outage else {}),
+            "settings": self.settings,
+            "state_key": self.state_key,
+            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "version": OFFSET_VERSION if future else _WITHOUT_FUTURE,
+        }
+
+    def _retired_epochs(self) -> dict[str, Any]:
+        """An entry of its own, where there is any: version 4 has had none from the start."""
+        known = {tp: r.leader_epoch for tp, r in self.retired.items() if r.leader_epoch is not None}
+        return {"retired_epochs": as_spark_offsets(known)} if known else {}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> QueryOffset:
+        """Read an offset back; a version that is not ours is refused and nothing is touched."""
+        version = found.get("version")
+        if version not in _READ_VERSIONS or type(version) is not int:
+            raise FormatError(
+                f"the checkpoint's offset has version {shown(version)}; this keyedwm reads versions "
+                f"{_READ_VERSIONS[0]} to {OFFSET_VERSION}"
+            )
+        try:
+            return QueryOffset._from_fields(found)
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            what = repr(error)[:_SHOWN]
+            raise FormatError(f"the checkpoint's offset of version {version} is damaged: {what}") from error
+
+    @staticmethod
+    def _from_fields(found: Mapping[str, Any]) -> QueryOffset:
+        started = found["batch"] != NOT_STARTED
+        is_old = found["version"] == _WITHOUT_RESETS
+        future = from_spark_offsets(found["future"]) if found["version"] == OFFSET_VERSION else {}
+        resets = {} if is_old else from_spark_offsets(found["resets"])
+        channels = {}
+        for topic, partitions in found["offsets"].items() if started else ():
+            for partition, next_offset in partitions.items():
+                read, status, since_ms, bad, late, control, *more = found["channels"][topic][partition]
+                leader_epoch, announced, *axes = (None, *more) if is_old else more
+                tp = TopicPartition(topic, int(partition))
+                channels[tp] = Channel(
+                    next_offset=whole_number(next_offset, "the next offset of a partition"),
+                    read=whole_number(read, "the number of offsets read of a partition"),
+                    status=Status(status),
+                    since_ms=whole_number(since_ms, "the time of a partition's last news"),
+                    counts=Counts(bad, late, control, future.get(tp, 0)),
+                    announced=tuple(announced),
+                    axes=_read_axes(axes),
+                    resets=resets.get(tp, 0),
+                    leader_epoch=leader_epoch,
+                )
+        retired = {}
+        epochs = from_spark_offsets(found.get("retired_epochs", {}))
+        for topic, partitions in found["retired"].items():
+            for partition, (missed_ms, next_offset, bad, late, control, *more) in partitions.items():
+                lost, *axes = (0, *more) if is_old else more
+                tp = TopicPartition(topic, int(partition))
+                retired[tp] = RetiredChannel(
+                    resets=lost,
+                    leader_epoch=epochs.get(tp),
+                    missed_ms=whole_number(missed_ms, "the time when a partition was missed"),
+                    next_offset=whole_number(next_offset, "the next offset of a partition that is away"),
+                    counts=Counts(bad, late, control, future.get(tp, 0)),
+                    axes=_read_axes(axes),
+                )
+        least_tasks, most_records = found["limits"]
+        return QueryOffset(
+            batch=whole_number(found["batch"], "its batch"),
+            group=found["group"],
+            state_key=found["state_key"],
+            settings=found["settings"],
+            limits=CutLimits(least_tasks=least_tasks, most_records=most_records),
+            now_ms=whole_number(found["now_ms"], "its clock reading"),
+            coalesced=CommonState.from_json(found["coalesced"]),
+            channels=channels,
+            begins={} if started else from_spark_offsets(found["offsets"]),
+            topic_ids=dict(found["topic_ids"]),
+            retired=retired,
+            outage=str(found.get("outage", "")),
+        )
+
+
+def _counts(counts: Counts) -> tuple[int, int, int]:
+    return counts.bad, counts.late, counts.control
+
+
+def _axes(axes: Mapping[int, AxisState]) -> list[list[Any]]:
+    return [[key, *state.as_list()] for key, state in sorted(axes.items())]
+
+
+def _read_axes(axes: Iterable[Sequence[Any]]) -> dict[int, AxisState]:
+    return {axis[0]: AxisState.from_list(axis[1:]) for axis in axes}
+
+
+def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str, resets: int = 0) -> str:
+    """Name the place that a committed state belongs to: another one's is refused.
+
+    resets: how often the channel's state was lost before the batch. A copy of the checkpoint shares group and key, and
+    may begin a channel anew whose state the original still has.
+    """
+    return f"{group} {tp} {next_offset} {settings}" + (f" resets {resets}" if resets else "")
+
+
+def as_spark_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return offsets in Spark's shape: topic → {partition → offset}, in order."""
+    shaped: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        shaped.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return shaped
+
+
+def from_spark_offsets(shaped: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Return the inverse of `as_spark_offsets`."""
+    return {TopicPartition(t, int(p)): offset for t, of_topic in shaped.items() for p, offset in of_topic.items()}

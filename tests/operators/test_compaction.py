@@ -1,0 +1,75 @@
+"""When logs are compacted: how often a row is written again, what is read, and how much of the state is dead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.operators.state import store
+from keyedwm.operators.state.store import FAN_OUT, MemoryStore, TableLogs
+
+LOG = "frame-0"
+
+
+def merge(log, tables):
+    """One row for each key, the sum of its rows."""
+    assert log == LOG
+    return pa.concat_tables(tables).group_by("k").aggregate([("n", "sum")]).rename_columns(["k", "n"])
+
+
+class Kept:
+    """A log that is opened anew for every batch."""
+
+    def __init__(self):
+        self.store, self.facts = MemoryStore(), {}
+        self.written_bytes = 0
+
+    def batch(self, keys):
+        logs = TableLogs(self.store, note="note", facts=self.facts)
+        logs.append(LOG, pa.table({"k": keys, "n": np.ones(len(keys), np.int64)}))
+        changes = logs.drain(merge)
+        self.store.blobs.update(changes.written)
+        for name in changes.removed:
+            del self.store.blobs[name]
+        self.facts = logs.facts()
+        self.written_bytes += sum(map(len, changes.written.values()))
+
+    @property
+    def bytes(self):
+        return sum(map(len, self.store.blobs.values()))
+
+    def total(self):
+        return sum(pa.concat_tables(TableLogs(self.store, note="note", facts={}).read(LOG))["n"].to_pylist())
+
+
+def test_large_parts_of_distinct_keys_are_written_once(monkeypatch):
+    monkeypatch.setattr(store, "_WHOLE_BYTES", 1 << 20)
+    kept, once = Kept(), 0
+    for number in range(2 * FAN_OUT):
+        keys = np.arange(10_000) + 10_000 * number
+        kept.batch(keys)
+        once += 16 * len(keys)
+    assert kept.written_bytes < 1.02 * once
+    assert kept.total() == 2 * FAN_OUT * 10_000
+
+
+def test_a_log_in_which_keys_come_again_stays_within_three_times_its_keys(monkeypatch):
+    monkeypatch.setattr(store, "_WHOLE_BYTES", 1 << 20)
+    rng = np.random.default_rng(3)
+    kept, once, live = Kept(), 0, 16 * 50_000
+    for _ in range(120):
+        keys = rng.integers(0, 50_000, 10_000)
+        kept.batch(keys)
+        once += 16 * len(keys)
+        assert kept.bytes < 3 * live + (1 << 20)
+    assert kept.written_bytes < 2 * once
+    assert kept.total() == 120 * 10_000
+    assert kept.facts["rows"][LOG] < 3 * 50_000 + 100_000
+
+
+def test_small_parts_become_few_and_each_row_is_written_a_few_times():
+    kept = Kept()
+    for number in range(1_000):
+        kept.batch(np.array([number]))
+    assert len(kept.store.blobs) < 3 * FAN_OUT
+    assert kept.total() == 1_000

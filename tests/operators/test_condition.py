@@ -1,0 +1,116 @@
+"""Conditions over large numbers, decimals and odd types mean what they mean in Spark; what is too deep is refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.expressions.condition import Condition
+
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()), ("x", pa.float64()), ("d", pa.decimal128(10, 2)), ("wide", pa.decimal128(38, 10)),
+        ("zoned", pa.timestamp("us", "UTC")), ("plain", pa.timestamp("us")), ("f", pa.float32()), ("i", pa.int32()),
+        ("b", pa.int8()), ("w", pa.decimal128(38, 0)), ("u", pa.uint64()),
+    ]
+)  # fmt: skip
+TRUE = {
+    "n < 1.5": {"n": 1},
+    "n > 0.5": {"n": 2**63 - 1},
+    "n < x": {"n": 2**53 + 1, "x": 1e300},
+    "n = x": {"n": 2**53 + 1, "x": 2.0**53},
+    "n < 99999999999999999999": {"n": 2**63 - 1},
+    "n = -9223372036854775808": {"n": -(2**63)},
+    "d + 0.1 = 0.3": {"d": Decimal("0.20")},
+    "x + 0.1 <> 0.3": {"x": 0.2},
+    "x = 0.1": {"x": 0.1},
+    "wide * d > 1": {"wide": Decimal(2), "d": Decimal(1)},
+    "wide + n > 0.5": {"wide": Decimal(2), "n": 2**62},
+    "f + 2147483647 = 2147483647.5": {"f": 0.5},
+    "f + n > 9007199254740992": {"f": 2.0, "n": 2**53 + 1},
+    "n * d = 18014398509481986": {"n": 2**53 + 1, "d": Decimal("2.00")},
+    "n * x > 9007199254740992": {"n": 2**53 + 3, "x": 1.0},
+    "d = x": {"d": Decimal("0.29"), "x": 0.29},
+    "i = 2147483647 OR i + i < 0": {"i": 2**31 - 1},
+    "n IS NULL AND i + i > 0 OR i > 0": {"i": 2**31 - 1, "n": 1},
+    "n < i + i OR i > 0": {"i": 2**31 - 1},
+    "b * 2 = 254": {"b": 127},
+    "w * 10 > 0": {"w": Decimal(10**36)},
+    "u > n": {"u": 2**64 - 1, "n": 5},
+    "w > wide": {"w": Decimal(10**38 - 1), "wide": Decimal(10**27)},
+    " OR ".join(["n = 0"] * 5_000 + ["n = 1"]): {"n": 1},
+}
+
+
+def holds(text: str, row: dict[str, Any]) -> bool:
+    columns = {field.name: pa.array([row.get(field.name)], field.type) for field in SCHEMA}
+    return bool(Condition.parse(text, ("v", SCHEMA)).holds(columns)[0])
+
+
+@pytest.mark.parametrize("text", TRUE, ids=lambda text: text[:30])
+def test_numbers_are_compared_as_spark_does_it(text):
+    assert holds(text, TRUE[text])
+
+
+FAILING = {
+    "i + 1 > 0": ({"i": 2**31 - 1}, "the sum of int32 and int32 does not fit in int32"),
+    "n * n > 0": ({"n": 2**62}, "the product of int64 and int64 does not fit in int64"),
+    "-b > 0": ({"b": -128}, "the negative of int8 does not fit in int8"),
+    "w * w > 0": ({"w": Decimal(10**38 - 1)}, "does not fit in decimal128\\(38, 0\\)"),
+    "w - d > 0": ({"w": Decimal(10**38 - 1), "d": Decimal(1)}, "does not fit in decimal128\\(38, 2\\)"),
+    "i + i > 0 OR i > 0": ({"i": 2**31 - 1}, "does not fit in int32"),
+}
+
+
+@pytest.mark.parametrize("text", FAILING)
+def test_an_overflow_is_told_with_its_types_and_how_many_rows_it_is_in(text):
+    row, why = FAILING[text]
+    with pytest.raises(InputError, match=f"failed: overflow in 1 rows, where .*{why}; cast a column to a wider type"):
+        holds(text, row)
+
+
+@pytest.mark.parametrize("text", ["n < 2147483647 + 1", f"x < {'9' * 39}", "n = 'a'", "zoned + plain > 1"])
+def test_what_fails_in_every_row_is_refused_before_there_are_rows(text):
+    with pytest.raises(OptionError, match="cannot be evaluated: "):
+        Condition.parse(text, ("v", SCHEMA))
+
+
+@pytest.mark.parametrize("text", ["(" * 3_000 + "n = 1" + ")" * 3_000, "n" + " + 1" * 900 + " > 0"])
+def test_a_condition_that_is_too_deep_is_refused_in_one_sentence(text):
+    with pytest.raises(OptionError, match="nested more than 200 levels deep"):
+        holds(text, {"n": 1})
+
+
+def test_types_that_cannot_be_compared_are_refused_before_there_are_rows():
+    with pytest.raises(OptionError, match="cannot be evaluated: Cannot compare timestamp with timezone"):
+        Condition.parse("zoned < plain", ("v", SCHEMA))
+
+
+def test_a_date_beside_an_instant_is_refused_as_it_depends_on_a_time_zone():
+    schema = pa.schema([("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))])
+    for text in ("at >= day", "day < at"):
+        with pytest.raises(OptionError, match=r"compared by a session's time zone in Spark.* cast the date"):
+            Condition.parse(text, ("", schema))
+    Condition.parse("local >= day", ("", schema))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(r"k = 'a\tb'", "a\tb"), (r"k = 'a\\tb'", "a\\tb"), (r"k = 'it\'s'", "it's"), ("k = 'it''s'", "it's")],
+)
+def test_a_backslash_in_a_text_means_what_it_means_in_spark(text, value):
+    condition = Condition.parse(text, ("", pa.schema([("k", pa.string())])))
+    assert condition.holds({"k": pa.array([value, "a", r"a\tb" if value != r"a\tb" else "x"])}).tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_an_escape_that_is_not_read_is_refused():
+    with pytest.raises(OptionError, match="a backslash is written as two"):
+        Condition.parse(r"k = '\d'", ("", pa.schema([("k", pa.string())])))

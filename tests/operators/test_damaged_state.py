@@ -1,0 +1,240 @@
+"""State that is not as it was written is refused in one sentence, whoever reads it: there is never another result."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import combinations
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from conformance.driver import DrivenOperator
+from keyedwm.core.errors import DamagedError
+from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.held import MATCHED
+from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.plan import KeyRowWindow, session_rows, tumbling_rows
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.state import blobs as stored_blobs
+from keyedwm.operators.state.blobs import packed, read_stored, stored
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import MemoryStore, TableLogs
+from keyedwm.spark.hosting.bucket_state import SparkStore
+from keyedwm.windows import WindowJoin, WindowOperator
+from tests.operators import joins, session_joins, streams, test_process, test_running
+from tests.operators import stored as kept
+
+FLIPS = 60
+Blobs = dict[str, bytes]
+
+
+class Kind(NamedTuple):
+    """State that some batches left, and all that a later program makes of it."""
+
+    blobs: Blobs
+    answer: Callable[[Blobs], str]
+
+
+def window(seed, shape, **how) -> Kind:
+    plan = streams.plan_of(shape, **how)
+    driven = DrivenOperator(plan)
+    events = streams.events(seed, 60)
+    for at in range(0, 60, 6):
+        driven.take(combine_rows(plan, streams.table(events[at : at + 6])), 0)
+        driven.changed()
+    return Kind(
+        driven.snapshot(),
+        lambda blobs: str(streams.rows_of(DrivenOperator(plan, blobs).complete())),
+    )
+
+
+def store(seed, shape) -> Kind:
+    plan, held = kept.plan_of(shape), MemoryStore()
+    operator = WindowOperator(plan, held)
+    messages = kept.random_messages(seed, 60)
+    for at in range(0, len(messages), 6):
+        operator.add_message(kept.table(messages[at : at + 6]))
+        operator.flush()
+    more = [kept.Message(key, 1, 150, "a", 0, 10**6 + at) for at, key in enumerate("xyxyxy")]
+
+    def answer(blobs: Blobs) -> str:
+        later = WindowOperator(plan, MemoryStore(dict(blobs)))
+        later.add_message(kept.table(more))
+        later.finish()
+        return f"{later.flush().to_pylist()} {later.get_messages(-(10**6), 10**7).to_pylist()}"
+
+    return Kind(dict(held.blobs), answer)
+
+
+def join(seed, **how) -> Kind:
+    plan = joins.plan_of([Bound(0, 0, -20, 20)], how=How.FULL, **how)
+    driven = joins.Driven(plan, restarts=True)
+    rng = random.Random(seed)
+    for side in (0, 1, 0, 1, 0, 1, 0, 1):
+        driven.step(joins.Rows(side, tuple(joins._row(rng, plan, side, 10) for _ in range(6))))
+
+    def answer(blobs: Blobs) -> str:
+        later = joins.Driven(plan)
+        later.store.blobs.update(blobs)
+        later.operator = later._built()
+        return str(later.end())
+
+    return Kind(dict(driven.store.blobs), answer)
+
+
+def running(seed) -> Kind:
+    plan = test_running.plan_of()
+    played = test_running.Played(plan)
+    rows = test_running.rows_of(random.Random(seed), 60)
+    for at in range(0, 60, 6):
+        played.batch(rows[at : at + 6], rows[at][2] - 10_000)
+
+    def answer(blobs: Blobs) -> str:
+        later = test_running.Played(plan)
+        later.blobs, later.watermark_ms = dict(blobs), played.watermark_ms
+        return str(later.batch([("a", 1.0, 40_000, 0, 10**6)], 50_000))
+
+    return Kind(dict(played.blobs), answer)
+
+
+def session_join(seed) -> Kind:
+    plan, held = session_joins.join_plan(SessionWindow(8), how=How.FULL), MemoryStore()
+    joined = WindowJoin(plan, held)
+    for name, number, given in session_joins.steps_of(seed, 40):
+        joined.add_message("left" if number == 0 else "right", kept.table(given)) if name == "add_message" else None
+        joined.flush()
+
+    def answer(blobs: Blobs) -> str:
+        later = WindowJoin(plan, MemoryStore(dict(blobs)))
+        later.finish()
+        return str(later.flush().to_pylist())
+
+    return Kind(dict(held.blobs), answer)
+
+
+def processor(seed) -> Kind:
+    plan = test_process.plan_of(test_process.Deduplicate)
+    played, rng = test_process.Restarted(plan), random.Random(seed)
+    rows = [(f"{rng.randrange(40)}", at, at) for at in range(60)]
+    for at in range(0, 60, 6):
+        played.batch(("on_rows", 0, test_process.table(rows[at : at + 6]), None))
+
+    def answer(blobs: Blobs) -> str:
+        later = test_process.Restarted(plan)
+        later.blobs = dict(blobs)
+        return str(later.batch(("on_rows", 0, test_process.table(rows), None)))
+
+    return Kind(dict(played.blobs), answer)
+
+
+KINDS = {
+    "tumbling": lambda seed: window(seed, SlidingWindow(20, 20)),
+    "sliding": lambda seed: window(seed, SlidingWindow(40, 10)),
+    "panes": lambda seed: window(seed, SlidingWindow(40, 10), early=Early(rows=2), lateness_ms=9),
+    "sessions": lambda seed: window(seed, SessionWindow(8)),
+    "session panes": lambda seed: window(seed, SessionWindow(8), early=Early(rows=2)),
+    "store": lambda seed: store(seed, SlidingWindow(20, 20)),
+    "rows": lambda seed: store(seed, tumbling_rows(7)),
+    "rows of keys": lambda seed: store(seed, KeyRowWindow(4, 2)),
+    "sessions of messages": lambda seed: store(seed, SessionWindow(8)),
+    "sessions by rows": lambda seed: store(seed, session_rows(4)),
+    "join of sessions": session_join,
+    "processor": processor,
+    "join": join,
+    "running": running,
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request, seed) -> Kind:
+    return KINDS[request.param](f"{seed} {request.param}")
+
+
+def refused(kind: Kind, wanted: str, blobs: Blobs) -> bool:
+    """Whether state is refused as damaged; if it is not, the answer is as ever."""
+    try:
+        made = kind.answer(blobs)
+    except DamagedError:
+        return True
+    assert made == wanted
+    return False
+
+
+def test_a_changed_byte_is_refused_and_never_gives_another_result(kind, seed):
+    wanted, rng = kind.answer(kind.blobs), random.Random(seed)
+    found = 0
+    for _ in range(FLIPS):
+        name = rng.choice(sorted(kind.blobs))
+        blob = bytearray(kind.blobs[name])
+        blob[rng.randrange(len(blob))] ^= rng.randrange(1, 256)
+        found += refused(kind, wanted, kind.blobs | {name: bytes(blob)})
+    assert found > FLIPS // 4
+
+
+def test_a_blob_that_is_cut_off_is_refused(kind, seed):
+    wanted, rng = kind.answer(kind.blobs), random.Random(seed)
+    found = [
+        refused(kind, wanted, kind.blobs | {name: blob[: rng.randrange(len(blob) - 16)]})
+        for name, blob in sorted(kind.blobs.items())
+        if name != NOTE and len(blob) > 100
+    ]
+    assert any(found)
+
+
+def test_a_blob_that_is_missing_is_refused(kind):
+    wanted = kind.answer(kind.blobs)
+    found = [
+        refused(kind, wanted, {name: blob for name, blob in kind.blobs.items() if name != gone})
+        for gone in sorted(kind.blobs.keys() - {NOTE})
+        if not gone.endswith(MATCHED)  # of which the bucket's note in Spark knows
+    ]
+    assert any(found)
+
+
+def test_blobs_in_each_others_place_are_refused(kind):
+    wanted, names = kind.answer(kind.blobs), sorted(kind.blobs.keys() - {NOTE})
+    found = [
+        refused(kind, wanted, kind.blobs | {one: kind.blobs[other], other: kind.blobs[one]})
+        for one, other in combinations(names, 2)
+    ]
+    assert any(found) or len(names) < 2
+
+
+class Held(NamedTuple):
+    """A map state of Spark."""
+
+    blobs: Blobs
+
+    def getValue(self, name):
+        return (self.blobs[name[0]],) if name[0] in self.blobs else None
+
+
+@pytest.mark.parametrize(("blobs", "found"), [({}, "is missing"), ({"left-1": b"abc"}, "has 3 bytes, 4 were written")])
+def test_what_the_note_of_a_bucket_tells_of_must_be_in_the_state_of_spark(blobs, found):
+    with pytest.raises(DamagedError, match=f"the blob 'left-1' of the operator's state {found}"):
+        SparkStore(Held(blobs), {"left-1": 4}).get("left-1")
+
+
+def test_blobs_of_0_2_0_which_have_no_checksum_are_read():
+    table = pa.table({"n": [1, 2]})
+    assert read_stored("frame-1", packed(table)).equals(table)
+    assert stored_blobs.unsealed("left-1+matched", b"\x03") == b"\x03"
+
+
+def test_a_part_that_is_missing_from_the_end_of_a_log_is_refused():
+    kept_in, tables = MemoryStore(), [pa.table({"n": [at]}) for at in range(3)]
+    logs = TableLogs(kept_in, note=NOTE, facts={})
+    for table in tables:
+        logs.append("frame-1", table)
+        kept_in.apply(logs.drain(lambda _, parts: pa.concat_tables(parts)))
+    del kept_in.blobs["frame-1+2"]
+    with pytest.raises(DamagedError, match=r"'frame-1' .* holds 2 rows of 3: a part of it is missing"):
+        TableLogs(kept_in, note=NOTE, facts=logs.facts()).read("frame-1")
+
+
+def test_a_stored_blob_is_longer_by_its_checksum_alone():
+    table = pa.table({"n": [1, 2]})
+    assert len(stored("frame-1", table)) == len(packed(table)) + 8

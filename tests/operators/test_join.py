@@ -1,0 +1,54 @@
+"""The join against brute force, however the input is cut and wherever a restart falls.
+
+More of it: python -m tests.operators.test_join 10000
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+
+import pytest
+
+from keyedwm.operators.join.plan import LEFT
+from tests.operators.joins import Driven, counted, cut, expected, random_plan, random_steps
+
+SEEDS = 500
+EACH = 25
+
+
+def check(seed: int) -> None:
+    """One random join: its rows are those of brute force, and none is behind a watermark that was passed on."""
+    rng = random.Random(seed)
+    plan = random_plan(rng)
+    steps = random_steps(rng, plan, rng.randrange(5, 25))
+    wanted = expected(plan, steps)
+    driven = Driven(plan, restarts=rng.random() < 0.6)
+    made: Counter = Counter()
+    passed_on: dict[int, int] = {}
+    for step in cut(rng, steps) if rng.random() < 0.5 else steps:
+        rows = counted(driven.step(step))
+        made += rows
+        for row in rows:
+            shown = dict(row)
+            for axis, watermark_ms in passed_on.items():
+                time_ms = shown[f"event_time_{plan.axes[axis].name}"]
+                assert time_ms is None or shown.get("late") or time_ms >= watermark_ms
+        now = driven.operator.watermarks_ms
+        assert all(now[axis] >= before for axis, before in passed_on.items())
+        passed_on = now
+    assert made + counted(driven.end()) == wanted
+    assert not driven.operator.held_rows(LEFT)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, EACH))
+def test_a_join_is_exact_and_never_late_behind_its_own_watermarks(first):
+    for seed in range(first, first + EACH):
+        check(seed)
+
+
+if __name__ == "__main__":
+    for number in range(int(sys.argv[1])):
+        check(number)
+    print(f"{sys.argv[1]} joins are as brute force has them")

@@ -1,0 +1,137 @@
+"""Rows with the latest change before them, against brute force, however the input is cut, wherever a restart falls."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from keyedwm.operators.join import change_table, held, keys
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
+from keyedwm.operators.plan_checks import FARTHEST_MS
+from tests.operators.joins import Driven, Mark, Row, Rows, Step, counted, cut, plan_of, random_steps
+
+SEEDS = 200
+EACH = 20
+
+
+def latest_plan(how: How = How.LEFT, on: tuple[str, ...] = ("k",)) -> JoinPlan:
+    return plan_of([Bound(0, 0, -FARTHEST_MS, 0)], on=on, how=how, latest=True)
+
+
+def expected(plan: JoinPlan, steps: Iterable[Step]) -> Counter:
+    """By brute force: of all changes that were not late, the latest one at or before each row that was not."""
+    on_time: list[list[Row]] = [[], []]
+    received: dict[int, int] = {}
+    for step in steps:
+        if isinstance(step, Mark):
+            received[step.side] = max(step.time_ms, received.get(step.side, step.time_ms))
+        else:
+            on_time[step.side] += [
+                row
+                for row in step.rows
+                if row.times[0] is None or row.times[0] >= received.get(step.side, row.times[0])
+            ]
+    made: Counter = Counter()
+    for row in on_time[LEFT]:
+        best: Row | None = None
+        for change in on_time[RIGHT]:
+            same = all(getattr(row, name) == getattr(change, name) is not None for name in plan.left.on)
+            if not same or None in (row.times[0], change.times[0]) or change.times[0] > row.times[0]:
+                continue
+            if best is None or change.times[0] >= best.times[0]:
+                best = change
+        if best is not None or plan.how is How.LEFT:
+            made[_shown(plan, row, best)] += 1
+    return made
+
+
+def _shown(plan: JoinPlan, row: Row, change: Row | None) -> tuple:
+    values = []
+    for one, mine, theirs in plan.columns:
+        holder = row if mine is not None else change
+        name = mine if mine is not None else theirs
+        values.append(
+            (one.name, None if holder is None else getattr(holder, {"v": "value", "w": "value"}.get(name, name)))
+        )
+    return (*values, ("event_time_l0", row.times[0]), ("event_time_r0", None if change is None else change.times[0]))
+
+
+def check(seed: int) -> None:
+    rng = random.Random(seed)
+    plan = latest_plan(rng.choice([How.LEFT, How.INNER]), rng.choice([("k",), ("n",), ("k", "n")]))
+    steps = random_steps(rng, plan, rng.randrange(5, 30))
+    driven = Driven(plan, restarts=rng.random() < 0.6)
+    made: Counter = Counter()
+    passed_on: dict[int, int] = {}
+    for step in cut(rng, steps) if rng.random() < 0.5 else steps:
+        rows = counted(driven.step(step))
+        made += rows
+        times = [time for row in rows if (time := dict(row)["event_time_l0"]) is not None]
+        assert all(time >= passed_on.get(LEFT, time) for time in times)
+        passed_on = driven.operator.watermarks_ms
+    assert made + counted(driven.end()) == expected(plan, steps)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, EACH))
+def test_each_row_meets_the_latest_change_at_or_before_it(first, monkeypatch):
+    monkeypatch.setattr(change_table, "_FEW", 3)  # so that what is superseded is cleared away soon
+    for seed in range(first, first + EACH):
+        check(seed)
+
+
+def test_keys_of_equal_hash_are_compared(monkeypatch):
+    monkeypatch.setattr("tests.operators.joins.key_hashes", lambda found, rows: keys.key_hashes(found, rows) % 2)
+    monkeypatch.setattr(held, "key_hashes", lambda found, rows: keys.key_hashes(found, rows) % 2)
+    monkeypatch.setattr(change_table, "_FEW", 3)
+    for seed in range(20):
+        check(seed)
+
+
+def test_a_row_waits_until_no_change_that_counts_can_come():
+    driven = Driven(latest_plan(), restarts=True)
+    assert driven.step(Rows(LEFT, (Row("a", 1, 1, (10,)),))) == []
+    driven.step(Rows(RIGHT, (Row("a", 1, 7, (4,)), Row("a", 1, 9, (11,)))))
+    assert driven.step(Mark(RIGHT, 0, 10)) == []
+    driven.step(Rows(RIGHT, (Row("a", 1, 8, (10,)),)))
+    assert [(row["v"], row["w"]) for row in driven.step(Mark(RIGHT, 0, 11))] == [(1, 8)]
+
+
+def test_without_keys_a_row_meets_the_latest_change_of_all(monkeypatch):
+    monkeypatch.setattr(change_table, "_FEW", 3)
+    driven = Driven(latest_plan(on=()), restarts=True)
+    for at in range(20):
+        driven.step(Rows(RIGHT, (Row("abc"[at % 3], 1, at, (at,)),)))
+        driven.step(Mark(LEFT, 0, at))
+    driven.step(Rows(LEFT, (Row("z", 1, 1, (19,)), Row("z", 1, 2, (-1,)))))
+    assert [(row["v"], row["w"]) for row in driven.end()] == [(1, 19)]
+
+
+def test_superseded_changes_are_cleared_away(monkeypatch):
+    monkeypatch.setattr(change_table, "_FEW", 3)
+    driven = Driven(latest_plan(), restarts=True)
+    for at in range(200):
+        driven.step(Rows(RIGHT, (Row("a", 1, at, (at,)), Row("b", 1, at, (at,)))))
+        driven.step(Mark(RIGHT, 0, at))
+        driven.step(Mark(LEFT, 0, at))
+    assert driven.operator.open_entries < 20
+    assert [row["w"] for row in driven.step(Rows(LEFT, (Row("a", 1, 1, (199,)),))) + driven.end()] == [199]
+
+
+def test_a_batch_writes_what_it_brings_however_large_the_table_is(monkeypatch):
+    monkeypatch.setattr(change_table, "_BLOB_BYTES", 32_768)
+    monkeypatch.setattr(change_table, "_SMALL_BYTES", 4_096)
+    driven = Driven(latest_plan(), restarts=True)
+    driven.step(Rows(RIGHT, tuple(Row("a", n, n, (0,)) for n in range(16_000))))
+    held = {name for name, size in driven.store.sizes.items() if size >= 4_096}
+    assert len(held) > change_table.FAN_OUT
+    for at in range(1, 40):
+        before = set(driven.store.sizes)
+        driven.step(Rows(RIGHT, (Row("a", at, at, (at,)),)))
+        assert held <= set(driven.store.sizes)
+        assert len(set(driven.store.sizes) - before) <= 2
+        added = [name for name in set(driven.store.sizes) - held if name.startswith("changes")]
+        assert len(added) <= change_table.FAN_OUT

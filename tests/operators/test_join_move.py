@@ -1,0 +1,212 @@
+"""State of a join that moves to other buckets: nothing is lost, nothing comes twice, and the rest is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.control_row import ControlRow, encode_rows
+from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.rows import ControlKind
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.join import change_table
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.held import MATCHED
+from keyedwm.operators.join.plan import LEFT, How, JoinPlan
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.savepoint import Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.spark.hosting.join_batch import JoinLayout
+from keyedwm.spark.hosting.join_move import CutJoin, MovedJoin, moved_join
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
+from tests.operators.joins import counted, plan_of, random_plan
+from tests.operators.test_join_latest import latest_plan
+from tests.spark.test_join_batch import Pipeline, event, events, kinds, told
+
+SEEDS = 20
+EACH = 5
+
+
+def saved(old: Pipeline, place: str, **others: OperatorState) -> None:
+    """What `savepoint` writes, but for the blobs, which Spark has."""
+    kind = "join_latest" if old.plan.latest else "join"
+    operator = OperatorState(
+        name=old.layout.name,
+        axis=[],
+        digest=old.plan.digest,
+        told={"join": kind},
+        notes=[json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids],
+        facts=[json.loads(old.state[one][1].get(NOTE)) for one in old.layout.ids],
+    )
+    operators = {operator.name: operator, **others}
+    write_savepoint(Files(place), Savepoint(place=place, checkpoint="c", batch=3, sources=[], operators=operators))
+
+
+def gone_on(old: Pipeline, place: str, buckets: int, name: str = "pairs") -> Pipeline:
+    """Another pipeline that begins with the state of this one, through the savepoint's file."""
+    saved(old, place)
+    new = Pipeline(old.plan, buckets)
+    new.layout = layout_of(old.plan, buckets, name)
+    begin = pickle.loads(pickle.dumps(moved_join(place, new.plan, new.layout)))  # noqa: S301  as Spark does
+    rows = [
+        {"bucket": number, "name": name, "blob": blob, "matched": store.blobs.get(f"{name}{MATCHED}")}
+        for number, (_, store) in enumerate(old.state.values())
+        for name, blob in store.blobs.items()
+        if name != NOTE and not name.endswith(MATCHED)
+    ]
+    kinds = {"bucket": pa.int32(), "name": pa.string(), "blob": pa.binary(), "matched": pa.binary()}
+    batches = pa.Table.from_pylist(rows, pa.schema(list(kinds.items()))).to_batches(max_chunksize=3)
+    cut = [row for batch in CutJoin(begin.move, new.layout.ids)(batches) for row in batch.to_pylist()]
+    for one in new.layout.ids:
+        begun(new, begin, one, [SimpleNamespace(**row) for row in cut if row["bucket"] == one])
+    return new
+
+
+def layout_of(plan: JoinPlan, buckets: int, name: str) -> JoinLayout:
+    return JoinLayout(name, tuple(bucket_ids(buckets)), "join_latest" if plan.latest else "join")
+
+
+def begun(new: Pipeline, begin: MovedJoin, bucket: int, mine: list) -> None:
+    """Begin a bucket as Spark does, which may hand its pieces over in several turns, in any order."""
+    blobs = {piece.name: piece.blob for piece in mine}
+    assert len(blobs) == len(mine)
+    whole = begin.note_with(None, mine, 0)
+    assert begin.note_with(begin.note_with(None, mine[1::2], 0), mine[::2], 0) == whole
+    blobs[NOTE] = whole
+    note = begin.first_note(new.layout, bucket)
+    note.blobs = {name: len(blob) for name, blob in blobs.items()}
+    new.state[bucket] = note, MemoryStore(blobs)
+
+
+def side_rows(rng: random.Random, plan: JoinPlan, side: int, batch: int) -> list[dict]:
+    """A batch of a side: rows about its time, some late, and its watermarks."""
+    one = plan.sides[side]
+    at_ms = 4 * batch + (5 if side == LEFT else 0)
+    rows: list[dict] = []
+    for _ in range(rng.randrange(0, 7)):
+        times = {name: None if rng.random() < 0.03 else at_ms - rng.randrange(-4, 8) for name in one.times}
+        keys = {"k": rng.choice([None, *"aabbcd"]), "n": rng.randrange(3)}
+        rows.append({**keys, one.schema.names[2]: rng.choice([None, 1, 2, 3]), **times})
+    channel = f"{'lr'[side]}-0"
+    marks = [
+        ControlRow(kind=ControlKind.WATERMARK, channel=channel, offset=9, key=axis.key, watermark_ms=at_ms - 6)
+        for axis in one.axes
+        if rng.random() < 0.8
+    ]
+    barrier = ControlRow(kind=ControlKind.BARRIER, channel=channel, offset=9, snapshot=batch, channels=1)
+    return [*rows, *({CONTROL_TEXT: encode_rows([row])[1:-1]} for row in (*marks, barrier))]
+
+
+def rows_of(made: list[dict]) -> dict:
+    names = [name for name in made[0] if name != "control" and not name.startswith("watermark")]
+    return counted({name: row[name] for name in names} for row in made if row["control"] is None)
+
+
+def watermarks(made: list[dict]) -> set[tuple]:
+    told = [row["control"] for row in made if row["control"] is not None]
+    return {(one["kind"], one["key"], one["watermark"], one["snapshot"]) for one in told}
+
+
+def check(seed: int, place: str) -> int:
+    """One random join, moved twice on its way; returns how many rows left afterwards."""
+    rng = random.Random(seed)
+    kinds = [How.LEFT, How.INNER]
+    plan = random_plan(rng) if rng.random() < 0.7 else latest_plan(rng.choice(kinds), rng.choice([("k",), ("k", "n")]))
+    first, second = sorted(rng.sample(range(1, 9), 2))
+    still, moving = (Pipeline(plan, 2 if plan.left.on else 1) for _ in range(2))
+    seen = 0
+    for number in range(11):
+        if number in {first, second}:
+            buckets = rng.randrange(1, 5) if plan.left.on else 1
+            moving = gone_on(moving, f"{place}/{number}", buckets, f"pairs {number}")
+        batch = [side_rows(rng, plan, side, number) for side in (0, 1)]
+        wanted, found = still.batch(*batch), moving.batch(*batch)
+        assert rows_of(found) == rows_of(wanted), f"seed {seed}, batch {number}"
+        # New channels are told what stands; all that the other query tells is told here, too.
+        told_wanted = watermarks(wanted)
+        assert told_wanted <= watermarks(found)
+        if number not in {first, second}:
+            assert watermarks(found) == told_wanted
+        seen += rows_of(wanted).total() if number >= first else 0
+    return seen
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, EACH))
+def test_results_are_those_of_a_join_that_was_not_moved(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(change_table, "_FEW", 3)  # so that what is superseded is cleared away soon
+    assert sum(check(seed, str(tmp_path / str(seed))) for seed in range(start, start + EACH)) > 20
+
+
+def ran(plan: JoinPlan | None = None, buckets: int = 2) -> Pipeline:
+    """A join that holds rows of both sides, some of them matched."""
+    pipeline = Pipeline(plan or plan_of([Bound(0, 0, 0, 10)], how=How.FULL), buckets)
+    pipeline.batch([event(key, 20) for key in "abcdef"] + told("t-0", 0, 2), [event("a", 25), *told("u-0", 0, 2)])
+    return pipeline
+
+
+def test_rows_that_were_matched_are_not_shown_alone_after_the_move(tmp_path):
+    new = gone_on(ran(), str(tmp_path / "target"), 3)
+    assert sum(name.endswith(MATCHED) for _, store in new.state.values() for name in store.blobs) == 2
+    made = new.batch(told("t-0", 1, 99), told("u-0", 1, 99))
+    assert events(made) == {(key, 20, None): 1 for key in "bcdef"}
+
+
+def test_what_has_left_stays_behind(tmp_path):
+    old = Pipeline(plan_of([Bound(0, 0, 0, 10)]), 1)
+    old.batch([*(event(key, 20) for key in "abcdef"), event("a", 50), *told("t-0", 0, 2)], told("u-0", 0, 2))
+    old.batch([], told("u-0", 1, 31))
+    assert held(old) == 7
+    assert held(gone_on(old, str(tmp_path / "target"), 3)) == 1
+
+
+def test_of_changes_at_one_time_the_one_after_the_move_counts(tmp_path):
+    old = Pipeline(latest_plan(), 2)
+    changes = [{"k": "a", "n": 1, "w": number, "__time0": 10} for number in range(4)]
+    old.batch(told("t-0", 0, 2), [*changes[:3], *told("u-0", 0, 2)])
+    new = gone_on(old, str(tmp_path / "target"), 3)
+    made = new.batch([event("a", 10), *told("t-0", 1)], [changes[3], *told("u-0", 1, 11)])
+    assert [row["w"] for row in made if row["control"] is None] == [3]
+
+
+def held(pipeline: Pipeline) -> int:
+    """How many rows of the left side stand in slices."""
+    return sum(one[1] for _, store in pipeline.state.values() for one in json.loads(store.get(NOTE))["left"])
+
+
+@pytest.mark.parametrize(("name", "new"), [("pairs", 1), ("others", 3)])
+def test_channels_that_are_new_tell_the_watermarks_that_stand(name, new, tmp_path):
+    moved = gone_on(ran(), str(tmp_path / "target"), 3, name)
+    made = moved.batch(told("t-0", 1), told("u-0", 1))
+    assert kinds(made).count("watermark") == 2 * new
+
+
+def test_another_join_is_refused_in_one_sentence(tmp_path):
+    place, old = str(tmp_path / "target"), ran()
+    saved(old, place)
+    with pytest.raises(OptionError, match=r"join pairs: continue_from .*: the state is that of another join \(on, how"):
+        moved_join(place, replace(old.plan, how=How.INNER), old.layout)
+    with pytest.raises(OptionError, match=r"join_latest rates: continue_from .* holds the state of no join_latest"):
+        moved_join(place, latest_plan(), layout_of(latest_plan(), 2, "rates"))
+    begin = moved_join(place, old.plan, old.layout)
+    apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.move.facts)]
+    with pytest.raises(FormatError, match="its buckets stand at different watermarks"):
+        replace(begin.move, facts=tuple(apart))
+    newer = [dict(facts, version=2) for facts in begin.move.facts]
+    with pytest.raises(FormatError, match="its state is of version 2, this keyedwm reads 1"):
+        replace(begin.move, facts=tuple(newer))
+
+
+def test_a_join_that_another_operator_follows_keeps_its_name(tmp_path):
+    place, old = str(tmp_path / "target"), ran()
+    note = {"inbox": {"sources": {"pairs#0": "pairs"}}, "snapshot": 3}
+    follower = OperatorState(name="hours", axis=0, digest="d", told=None, notes=[note], facts=[{}])
+    saved(old, place, hours=follower)
+    with pytest.raises(OptionError, match=r"aggregate hours follows its channels by name: give name='pairs'"):
+        moved_join(place, old.plan, layout_of(old.plan, 2, "others"))
+    assert moved_join(place, old.plan, layout_of(old.plan, 5, "pairs")).name == "pairs"

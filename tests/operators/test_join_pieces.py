@@ -1,0 +1,68 @@
+"""A hot key of a join of windows: its pairs leave piece by piece, so that they never lie in memory together."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
+from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.join import matches, pairs, session_pairs
+from keyedwm.operators.messages.join.operators import join_operator
+from keyedwm.operators.messages.join.plan import Keep
+from keyedwm.operators.messages.plan import tumbling_rows
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.state.store import MemoryStore
+from tests.operators.session_joins import SIDES, differential, join_plan
+from tests.operators.session_stores import WINDOWS
+from tests.operators.stored import Message, table
+
+PIECE = 7
+HOT = {
+    "tumbling": (tumbling(100), Retention(time_ms=1_000)),
+    "sliding": (SlidingWindow(100, 25), Retention(time_ms=1_000)),
+    "rows": (tumbling_rows(30), Retention(max_messages=1_000)),
+    "sessions": (SessionWindow(50), Retention(time_ms=1_000)),
+}
+
+
+def played(window, retention, how: How) -> list:
+    """Return the outputs of 20 by 15 messages of one key, and two of others, that come in two calls."""
+    keep = Keep.ALL
+    operator = join_operator(join_plan(window, keep, how, retention), MemoryStore())
+    chance, outputs = random.Random(5), []
+    for half in (0, 1):
+        for number, side in enumerate(SIDES):
+            size = (20, 15)[number] // 2
+            rows = [Message("hot", 0, chance.randrange(100), side, 0, half * 30 + at) for at in range(size)]
+            rows.append(Message(f"{side} alone", 0, 50, side, 0, half * 30 + size))
+            outputs += operator.on_rows(number, table(rows), None)
+    for number in range(len(SIDES)):
+        outputs += operator.on_watermark(number, 0, 10_000)
+    return outputs
+
+
+CASES = [(window, how) for window in HOT for how in (How.INNER, How.FULL) if (window, how) != ("rows", How.FULL)]
+
+
+@pytest.mark.parametrize(("window", "how"), CASES, ids=str)
+def test_more_pairs_than_a_piece_holds_leave_in_several(window, how, monkeypatch):
+    whole = played(*HOT[window], how)
+    assert max(one.rows.num_rows for one in whole) > 2 * PIECE
+    for module in (matches, pairs, session_pairs):
+        monkeypatch.setattr(module, "MOST_PAIRS", PIECE)
+    pieces = played(*HOT[window], how)
+    most = 16 if window == "sessions" else PIECE  # at least the pairs of one left message
+    alone = 4
+    assert max(one.rows.num_rows for one in pieces) <= most + alone
+    found, wanted = ([str(row) for one in outputs for row in one.rows.to_pylist()] for outputs in (pieces, whole))
+    assert sorted(found) == sorted(wanted)
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_joins_of_sessions_in_small_pieces_are_those_of_the_model(window, monkeypatch):
+    for module in (matches, session_pairs):
+        monkeypatch.setattr(module, "MOST_PAIRS", 2)
+    assert sum(differential(seed, window, 20) for seed in range(24)) > 100

@@ -1,0 +1,64 @@
+"""Keys of more text than one Arrow array holds: chunks and blobs have bounds, which are lowered here."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.state import key_dictionary, store
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from tests.operators.streams import Event, Restarted, plan_of, rows_of, table
+
+SUM = (("total", agg.sum("n")),)
+
+
+def played(plan) -> tuple[list[dict], int]:
+    """What comes out, and the size of the largest blob."""
+    operator, shown, largest = Restarted(plan), [], 0
+    for step in range(6):
+        rows = [
+            Event(f"{'long' * (1 + number % 9)}-{number % 160}", 10 * step + number % 17, number, None, None, number)
+            for number in range(400)
+        ]
+        shown += rows_of(operator.take(combine_rows(plan, table(rows))))
+        shown += rows_of(operator.advance(10 * step - 5))
+        largest = max(largest, *(len(blob) for name, blob in operator.blobs.items() if name != "note"))
+    return [*shown, *rows_of(operator.complete())], largest
+
+
+@pytest.mark.parametrize(
+    ("window", "settings"),
+    [
+        (SlidingWindow(20, 5), {}),
+        (SlidingWindow(20, 5), {"early": Early(rows=2), "lateness_ms": 7}),
+        (SessionWindow(6), {}),
+        (SessionWindow(6), {"lateness_ms": 7}),
+    ],
+    ids=str,
+)
+def test_columns_in_chunks_and_blobs_in_pieces_give_the_same(window, settings):
+    plan = plan_of(window, aggregates=SUM, **settings)
+    wanted, whole = played(plan)
+    with (
+        mock.patch.object(key_dictionary, "_CHUNK_BYTES", whole // 3),
+        mock.patch.object(store, "_BLOB_BYTES", whole // 3),
+    ):
+        made, largest = played(plan)
+    assert made == wanted
+    assert largest < whole
+
+
+def test_texts_are_known_with_64_bit_offsets_and_leave_in_chunks_of_the_type_that_was_given():
+    keys = KeyDictionary([pa.field("k", pa.string())])
+    parts = pa.table({"k": pa.chunked_array([["a" * 50], ["b" * 50, None]])})
+    columns = key_columns(("k",), parts)
+    assert columns[0].type == pa.large_string()
+    numbers = keys.numbers(columns, 3)
+    with mock.patch.object(key_dictionary, "_CHUNK_BYTES", 60):
+        (column,) = keys.columns(numbers)
+    assert (column.num_chunks, column.type, column.to_pylist()) == (2, pa.string(), ["a" * 50, "b" * 50, None])

@@ -1,0 +1,248 @@
+"""State that moves to other buckets and plans: nothing is lost, nothing comes twice, and the rest is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from datetime import datetime, timezone
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.control_row import ControlRow
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.late import LateRule
+from keyedwm.core.rows import ControlKind
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.state.move import Move
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.savepoint import check_blobs
+from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_move import CutState, Moved
+from keyedwm.spark.hosting.continued import check_follows
+from tests.compat.plain import AGGREGATES
+from tests.spark.test_bucket_batch import SCHEMA, Pipeline, results, staged, steps
+
+ALL = ("rows", "values", "total", "mean", "low", "high", "first", "last", "all", "distinct")
+
+
+def plan_of(window, names=ALL, **how) -> WindowPlan:
+    aggregates = tuple(one for one in AGGREGATES if one[0] in names)
+    return WindowPlan(schema=SCHEMA, by=("k",), window=window, aggregates=aggregates, time="__time", **how)
+
+
+PLANS = {
+    "tumbling": (SlidingWindow(6_000, 6_000), {}),
+    "panes": (
+        SlidingWindow(6_000, 6_000),
+        {"early": Early(rows=3), "lateness_ms": 4_000, "late": LatePolicy.EMIT},
+    ),
+    "sliding": (SlidingWindow(6_000, 2_000, 500), {"late_rule": LateRule.FRAME}),
+    "blocks": (SlidingWindow(20_000, 500), {}),
+    "discarding": (SlidingWindow(6_000, 2_000), {"lateness_ms": 4_000, "accumulating": False}),
+    "sessions": (SessionWindow(700), {}),
+    "long sessions": (SessionWindow(2_000), {}),
+    "session panes": (SessionWindow(700), {"early": Early(rows=2), "lateness_ms": 2_000, "late": LatePolicy.EMIT}),
+}
+
+
+def move_of(old: Pipeline, plan: WindowPlan, told=True) -> Moved:
+    """As a savepoint has it."""
+    stores = [old.state[one][1] for one in old.layout.ids]
+    move = Move(
+        who="aggregate hours",
+        plan=plan,
+        digest=old.plan.digest(),
+        told=json.loads(json.dumps(old.plan.told())) if told else None,
+        facts=tuple(json.loads(store.get(NOTE)) for store in stores),
+        blobs=tuple(tuple(name for name in store.blobs if name != NOTE) for store in stores),
+    )
+    notes = tuple(json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids)
+    return Moved(move=move, name="hours", notes=notes, follows={})
+
+
+def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
+    """Another pipeline that begins with the state of this one."""
+    begin = pickle.loads(pickle.dumps(move_of(old, plan)))  # noqa: S301  as Spark does
+    new = Pipeline(plan, buckets)
+    rows = [
+        {"bucket": number, "name": name, "blob": blob}
+        for number, one in enumerate(old.layout.ids)
+        for name, blob in old.state[one][1].blobs.items()
+        if name != NOTE
+    ]
+    schema = pa.schema([("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary())])
+    batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=3)
+    cut = [
+        SimpleNamespace(**row) for batch in CutState(begin.move, new.layout.ids)(batches) for row in batch.to_pylist()
+    ]
+    for one in new.layout.ids:
+        mine = [piece for piece in cut if piece.bucket == one]
+        blobs = {piece.name: piece.blob for piece in mine}
+        assert len(blobs) == len(mine)
+        half = begin.note_with(begin.note_with(None, mine[::2], 0), mine[1::2], 0)  # Spark may hand it over in pieces
+        assert json.loads(half) == json.loads(begin.note_with(None, mine, 0))
+        blobs[NOTE] = half
+        note = begin.first_note(new.layout, one)
+        note.blobs = {name: len(blob) for name, blob in blobs.items()}
+        new.state[one] = note, MemoryStore(blobs)
+    return new
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_results_are_those_of_a_query_that_was_not_moved(name, seed):
+    window, how = PLANS[name]
+    plan = plan_of(window, **how)
+    still, moving = Pipeline(plan, 2), Pipeline(plan, 2)
+    seen = 0
+    for number, tasks in enumerate(steps(f"{seed} {name}")[-8:]):
+        if number % 3 == 2:
+            moving = moved(moving, plan, number)
+        wanted = results(still.batch([staged(rows) for rows in tasks]))
+        assert results(moving.batch([staged(rows) for rows in tasks])) == wanted
+        seen += wanted.total()
+    assert seen > 10
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_aggregates_that_stay_hold_what_they_held_and_new_ones_begin(name, seed):
+    """Of windows that were open, an added aggregate tells what came since; of those that open later, everything."""
+    window, how = PLANS[name]
+    before, after = ("rows", "total", "first", "high"), ("high", "mean", "first", "all", "rows")
+    kept = ("high", "first", "rows")
+    still, moving = Pipeline(plan_of(window, after, **how), 2), Pipeline(plan_of(window, before, **how), 2)
+    batches = [*steps(f"{seed} {name} others")[:8], LAST]
+    seen = 0
+    for number, tasks in enumerate(batches):
+        if number == 2:
+            moving = moved(moving, plan_of(window, after, **how), 3)
+        wanted = still.batch([staged(rows) for rows in tasks])
+        made = moving.batch([staged(rows) for rows in tasks])
+        assert only(made, kept) == only(wanted, kept)
+        later = [[row for row in rows if row["control"] or row["window"]["start"] >= MOVED] for rows in (made, wanted)]
+        assert results(later[0]) == results(later[1])
+        seen += results(later[0]).total()
+    assert seen > 2
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("kept", [("rows",), ("rows", "values")])
+def test_aggregates_behind_those_that_stay_are_forgotten(name, kept, seed):
+    """Those that stay keep their places: the first columns of the state are those of the new plan already."""
+    window, how = PLANS[name]
+    plan = plan_of(window, kept, **how)
+    still, moving = Pipeline(plan, 2), Pipeline(plan_of(window, ("rows", "values", "total", "high"), **how), 2)
+    seen = 0
+    for number, tasks in enumerate([*steps(f"{seed} {name} forgotten")[:6], LAST]):
+        if number == 2:
+            moving = moved(moving, plan, 3)
+        wanted = only(still.batch([staged(rows) for rows in tasks]), kept)
+        assert only(moving.batch([staged(rows) for rows in tasks]), kept) == wanted
+        seen += wanted.total()
+    assert seen > 2
+
+
+# Every event of the batches before the move is below it.
+MOVED = datetime.fromtimestamp(2 * 5 + 9, timezone.utc)
+LAST = steps("last")[-1]
+
+
+def only(rows, names) -> Counter:
+    return Counter(
+        repr({name: row[name] for name in ("k", "window", "pane", *names)}) for row in rows if row["control"] is None
+    )
+
+
+def begun(plan: WindowPlan) -> Pipeline:
+    pipeline = Pipeline(plan, 2)
+    for tasks in steps("refused")[:3]:
+        pipeline.batch([staged(rows) for rows in tasks])
+    return pipeline
+
+
+TUMBLING = SlidingWindow(6_000, 6_000)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (
+            plan_of(SlidingWindow(8_000, 8_000)),
+            "windows of the state that moves are .*6000.*, and of this plan .*8000",
+        ),
+        (
+            plan_of(TUMBLING, lateness_ms=1),
+            "the rules for late rows and panes .* are late_rule LateRule.WINDOW, lateness_ms 0, .* this plan .*_ms 1, ",
+        ),
+        (
+            WindowPlan(schema=SCHEMA, by=("v",), window=TUMBLING, aggregates=(("n", agg.count()),), time="__time"),
+            "the key columns of the state that moves are k string, and of this plan v double",
+        ),
+        (plan_of(TUMBLING, ("last",)), "'last' is last.v., which cannot be added to windows that are open"),
+    ],
+)
+def test_another_plan_is_refused_in_one_sentence(plan, said):
+    old = begun(plan_of(TUMBLING, ("rows", "first")))
+    with pytest.raises(OptionError, match=said):
+        move_of(old, plan)
+
+
+def test_a_plan_that_nobody_noted_moves_as_it_is_or_not_at_all():
+    plan = plan_of(TUMBLING, ("rows", "first"))
+    old = begun(plan)
+    assert move_of(old, plan, told=False)
+    with pytest.raises(OptionError, match=r"is of keyedwm 0\.2\.0, which did not note the plan"):
+        move_of(old, plan_of(TUMBLING, ("rows",)), told=False)
+
+
+def test_results_that_are_held_back_do_not_move():
+    old = begun(plan_of(TUMBLING, ("rows",)))
+    _, store = old.state[old.layout.ids[1]]
+    told = json.loads(store.get(NOTE))
+    store.blobs[NOTE] = json.dumps(told | {"watermark_ms": told["watermark_ms"] - 6_000}).encode()
+    with pytest.raises(OptionError, match="max_rows_per_batch holds results back"):
+        move_of(old, old.plan)
+
+
+def test_a_savepoint_that_was_copied_in_part_is_refused():
+    old = begun(plan_of(TUMBLING))
+    notes = move_of(old, old.plan).notes
+    counts = {number: len(note["blobs"]) - 1 for number, note in enumerate(notes)}
+    check_blobs("place", notes, counts)
+    check_blobs("place", [*notes, {"blobs": {NOTE: 5}}], counts)  # a bucket that holds nothing
+    assert counts[1] > 1
+    for found in (counts | {1: counts[1] - 1}, counts | {1: 2 * counts[1]}, {0: counts[0]}):
+        said = f"place has {found.get(1, 0)} blobs of bucket 1 under state, and savepoint.json tells of {counts[1]}"
+        with pytest.raises(FormatError, match=said):
+            check_blobs("place", notes, found)
+
+
+def test_channels_that_are_new_tell_their_watermark_and_known_ones_do_not():
+    old = begun(plan_of(TUMBLING))
+    begin = move_of(old, old.plan)
+    layout = BucketLayout("hours", tuple(bucket_ids(3)), 0)
+    emitted = [begin.first_note(layout, one).emitted_ms for one in layout.ids]
+    assert emitted == [old.state[0][0].emitted_ms] * 2 + [None]
+    assert isinstance(begin.first_note(layout, 0), BucketNote)
+
+
+def barriers(source: str, snapshot: int) -> list[ControlRow]:
+    return [
+        ControlRow(kind=ControlKind.BARRIER, channel=f"{source}-{n}", snapshot=snapshot, channels=2, source=source)
+        for n in range(2)
+    ]
+
+
+def test_the_first_batch_must_come_next_after_the_savepoint():
+    follows = check_follows("aggregate hours", {"a": 4, "b": 7}, barriers("a", 4))
+    assert follows == {"a": None, "b": 7}
+    assert check_follows("aggregate hours", follows, barriers("a", 5)) == follows
+    assert check_follows("aggregate hours", follows, [*barriers("a", 6), *barriers("b", 7)]) == {}
+    for late in (barriers("b", 8), barriers("c", 0)):
+        with pytest.raises(InputError, match="give the same savepoint to the source"):
+            check_follows("aggregate hours", follows, late)

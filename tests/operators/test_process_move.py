@@ -1,0 +1,222 @@
+"""State of a processor that moves to other buckets: nothing is lost, nothing comes twice, and the rest is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.control_row import ControlRow
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.rows import ControlKind
+from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.plan import SlidingWindow
+from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.savepoint import STATE, Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_move import CutState, Moved, moved
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
+from tests.operators.test_move import plan_of as windows_of
+from tests.operators.test_process import RESULT, SHOP, TWO, stretches, two_streams
+
+SOURCES = ("orders", "refunds")
+
+
+class Pipeline:
+    """All buckets of a processor of two inputs; every batch begins from what the one before wrote down."""
+
+    def __init__(self, plan: ProcessPlan, buckets: int, name: str = "both") -> None:
+        self.plan = plan
+        self.layout = BucketLayout(name, tuple(bucket_ids(buckets)), 0, "process", (0,))
+        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
+
+    def batch(self, number: int, events) -> Counter:
+        control = [told(source, number, max(ms for _, (*_, ms) in events) - 80) for source in SOURCES]
+        made: Counter = Counter()
+        for bucket in self.layout.ids:
+            note, store = self.state[bucket]
+            note = BucketNote.from_json(json.loads(json.dumps(note.as_json())))
+            now = BucketBatch(self.plan, self.layout, bucket, note, store)
+            rows = [self._shipped(of, bucket, events) for of in (0, 1)]
+            for frame in now.on_input(control=control, rows=rows, null_event_time_rows=0, now_ms=None):
+                made.update(map(repr, unpacked(frame["results"][0]).to_pylist()))
+            changed, removed = now.drain()
+            kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
+            self.state[bucket] = now.note, MemoryStore(kept)
+        return made
+
+    def _shipped(self, of: int, bucket: int, events) -> list[pa.Table]:
+        mine = [(*event, event[2]) for number, event in events if number == of]
+        columns = [list(column) for column in zip(*mine, strict=True)] or [[]] * 4
+        columns[2] = [ms * 1_000 for ms in columns[2]]
+        rows = pa.table(
+            [pa.array(column, inner.type) for column, inner in zip(columns, SHOP, strict=True)], schema=SHOP
+        )
+        rows = rows.select(self.plan.inputs[of].schema.names)
+        staged = rows.append_column(CONTROL_TEXT, pa.nulls(rows.num_rows, pa.string())).to_batches()
+        shipped = [
+            row for out in StageOne(self.plan.inputs[of], self.layout.ids, of)(staged) for row in out.to_pylist()
+        ]
+        return [unpacked(row["partials"]) for row in shipped if row["bucket"] == bucket]
+
+
+def told(source: str, snapshot: int, watermark_ms: int) -> list[ControlRow]:
+    row = {"channel": f"{source}-0", "source": source}
+    rows = [ControlRow(kind=ControlKind.BARRIER, snapshot=snapshot, channels=1, offset=9, **row)]
+    return [ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=watermark_ms, offset=8, **row), *rows]
+
+
+def saved(old: Pipeline, place: str) -> None:
+    """What `savepoint` writes, but for the blobs, which Spark has."""
+    notes = [json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids]
+    operator = OperatorState(
+        name=old.layout.name,
+        axis=old.layout.axis,
+        digest=old.plan.digest(),
+        told=old.plan.told(),
+        notes=notes,
+        facts=[json.loads(old.state[one][1].get(NOTE)) for one in old.layout.ids],
+    )
+    write_savepoint(
+        Files(place), Savepoint(place=place, checkpoint="c", batch=3, sources=[], operators={operator.name: operator})
+    )
+
+
+def gone_on(old: Pipeline, place: str, buckets: int, name: str = "both") -> Pipeline:
+    """Another pipeline that begins with the state of this one, through the savepoint's file."""
+    saved(old, place)
+    new = Pipeline(old.plan, buckets, name)
+    begin = moved(place, new.plan, new.layout)
+    rows = [
+        {"bucket": number, "name": name, "blob": blob}
+        for number, one in enumerate(old.layout.ids)
+        for name, blob in old.state[one][1].blobs.items()
+        if name != NOTE
+    ]
+    schema = pa.schema([("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary())])
+    batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=3)
+    cut = [
+        SimpleNamespace(**row) for batch in CutState(begin.move, new.layout.ids)(batches) for row in batch.to_pylist()
+    ]
+    for number, one in enumerate(new.layout.ids):
+        begun(begin, new, number, [piece for piece in cut if piece.bucket == one])
+    return new
+
+
+def begun(begin: Moved, new: Pipeline, number: int, mine: list) -> None:
+    one = new.layout.ids[number]
+    blobs = {piece.name: piece.blob for piece in mine}
+    assert len(blobs) == len(mine)
+    half = begin.note_with(begin.note_with(None, mine[::2], number), mine[1::2], number)  # Spark may cut it
+    assert json.loads(half) == json.loads(begin.note_with(None, mine, number))
+    blobs[NOTE] = half
+    note = begin.first_note(new.layout, one)
+    note.blobs = {name: len(blob) for name, blob in blobs.items()}
+    new.state[one] = note, MemoryStore(blobs)
+
+
+def watermarks(pipeline: Pipeline) -> set[tuple]:
+    notes = [json.loads(store.get(NOTE)) for _, store in pipeline.state.values()]
+    return {(note["watermark_ms"], *note["watermarks_ms"]) for note in notes}
+
+
+@pytest.mark.parametrize("buckets", [(2, 2, 2), (2, 3, 1), (1, 4, 2)])
+def test_results_are_those_of_a_processor_that_was_not_moved(buckets, seed, tmp_path):
+    events = two_streams(seed)[:400]
+    still, moving = Pipeline(stretches(), buckets[0]), Pipeline(stretches(), buckets[0])
+    seen = 0
+    for number, at in enumerate(range(0, 400, 40)):
+        if number in {3, 6}:
+            before = watermarks(moving)
+            moving = gone_on(moving, str(tmp_path / str(number)), buckets[number // 3], f"name {number}")
+            assert watermarks(moving) == before
+        wanted = still.batch(number, events[at : at + 40])
+        assert moving.batch(number, events[at : at + 40]) == wanted
+        seen += wanted.total()
+    assert seen > 100
+    rows = sum(json.loads(moving.state[one][1].get(NOTE))["rows"]["open"] for one in moving.layout.ids)
+    assert rows == 6
+
+
+class Counting(Processor):
+    """Keeps a count of its own, and a log without keys."""
+
+    def on_rows(self, input_number, rows):  # noqa: ARG002
+        self.state.facts["rows"] = self.state.facts.get("rows", 0) + rows.num_rows
+        return ()
+
+
+class Widened(Processor):
+    """A log with keys whose columns are those of the program's version."""
+
+    columns = ("shop",)
+
+    def on_rows(self, input_number, rows):  # noqa: ARG002
+        self.state.append("log", rows.select(list(self.columns)))
+        return ()
+
+
+class Keyless(Processor):
+    """A log in which nobody stands."""
+
+    def on_rows(self, input_number, rows):  # noqa: ARG002
+        self.state.append("times", rows.select(["event_time"]))
+        return ()
+
+
+def ran(make: type) -> Pipeline:
+    pipeline = Pipeline(ProcessPlan(inputs=TWO, make=make, result=RESULT, called=make.__name__, version=1), 2)
+    pipeline.batch(0, two_streams(1)[:41])
+    return pipeline
+
+
+def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(tmp_path):
+    for number, (make, said) in enumerate(
+        (
+            (Counting, r"state\.facts differ from bucket to bucket"),
+            (Keyless, "the log 'times' has no key column 'shop'"),
+        )
+    ):
+        old = ran(make)
+        new = gone_on(old, str(tmp_path / f"{number}"), 2)
+        facts = [[json.loads(state.get(NOTE)) for _, state in one.state.values()] for one in (old, new)]
+        assert facts[0] == facts[1]
+        with pytest.raises(OptionError, match=rf"{said}.*give buckets=2"):
+            gone_on(old, str(tmp_path / f"{number} others"), 3)
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+@pytest.mark.parametrize("buckets", [2, 3])
+def test_a_table_of_another_schema_is_refused_by_a_log_that_was_moved(buckets, batches, tmp_path, monkeypatch):
+    new = gone_on(ran(Widened), str(tmp_path), buckets)
+    for number in range(batches):
+        new.batch(1 + number, two_streams(1)[41:82])
+    monkeypatch.setattr(Widened, "columns", ("shop", "event_time"))
+    with pytest.raises(InputError, match=r"the log 'log' would hold tables of several schemas \(shop: string and shop"):
+        new.batch(2, two_streams(1)[82:123])
+
+
+def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):
+    place = str(tmp_path / "target")
+    old = ran(Counting)
+    saved(old, place)
+    with pytest.raises(OptionError, match="is that of another processor"):
+        moved(place, replace(old.plan, version=2), old.layout)
+    with pytest.raises(
+        OptionError, match=r"follows the time axis with key \[0, 0\], this plan the one with key \[0, 1\]"
+    ):
+        moved(place, old.plan, replace(old.layout, others=(1,)))
+    with pytest.raises(OptionError, match=r"aggregate hours: continue_from .* holds the state of no aggregate"):
+        moved(place, windows_of(SlidingWindow(6_000, 6_000)), BucketLayout("hours", (0,), 0))
+    begin = moved(place, old.plan, old.layout)
+    assert pickle.loads(pickle.dumps(begin.move)) == begin.move  # noqa: S301  as Spark does
+    assert STATE not in (Files(place).names() or ())

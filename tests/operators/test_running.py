@@ -1,0 +1,291 @@
+"""Running aggregates: each row with those of all rows of its key up to it, for any cut and after every restart."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.operators.process import running
+from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.process.rescale import ProcessMove
+from keyedwm.operators.process.running import Running
+from keyedwm.operators.process.running_plan import RunningPlan
+from keyedwm.operators.protocol import operator_of
+from keyedwm.operators.state import key_dictionary
+from keyedwm.operators.state import store as logs
+from keyedwm.operators.state.blobs import packed
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import MemoryStore
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([
+    ("k", pa.string()), ("v", pa.float64()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+    ("event_time", TIMESTAMP),
+])  # fmt: skip
+TIMED = SCHEMA.append(pa.field("__time", pa.int64()))
+AGGREGATES = {
+    "n": agg.count(), "some": agg.count("v"), "total": agg.sum("v"), "low": agg.min("v"), "high": agg.max("v"),
+    "mean": agg.avg("v"), "spread": agg.stddev("v"), "opened": agg.first("v"), "newest": agg.last("v"),
+    "best": agg.top_n(2, "v"), "kinds": agg.approx_count_distinct("v"), "large": agg.count_if("v > 5"),
+}  # fmt: skip
+
+
+def plan_of(**how) -> RunningPlan:
+    given = {"schema": SCHEMA, "by": ("k",), "aggregates": tuple(AGGREGATES.items())}
+    return RunningPlan(**(given | how))
+
+
+def table(rows: Iterable[tuple]) -> pa.Table:
+    """(key, value, event time in ms, partition, offset)."""
+    keys, values, ms, partitions, offsets = zip(*rows, strict=True) if rows else [()] * 5
+    times = pa.array([one * 1_000 for one in ms], pa.int64()).cast(TIMESTAMP)
+    columns = [keys, values, ["t"] * len(keys), partitions, offsets, times, ms]
+    return pa.table([pa.array(one, of.type) for one, of in zip(columns, TIMED, strict=True)], schema=TIMED)
+
+
+class Played:
+    """The operator, built anew from its blobs for each batch."""
+
+    def __init__(self, plan: RunningPlan) -> None:
+        given = ProcessInput(schema=TIMED, by=plan.by, time="__time")
+        self.plan = ProcessPlan(
+            inputs=(given,), make=lambda: Running(plan), result=plan.result_schema, called=plan.called, version=1
+        )
+        self.blobs: dict[str, bytes] = {}
+        self.watermark_ms: int | None = None
+        self.read = self.late = 0
+
+    def batch(self, rows: list[tuple], watermark_ms: int | None) -> list[dict]:
+        store = MemoryStore(dict(self.blobs))
+        operator, made = operator_of(self.plan, store), []
+        calls = [("on_watermark", 0, 0, self.watermark_ms)] if self.watermark_ms is not None else []
+        calls += [("on_rows", 0, table(rows), None)]
+        self.watermark_ms = max((ms for ms in (watermark_ms, self.watermark_ms) if ms is not None), default=None)
+        calls += [("on_watermark", 0, 0, self.watermark_ms)] if self.watermark_ms is not None else []
+        for name, *arguments in calls:
+            for output in getattr(operator, name)(*arguments):
+                made += output.rows.append_column("ms", pa.array(output.event_ms)).to_pylist()
+        store.apply(operator.drain())
+        self.blobs, self.late = store.blobs, self.late + operator.late_rows
+        return made
+
+
+def rows_of(rng: random.Random, count: int) -> list[tuple]:
+    offsets = [0, 0, 0]
+    made = []
+    for number in range(count):
+        partition = rng.randrange(3)
+        value = rng.choice([None, float(rng.randrange(10)), 0.1 * rng.randrange(10)])
+        ms = max(0, number * 400 - rng.choice([0, 0, rng.randrange(9_000)])) // 1_000 * 1_000 - 20_000
+        made.append((rng.choice(["a", "b", "c", None]), value, ms, partition, offsets[partition]))
+        offsets[partition] += 1 + rng.randrange(2)
+    return made
+
+
+def model(rows: list[tuple], keep_ms: int | None = None) -> list[dict]:
+    """Each row with the aggregates, by the words of the docs."""
+    before: dict[str | None, list[tuple]] = {}
+    made = []
+    for row in sorted(rows, key=lambda one: one[2:]):
+        key, value, ms, partition, offset = row
+        mine = before.setdefault(key, [])
+        if keep_ms is not None and mine and ms - mine[-1][2] > keep_ms:
+            mine.clear()
+        mine.append(row)
+        some = [one[1] for one in mine if one[1] is not None]
+        many = len(some) > 1
+        made.append({
+            "k": key, "v": value, "topic": "t", "partition": partition, "offset": offset,
+            "n": len(mine), "some": len(some), "total": sum_of(some), "low": min(some, default=None),
+            "high": max(some, default=None), "mean": sum_of(some) / len(some) if some else None,
+            "spread": math.sqrt(statistics.variance(map(Fraction, some))) if many else None,
+            "opened": mine[0][1], "newest": value,
+            "best": sorted(some, reverse=True)[:2], "kinds": len(set(some)),
+            "large": sum(one > 5 for one in some), "ms": ms,
+        })  # fmt: skip
+    return made
+
+
+def sum_of(values: list[float]) -> float | None:
+    return float(sum(map(Fraction, values))) if values else None
+
+
+def cut(rng: random.Random, rows: list[tuple]) -> list[tuple[list[tuple], int]]:
+    """Batches, and behind each the watermark that makes no row late."""
+    batches, at = [], 0
+    while at < len(rows):
+        behind = at + rng.choice([0, 1, 3, 40])
+        after = min((one[2] for one in rows[behind:]), default=10**9)
+        batches.append((rows[at:behind], after - rng.choice([0, 500])))
+        at = behind
+    return [*batches, ([], 10**9)]
+
+
+@pytest.mark.parametrize("keep_ms", [None, 2_000, 100_000])
+def test_every_row_leaves_once_with_the_aggregates_up_to_it_for_any_cut_and_after_every_restart(
+    keep_ms, seed, monkeypatch
+):
+    monkeypatch.setattr(logs, "FAN_OUT", 3)
+    monkeypatch.setattr(running, "_FEW", 4)
+    monkeypatch.setattr(running, "_MOST_ROWS", 7)
+    monkeypatch.setattr(key_dictionary, "_FEW", 1)
+    for number in range(4):
+        rng = random.Random(f"{seed} {number} {keep_ms}")
+        rows = rows_of(rng, 120)
+        played, made = Played(plan_of(keep_ms=keep_ms)), []
+        for batch, watermark_ms in cut(rng, rows):
+            leave = played.batch(batch, watermark_ms)
+            assert all(one["ms"] < played.watermark_ms for one in leave)
+            made += leave
+        assert made == model(rows, keep_ms)
+        assert (len(made), played.late) == (120, 0)
+
+
+def test_rows_of_equal_event_time_are_in_order_of_topic_partition_and_offset():
+    rows = [("a", 1.0, 5, 1, 0), ("a", 2.0, 5, 0, 7), ("a", 3.0, 5, 0, 9)]
+    for order in (rows, rows[::-1]):
+        made = Played(plan_of()).batch(order, 6)
+        assert [(one["v"], one["total"]) for one in made] == [(2.0, 2.0), (3.0, 5.0), (1.0, 6.0)]
+
+
+def test_a_row_waits_until_the_watermark_has_passed_it():
+    played = Played(plan_of())
+    assert played.batch([("a", 1.0, 10_000, 0, 0), ("a", 2.0, 9_999, 0, 1)], 9_999) == []
+    assert [one["v"] for one in played.batch([], 10_000)] == [2.0]
+    assert [one["total"] for one in played.batch([], 10_001)] == [3.0]
+
+
+def test_late_rows_are_counted_or_refused_and_change_nothing():
+    played = Played(plan_of())
+    played.batch([("a", 1.0, 0, 0, 0)], 1_000)
+    made = played.batch([("a", 5.0, 999, 0, 1), ("a", 2.0, 1_000, 0, 2)], 2_000)
+    assert ([one["total"] for one in made], played.late) == ([3.0], 1)
+    played = Played(plan_of(late=LatePolicy.FAIL))
+    played.batch([], 1_000)
+    with pytest.raises(InputError, match="running: 1 rows were late, from 999 ms on, behind the watermark of 1000 ms"):
+        played.batch([("a", 5.0, 999, 0, 1)], 2_000)
+
+
+def test_without_key_columns_all_rows_go_on_together():
+    made = Played(plan_of(by=())).batch([("a", 1.0, 0, 0, 0), ("b", 2.0, 1, 0, 1)], 10)
+    assert [one["total"] for one in made] == [1.0, 3.0]
+
+
+def test_a_batch_reads_the_slices_that_the_watermark_has_reached_and_no_others():
+    class Watched(MemoryStore):
+        def get(self, name):
+            asked.append(name)
+            return super().get(name)
+
+    played = Played(plan_of())
+    played.batch([("a", 1.0, 1_000 * second, 0, second) for second in range(3_600)], 0)
+    asked: list[str] = []
+    operator = operator_of(played.plan, Watched(dict(played.blobs)))
+    made = list(operator.on_watermark(0, 0, 25_000))
+    assert sum(one.rows.num_rows for one in made) == 25
+    assert [name for name in asked if name.startswith("waiting-")] == ["waiting-0", "waiting-1", "waiting-2"]
+
+
+def test_silent_keys_are_forgotten_after_keep(monkeypatch):
+    monkeypatch.setattr(running, "_FEW", 4)
+    played = Played(plan_of(keep_ms=1_000))
+    for second in range(100):
+        played.batch([(f"key {second}", 1.0, 1_000 * second, 0, second)], 1_000 * second + 1)
+        held = operator_facts(played)["rows"]
+        assert sum(held.values()) <= 10
+
+
+def operator_facts(played: Played) -> dict:
+    return json.loads(played.blobs[NOTE])
+
+
+def test_state_moves_to_another_number_of_buckets(seed):
+    rows = rows_of(random.Random(seed), 200)
+    old, middle = Played(plan_of()), min(row[2] for row in rows[100:])
+    made = old.batch(rows[:100], middle)
+    names = tuple(name for name in old.blobs if name != NOTE)
+    facts = (json.loads(old.blobs[NOTE]),)
+    move = ProcessMove(who="running", plan=old.plan, count=2, digest=old.plan.digest(), facts=facts, blobs=(names,))
+    new = [Played(plan_of()), Played(plan_of())]
+    counts: list[Counter] = [Counter(), Counter()]
+    for name in names:
+        for number, called, mine in move.cut(0, name, old.blobs[name], 2):
+            new[number].blobs[called] = packed(mine)
+            counts[number][called.partition("+")[0]] += mine.num_rows
+    for number, (one, many) in enumerate(zip(new, counts, strict=True)):
+        one.blobs[NOTE] = move.note_of(number, many, None)
+        buckets = bucket_of([pa.chunked_array([[row[0] for row in rows[100:]]])], 100, 2).tolist()
+        mine = [row for row, bucket in zip(rows[100:], buckets, strict=True) if bucket == number]
+        made += one.batch(mine, 10**9)
+        assert one.late == 0
+    in_order = ("ms", "topic", "partition", "offset")
+    assert sorted(made, key=lambda one: [one[name] for name in in_order]) == model(rows)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"aggregates": (("all", agg.collect("v")),)}, r"'all' is collect\(v\), which keeps every value"),
+        ({"aggregates": (("mid", agg.median("v")),)}, "which keeps every value, and a running aggregate never ends"),
+        ({"aggregates": ()}, "needs at least one aggregate"),
+        ({"aggregates": (("v", agg.count()),)}, "two columns called 'v'"),
+        ({"aggregates": (("n", agg.sum("k")),)}, "sum"),
+        ({"by": ("x",)}, "the input has no column 'x'"),
+        ({"keep_ms": 0}, "keep=0 ms, it must be 1 ms or more"),
+        (
+            {"aggregates": (("Event_Time", agg.count()),)},
+            "a result column cannot be called 'Event_Time': rows have one",
+        ),
+        ({"late": LatePolicy.EMIT}, "late='emit': a late row has no place among results that have left"),
+    ],
+)
+def test_a_plan_that_cannot_run_is_one_sentence(wrong, said):
+    with pytest.raises(OptionError, match=said):
+        plan_of(**wrong)
+
+
+def test_a_row_without_its_offset_is_refused():
+    with pytest.raises(InputError, match="1 of 1 rows have no offset, by which rows of equal event time are ordered"):
+        Played(plan_of()).batch([("a", 1.0, 0, 0, None)], 10)
+
+
+def test_many_rows_of_one_key_leave_in_pieces_with_the_results_of_one(monkeypatch):
+    rows = [("a", float(number % 7), number, 0, number) for number in range(1_000)]
+    whole = Played(plan_of()).batch(rows, 10**6)
+    monkeypatch.setattr(running, "_MOST_ROWS", 64)
+    assert Played(plan_of()).batch(rows, 10**6) == whole
+    assert np.allclose([one["total"] for one in whole], np.cumsum([row[1] for row in rows]))
+
+
+def test_rows_of_one_record_keep_their_order_and_are_counted_each_whatever_the_cut(monkeypatch):
+    """As `explode` makes them: equal topic, partition and offset."""
+    first = [("a", 2.0, 1_000, 0, 0), ("a", 1.0, 1_000, 0, 0), ("a", 3.0, 1_000, 0, 0), ("a", 3.0, 1_000, 0, 0)]
+    then = [("a", 9.0, 2_000, 0, 1), ("a", 4.0, 2_000, 0, 1)]
+    aggregates = {name: AGGREGATES[name] for name in ("n", "opened", "newest", "total")}
+    wanted = [
+        (2.0, 1, 2.0, 2.0, 2.0), (1.0, 2, 2.0, 1.0, 3.0), (3.0, 3, 2.0, 3.0, 6.0), (3.0, 4, 2.0, 3.0, 9.0),
+        (9.0, 5, 2.0, 9.0, 18.0), (4.0, 6, 2.0, 4.0, 22.0),
+    ]  # fmt: skip
+    for most in (1, 1 << 16):
+        monkeypatch.setattr(running, "_MOST_ROWS", most)
+        for batches in (
+            [(first + then, 5_000)],
+            [(first, 1_500), (then, 5_000)],
+            [(first, None), (then, 1_500), ([], 5_000)],
+        ):
+            played = Played(plan_of(aggregates=tuple(aggregates.items())))
+            made = [row for rows, ms in batches for row in played.batch(rows, ms)]
+            assert [(r["v"], r["n"], r["opened"], r["newest"], r["total"]) for r in made] == wanted

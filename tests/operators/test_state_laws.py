@@ -1,0 +1,95 @@
+"""The state of windows cannot be seen: any cut of a batch, moment of compaction, restart or crash gives the same bits.
+
+The reference takes every batch whole, in one instance that is never built anew and writes nothing down.
+"""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance.driver import DrivenOperator
+from keyedwm.core.late import LateRule
+from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SessionWindow
+from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.state import session_log, store
+from tests.operators.streams import WINDOWS, Event, plan_of, rows_of, table
+
+EARLY = (
+    None, None, Early(rows=2), Early(every_ms=20), Early(rows=3, every_ms=30), Early(every_ms=9, by=EveryBy.EVENT),
+)  # fmt: skip
+events = st.tuples(st.sampled_from("abcdef"), st.integers(-30, 40), st.integers(-3, 3))
+# Rows; how far the watermark and the clock rise; the tasks that the rows are cut into; from how many parts on logs are
+# compacted, and whether they are written anew as a whole; whether the batch is lost once, and a restart follows.
+batches = st.lists(
+    st.tuples(
+        st.lists(events, max_size=6), st.integers(0, 12), st.integers(0, 25), st.integers(1, 3),
+        st.sampled_from([2, 3, 16]), st.booleans(), st.booleans(), st.booleans(),
+    ),
+    min_size=3,
+    max_size=14,
+)  # fmt: skip
+
+
+@st.composite
+def plans(draw):
+    """Every window, all aggregates, with and without panes and lateness."""
+    window = draw(st.sampled_from((*WINDOWS, SessionWindow(80))))
+    rules = (LateRule.WINDOW, LateRule.EVENT if isinstance(window, SessionWindow) else LateRule.FRAME)
+    rule = draw(st.sampled_from(rules))
+    how = {"early": draw(st.sampled_from(EARLY)), "accumulating": draw(st.booleans())}
+    how["lateness_ms"] = draw(st.sampled_from([0, 0, 9])) if rule is LateRule.WINDOW else 0
+    if how["early"] is None and not how["lateness_ms"]:
+        how["accumulating"] = True
+    return plan_of(window, late=LatePolicy.EMIT, late_rule=rule, **how)
+
+
+def shown(plan, operator, tasks, watermark_ms, now_ms) -> list[dict]:
+    """What a batch shows."""
+    partials = [combine_rows(plan, table(rows)) for rows in tasks if rows]
+    made = [operator.take(pa.concat_tables(partials), now_ms)] if partials else []
+    made += [operator.clock(now_ms), operator.advance(watermark_ms)]
+    return [row for one in made for row in rows_of(one)]
+
+
+def with_parts(fan_out, is_whole):
+    """Compaction from so many parts on, and of everything in every batch."""
+    return mock.patch.multiple(
+        store, FAN_OUT=fan_out, _SMALL_BYTES=1 << 20, _WHOLE_BYTES=1 if is_whole else 8 << 20
+    ), mock.patch.multiple(session_log, _STEPS=4, _DUE_ROWS=2, _UNDIVIDED_ROWS=3, _SHARDS=3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(plans(), batches)
+def test_neither_cut_nor_compaction_nor_restart_nor_a_lost_batch_can_be_seen(plan, steps):
+    wanted_of, made_of, blobs = DrivenOperator(plan), DrivenOperator(plan), {}
+    watermark_ms = now_ms = number = late_rows = 0
+    for step, (ahead, rise_ms, clock_ms, tasks, fan_out, is_whole, is_lost, restarts) in enumerate(steps):
+        rows = []
+        for key, ahead_ms, n in ahead:
+            rows.append(Event(key, watermark_ms + ahead_ms, n or None, n / 3, "pqr"[n % 3], number))
+            number += 1
+        watermark_ms, now_ms = watermark_ms + rise_ms, now_ms + clock_ms
+        wanted = shown(plan, wanted_of, [rows], watermark_ms, now_ms)
+        for parts in with_parts(fan_out, is_whole):
+            parts.start()
+        try:
+            cut = [rows[task::tasks] for task in range(tasks)]
+            if plan.late_rule is LateRule.EVENT:  # what a task brought of a session is judged together
+                cut = [rows]
+            if is_lost:  # its state is never written, and it comes again
+                lost = DrivenOperator(plan, blobs)
+                assert shown(plan, lost, cut, watermark_ms, now_ms) == wanted, step
+                lost.changed()
+                made_of, late_rows = DrivenOperator(plan, blobs), late_rows + made_of.late_rows
+            assert shown(plan, made_of, cut, watermark_ms, now_ms) == wanted, step
+            blobs = made_of.snapshot()
+            if restarts:
+                made_of, late_rows = DrivenOperator(plan, blobs), late_rows + made_of.late_rows
+        finally:
+            mock.patch.stopall()
+    assert rows_of(made_of.complete()) == rows_of(wanted_of.complete())
+    assert late_rows + made_of.late_rows == wanted_of.late_rows

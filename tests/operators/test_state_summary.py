@@ -1,0 +1,62 @@
+"""What the notes of a bucket tell of its state."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.summary import Summary, summary
+from keyedwm.windows import WindowJoin
+from tests.operators.test_window_join import messages
+from tests.operators.window_joins import plan_of as join_plan_of
+from tests.spark.test_bucket_batch import Pipeline, plan_of, staged, steps
+
+
+def told(window, batches=3) -> Summary:
+    pipeline = Pipeline(plan_of(window), 1)
+    for tasks in steps("told")[:batches]:
+        pipeline.batch([staged(rows) for rows in tasks])
+    note, store = pipeline.state[0]
+    return summary(note.blobs, json.loads(store.get(NOTE)))
+
+
+def test_frames_are_counted_with_their_rows_and_the_oldest_is_named():
+    held = told(SlidingWindow(6_000, 2_000))
+    assert (held.frames, held.oldest_ms) == (10, 0)
+    assert held.rows > 9
+    assert held.size_bytes > 1_000
+
+
+def test_of_a_join_of_windows_the_messages_that_both_sides_hold_are_counted():
+    store = MemoryStore()
+    join = WindowJoin(join_plan_of(tumbling(10), retention=Retention(time_ms=10)), store)
+    join.add_message("left", messages((0, 1), (1, 12), (1, 12), (2, 31)))  # one of them comes twice
+    join.add_message("right", messages((0, 2), (1, 33)))
+    join.watermark("left", 30)
+    join.watermark("right", 30)  # [0, 10) goes on both sides
+    join.flush()
+    held = sum(join.counts(side).taken - join.counts(side).expired for side in ("left", "right"))
+    assert held < 5
+    assert summary(store.sizes, json.loads(store.get(NOTE))).rows == held
+
+
+@pytest.mark.parametrize("gap_ms", [700, 5_000])
+def test_of_sessions_the_first_end_is_told(gap_ms):
+    held = told(SessionWindow(gap_ms))
+    assert held.frames is None
+    assert held.oldest_ms > 5_000
+    assert held.rows > 9
+
+
+def test_of_a_processor_the_rows_of_all_logs_are_told():
+    held = summary({"a": 10, "a+1": 20, "frame-7": 30, "note": 5}, {"own": {}, "rows": {"a": 4, "frame-7": 2}})
+    assert held == Summary(frames=None, rows=6, size_bytes=65, oldest_ms=None)
+
+
+def test_an_empty_bucket_holds_nothing():
+    assert summary({}, {}) == Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)

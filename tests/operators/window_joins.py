@@ -1,0 +1,285 @@
+"""A model in plain Python of joins of windows: message by message, and nothing of two windowed sides is forgotten."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.plan import Full, RowWindow
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.state.store import MemoryStore
+from keyedwm.windows import WindowJoin
+from tests.operators.stored import KEEP_ALL, SCHEMA, Message, random_messages, table
+
+NAMES = ("left", "right")
+_NEVER = -(10**9)
+
+
+def plan_of(window, *, unbounded: str = "", retention: Retention = KEEP_ALL, **settings) -> WindowJoinPlan:
+    sides = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",), unbounded=name == unbounded) for name in NAMES}
+    return WindowJoinPlan(**sides, window=window, retention=retention, **settings)
+
+
+@dataclass
+class SideModel:
+    is_unbounded: bool
+    accepted: list[tuple[Message, int]] = field(default_factory=list)
+    seen: set = field(default_factory=set)
+    first: dict = field(default_factory=dict)
+    horizon: int = _NEVER
+    floor: int = _NEVER
+    rejected: list = field(default_factory=list)
+
+
+class Model:
+    def __init__(self, plan: WindowJoinPlan) -> None:
+        self.plan, self.is_rows = plan, isinstance(plan.window, RowWindow)
+        window = plan.window
+        self.size = window.size if self.is_rows else window.size_ms
+        self.step = window.step if self.is_rows else getattr(window, "step_ms", getattr(window, "slide_ms", None))
+        self.origin = 0 if self.is_rows else window.offset_ms
+        self.sides = {side.name: SideModel(side.unbounded) for side in plan.sides}
+        self.pairs: list[tuple] = []
+
+    def starts(self, at: int, step: int) -> list[int]:
+        last, lowest = at - (at - self.origin) % step, 0 if self.is_rows else _NEVER
+        begun = range(last, last - self.size, -step)
+        return sorted(start for start in begun if lowest <= start <= at < start + self.size)
+
+    def add_message(self, name: str, messages: list[Message]) -> None:
+        for one in messages:
+            self.take(name, one)
+
+    def take(self, name: str, one: Message) -> None:
+        side, other = self.sides[name], self.sides[NAMES[name == "left"]]
+        if one[3:] in side.seen:
+            return
+        side.seen.add(one[3:])
+        at = one.offset - side.first.setdefault((one.topic, one.partition), one.offset) if self.is_rows else one.time
+        if at is None:
+            side.rejected.append((one, "no event time"))
+            return
+        starts = self.starts(at, self.size if side.is_unbounded else self.step)
+        horizon = side.horizon
+        if self.plan.full is Full.MESSAGE and not self.is_rows:
+            self.advance(side, at)
+        if not starts:
+            side.rejected.append((one, "between windows"))
+        elif starts[-1] + self.size <= self.floor_at(side, horizon):
+            side.rejected.append((one, "outside the retention"))
+        else:
+            is_late = not side.is_unbounded and not self.is_rows and starts[0] + self.size <= horizon
+            self.meet(name, (one, at), other, late=is_late)
+            side.accepted.append((one, at))
+        if side.is_unbounded or other.is_unbounded:
+            for each in (side, other):
+                each.accepted = [(m, a) for m, a in each.accepted if self.last_end(each, a) > each.floor]
+
+    def last_end(self, side: SideModel, at: int) -> int:
+        return self.starts(at, self.size if side.is_unbounded else self.step)[-1] + self.size
+
+    def meet(self, name: str, mine: tuple[Message, int], other: SideModel, *, late: bool) -> None:
+        for theirs in other.accepted:
+            left, right = (mine, theirs) if name == "left" else (theirs, mine)
+            windows = [
+                set(self.starts(at, self.step)) for (_, at), model in
+                zip((left, right), (self.sides["left"], self.sides["right"]), strict=True) if not model.is_unbounded
+            ]  # fmt: skip
+            shared = set.intersection(*windows)
+            same = left[0].k is not None and left[0].k == right[0].k
+            if self.is_rows and len(windows) == 2:
+                same = same and left[0].partition == right[0].partition
+            if same and shared:
+                start = min(shared)
+                if self.is_rows:
+                    where = "right" if self.sides["left"].is_unbounded else "left"
+                    owner = left[0] if where == "left" else right[0]
+                    start += self.sides[where].first[owner.topic, owner.partition]
+                self.pairs.append((*left[0][3:], *right[0][3:], start, "late" if late else "early"))
+
+    def chosen(self, *, first: bool, outer: tuple[str, ...] = ()) -> dict[tuple, tuple]:
+        """The first or the last message of each side, by key and start of the window; outer: which may stand alone."""
+        held: dict[str, dict] = {}
+        for name, side in self.sides.items():
+            windows: dict[tuple, list] = {}
+            for one, at in side.accepted:
+                for start in self.starts(at, self.step):
+                    windows.setdefault((one.k, start), []).append((at, *one[3:]))
+            held[name] = {place: (min if first else max)(found)[1:] for place, found in windows.items()}
+        left, right = held.values()
+        places = (left.keys() & right.keys()).union(*(held[name] for name in outer))
+        none = (None,) * 3
+        return {at: (*left.get(at, none), *right.get(at, none)) for at in places if at[0] is not None}
+
+    def floor_at(self, side: SideModel, horizon: int) -> int:
+        kept_for = self.plan.retention.time_ms
+        if kept_for is None or horizon == _NEVER:
+            return side.floor
+        step = self.size if side.is_unbounded else self.step
+        last = horizon - kept_for
+        return max(side.floor, last - (last - self.origin - self.size) % step)
+
+    def advance(self, side: SideModel, horizon: int) -> None:
+        if horizon > side.horizon:
+            side.floor, side.horizon = self.floor_at(side, horizon), horizon
+
+    def watermark(self, name: str, time: int) -> None:
+        side = self.sides[name]
+        if self.plan.full is Full.WATERMARK and not self.is_rows:
+            self.advance(side, time)
+            if any(one.is_unbounded for one in self.sides.values()):
+                side.accepted = [(m, a) for m, a in side.accepted if self.last_end(side, a) > side.floor]
+
+
+@dataclass
+class Waiting:
+    name: str
+    mine: tuple[Message, int]
+    end: int
+    late: bool
+
+
+class ClockModel(Model):
+    """With intervals, and nothing is forgotten: what waits comes when its window is full, or when the clock says so."""
+
+    def __init__(self, plan: WindowJoinPlan) -> None:
+        super().__init__(plan)
+        self.waiting: list[Waiting] = []
+        self.tops: dict = {}
+        self.now = 0
+        self.beat: int | None = None  # where it began
+        self.early_due: int | None = None
+        self.late_due: dict[int, int] = {}
+
+    def add_message(self, name: str, messages: list[Message], now: int = 0) -> None:
+        self.now = now
+        for one in messages:
+            place = (name, one.topic, one.partition)
+            self.tops[place] = max(self.tops.get(place, _NEVER), one.offset)
+            self.take(name, one)
+        self.show_full()
+        self.timeout(now)
+
+    def watermark(self, name: str, time: int) -> None:
+        super().watermark(name, time)
+        self.show_full()
+
+    def timeout(self, now: int) -> None:
+        is_early = self.early_due is not None and self.early_due <= now
+        self.show(lambda one: (self.late_due[one.end] <= now) if one.late else is_early)
+
+    def meet(self, name: str, mine: tuple[Message, int], _other: SideModel, *, late: bool) -> None:
+        every = self.plan.late_every_ms if late else self.plan.early_every_ms
+        if every is None:
+            self.come(name, mine, late=late)
+            return
+        step = self.size if self.sides[name].is_unbounded else self.step
+        end = self.starts(mine[1], step)[0] + self.size
+        self.waiting.append(Waiting(name, mine, end, late))
+        if late:
+            self.late_due.setdefault(end, self.now + every)
+        elif self.early_due is None:
+            self.beat = self.now if self.beat is None else self.beat
+            self.early_due = self.now + every - (self.now - self.beat) % every
+
+    def come(self, name: str, mine: tuple[Message, int], *, late: bool) -> None:
+        other = NAMES[name == "left"]
+        waits = [one.mine for one in self.waiting if one.name == other]
+        shown = [one for one in self.sides[other].accepted if one not in waits]
+        super().meet(name, mine, replace(self.sides[other], accepted=shown), late=late)
+
+    def show_full(self) -> None:
+        self.show(lambda one: not one.late and one.end <= self.full(one))
+
+    def full(self, one: Waiting) -> int:
+        side, message = self.sides[one.name], one.mine[0]
+        if side.is_unbounded:
+            return _NEVER
+        if not self.is_rows:
+            return side.horizon
+        channel = (message.topic, message.partition)
+        return self.tops[(one.name, *channel)] - side.first[channel] if self.plan.full is Full.MESSAGE else _NEVER
+
+    def show(self, is_due) -> None:
+        due = [one for one in self.waiting if is_due(one)]
+        for one in sorted(due, key=lambda one: one.late):
+            self.waiting.remove(one)
+            self.come(one.name, one.mine, late=one.late)
+        ends = {one.end for one in self.waiting if one.late}
+        self.late_due = {end: at for end, at in self.late_due.items() if end in ends}
+        if all(one.late for one in self.waiting):
+            self.early_due = None
+
+    def next_timeout(self) -> int | None:
+        return min((at for at in (self.early_due, *self.late_due.values()) if at is not None), default=None)
+
+    def finish(self) -> None:
+        self.show(lambda _: True)
+
+
+class Played:
+    """The operator, put away and built anew after each step."""
+
+    def __init__(self, plan: WindowJoinPlan) -> None:
+        self.plan, self.store = plan, MemoryStore()
+        self.operator = WindowJoin(plan, self.store)
+        self.rejected: dict[str, list] = {name: [] for name in NAMES}
+        self.keys: list[str] = []
+
+    def step(self, name: str, *arguments) -> list[tuple]:
+        getattr(self.operator, name)(*arguments)
+        for side in NAMES:
+            self.rejected[side] += [
+                (Message(*list(row.values())[:-1]), row["reason"])
+                for row in self.operator.get_rejected(side).to_pylist()
+            ]
+        rows = self.operator.flush().to_pylist()
+        self.keys += [row["k"] for row in rows]
+        made = [shown(row) for row in rows]
+        self.operator = WindowJoin(self.plan, self.store)
+        return made
+
+
+def shown(row: dict) -> tuple:
+    start = next(iter(row["window"].values()))
+    start = start if isinstance(start, int) else round(start.timestamp() * 1000)
+    records = [row[f"{name}_{side}"] for side in NAMES for name in ("topic", "partition", "offset")]
+    return (*records, start, row["timing"])
+
+
+def steps(seed: int, count: int) -> list[tuple]:
+    """Messages of both sides in turn, cut anywhere, with watermarks that trail them."""
+    rng = random.Random(seed)
+    left = {name: random_messages(2 * seed + at, count) for at, name in enumerate(NAMES)}
+    tops = dict.fromkeys(NAMES, _NEVER)
+    made: list[tuple] = []
+    while any(left.values()):
+        name = rng.choice([one for one in NAMES if left[one]])
+        size = rng.choice([1, 2, 5, 20])
+        piece, left[name] = left[name][:size], left[name][size:]
+        made.append(("add_message", name, piece))
+        tops[name] = max([tops[name], *(one.time for one in piece if one.time is not None)])
+        if rng.random() < 0.5:
+            made.append(("watermark", name, tops[name] - rng.randrange(20)))
+    return made
+
+
+def recut(seed: int, given: list[tuple]) -> list[tuple]:
+    """The same messages in the same order of sides, cut otherwise."""
+    rng, made = random.Random(seed), []
+    for name, side, what in given:
+        if name != "add_message":
+            made.append((name, side, what))
+        rest = what if name == "add_message" else []
+        while rest:
+            size = rng.choice([1, 3, len(rest)])
+            made.append((name, side, rest[:size]))
+            rest = rest[size:]
+    return made
+
+
+def as_table(name: str, what) -> pa.Table:
+    return table(what) if name == "add_message" else what

@@ -1,0 +1,107 @@
+"""Python workers that are forked from a process which has loaded everything, and only where a session asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from keyedwm.spark import recommended_conf, session_conf
+from tests.installed import PATIENCE_S
+from tests.system.first_hour.conftest import Run
+
+NAME = "spark.python.daemon.module"
+SCRIPT = """
+import json, sys
+import keyedwm.spark
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+for name, value in {**keyedwm.spark.session_conf(cores=1), **json.loads(sys.argv[1])}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def loaded(_):
+    import sys
+    given = getattr(sys.modules["__main__"], "__spec__", None)
+    return given and given.name, "numba" in sys.modules
+
+print("FOUND", json.dumps(spark.sparkContext.range(1).map(loaded).first()))
+spark.stop()
+"""
+
+
+def test_the_setting_stands_beside_those_that_a_session_takes_later():
+    assert NAME not in recommended_conf()
+    assert session_conf(cores=3) == {
+        **recommended_conf(cores=3), NAME: "keyedwm.daemon", "spark.python.unix.domain.socket.enabled": "true"
+    }  # fmt: skip
+
+
+@pytest.mark.starts
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [({}, ["keyedwm.daemon", True]), ({NAME: "pyspark.daemon"}, ["pyspark.daemon", False])],
+    ids=["ours", "the session's own"],
+)
+def test_workers_have_everything_loaded_unless_the_session_has_a_daemon_of_its_own(
+    shell: Run, python: str, tmp_path, own, found
+):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ran = shell([python, script, json.dumps(own)])
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
+    assert json.loads(line.removeprefix("FOUND ")) == found
+    assert "RuntimeWarning" not in ran.stderr
+
+
+LEFT = """
+import importlib.util, socket, sys
+from pyspark.daemon import worker
+from keyedwm.runtime.worker import quiet
+
+how, sys.argv = sys.argv[1], sys.argv[:1]
+__spec__ = importlib.util.find_spec("pyspark.daemon")
+if how == "our daemon":
+    worker = quiet(worker)
+elif how == "PySpark's daemon":
+    import keyedwm.plugin
+ours, spark = socket.socketpair()
+spark.close()
+worker(ours, True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "says"), [("our daemon", False), ("PySpark's daemon", False), ("nothing of ours", True)]
+)
+def test_a_worker_that_spark_has_left_ends_without_a_traceback(how, says):
+    ran = subprocess.run(
+        [sys.executable, "-c", LEFT, how], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        env=os.environ | {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"},
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert ("BrokenPipeError" in ran.stderr) is says
+    assert says or not ran.stderr
+
+
+def test_what_the_first_tasks_wait_for_is_said_once(tmp_path):
+    tmp_path.chmod(0o700)
+    tell = "from keyedwm.runtime.compiled import say_if_first as tell; tell(); tell()"
+
+    def said() -> list[str]:
+        ran = subprocess.run(
+            [sys.executable, "-c", tell], capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+        )  # fmt: skip
+        return ran.stderr.splitlines()
+
+    (line,) = said()
+    assert line.endswith("about a minute in the first batch; keyedwm warm does it ahead")
+    (tmp_path / "windows_1").mkdir()
+    (tmp_path / "windows_1" / "kernels.f-1.py311.kept.nbi").touch()
+    assert said() == []

@@ -1,0 +1,80 @@
+"""What the parsers take stands on the pages, and what the pages name is taken by the parsers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.options import duration_ms
+from keyedwm.kafka.client.config import _PROPERTIES, ClientConfig
+from pyspark_wm_sink import options as sink
+from pyspark_wm_source.options import source_options as source
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+NAME = re.compile(r"`([A-Za-z][\w.]*(?:\.\*)?)`")
+SOURCE = {*source._OURS, *source._BATCH_ONLY, *source._NO_EFFECT}
+SINK = {*sink._OURS, *sink.KAFKA_NAMES}
+
+
+def table_of(page: str, heading: str) -> dict[str, str]:
+    """First cells -> second cells of the tables whose first heading is this: one entry for each name in backticks."""
+    found: dict[str, str] = {}
+    inside = False
+    for line in (DOCS / page).read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
+            inside = False
+        elif cells[0].strip("| ") == heading:
+            inside = True
+        elif inside:
+            found |= dict.fromkeys(NAME.findall(cells[0]), cells[1] if len(cells) > 1 else "")
+    return found
+
+
+def plain(names: dict[str, str]) -> set[str]:
+    """Without `kafka.*`, whose properties have a page of their own, and `storage.*`, which is passed on."""
+    return {name for name in names if not name.endswith(".*") and not name.startswith(("kafka.", "storage."))}
+
+
+def test_every_option_of_the_source_has_a_row_and_every_row_an_option():
+    assert plain(table_of("source.md", "option")) == SOURCE - {"kafka.group.id"}
+    assert "kafka.group.id" in table_of("source.md", "option")
+
+
+def test_every_option_of_the_sink_has_a_row_and_every_row_an_option():
+    assert plain(table_of("sink.md", "option")) | plain(table_of("delivery.md", "option")) == SINK
+
+
+def test_every_kafka_property_with_an_effect_has_a_row_with_its_default():
+    rows = table_of("properties.md", "property (with `kafka.` in front)")
+    assert set(rows) == set(_PROPERTIES)
+    defaults = ClientConfig.from_options({"bootstrap.servers": "a:1"})
+    for name, (attribute, _) in _PROPERTIES.items():
+        value = getattr(defaults, attribute)
+        shown = rows[name].split(" ")[0].strip("`")
+        if name not in {"bootstrap.servers", "batch.size"}:
+            text = value.name.lower() if name == "compression.type" else getattr(value, "value", value)
+            assert shown == (str(text).lower() if isinstance(text, bool) else str(text)), name
+
+
+def test_every_environment_variable_that_is_read_has_a_row():
+    read = set()
+    for room in ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink"):
+        for path in (ROOT / room).rglob("*.py"):
+            text = path.read_text()
+            read |= set(re.findall(r"(?:environ(?:\.get\(|\[)|variables(?:\.get\(|\[))[\"']([A-Z_]+)[\"']", text))
+            read |= set(re.findall(r"^(?:VARIABLE|WORKERS|LOOKUP) = \"([A-Z_]+)\"", text, re.MULTILINE))
+    # Set for the demo's own Spark, not read.
+    read -= {"SPARK_LOCAL_IP"}
+    assert read <= set(table_of("properties.md", "variable"))
+    assert {"KEYEDWM_CACHE", "KEYEDWM_BOOTSTRAP", "PYSPARK_PYTHON", "NUMBA_CACHE_DIR"} <= read
+
+
+def test_a_month_is_refused_as_the_page_says():
+    with pytest.raises(OptionError, match="months and years differ in length"):
+        duration_ms("watermarkLag", "1 month")
+    assert duration_ms("watermarkLag", "1 week") == 604_800_000

@@ -1,0 +1,97 @@
+"""All event times of a topic unreadable: one warning with an example and the option that would read it."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.counts import Counts
+from keyedwm.core.errors import InputError
+from keyedwm.core.event_time import EventTime, Unit
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import Records
+from pyspark_wm_source.options.axes import axes_of
+from pyspark_wm_source.task import unreadable
+from pyspark_wm_source.task.channel import ChannelRange, EventTimeRun
+from pyspark_wm_source.task.unreadable import sentence
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def records(*values: bytes | None, key: bytes | None = None, headers: list | None = None) -> Records:
+    count = len(values)
+    return Records(
+        count=count, key=pa.array([key] * count, pa.binary()), value=pa.array(values, pa.binary()),
+        headers=pa.array([headers] * count, HEADERS), offset=np.arange(7, 7 + count),
+        timestamp_ms=np.full(count, -1), timestamp_type=np.zeros(count, np.int32), next_offset=7 + count,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "found", "advice"),
+    [
+        ("json:$.t", b'{"t":"2026-01-01T00:00:00Z"}', "the value '{\"t\":\"2026-01-01T00:00:00Z\"}'",
+         "eventTimeUnit=iso would read it"),
+        ("json:$.t", b'{"t":1760000000000000000}', "the value", "eventTimeUnit=ns would read it"),
+        ("json:$.time", b'{"t":1}', "the value '{\"t\":1}'", "set eventTime to the path or header that holds it"),
+        ("json:$.t", None, "no value", "set eventTime to the path or header that holds it"),
+        ("json:$.t", b"x" * 500, "x" * 120 + "...'", "set eventTime to the path"),
+        ("header:time", b"", "the headers 'at, id'", "set eventTime to the path or header that holds it"),
+        ("timestamp", b"", "the timestamp -1", "set eventTime to where the event time is"),
+    ],
+)  # fmt: skip
+def test_the_sentence_shows_an_example_and_the_option_that_would_read_it(text, value, found, advice):
+    headers = [{"key": "id", "value": b"1"}, {"key": "at", "value": b"2"}]
+    told = sentence("t-3", EventTime.parse(text, Unit.MILLISECONDS), records(value, value, headers=headers))
+    assert told.startswith(f"t-3: none of the first 2 event times could be read from {text} (unit ms)")
+    assert "the record at offset 7 has " in told
+    assert found in told
+    assert advice in told
+
+
+def run(topic: str, *values: bytes | None, bad: int = 0) -> None:
+    task = ChannelRange(channel=TopicPartition(topic, 0), start=7, end=9, counts=Counts(bad, 0), axes={})
+    axes = axes_of({"eventtime": "json:$.t"})
+    EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=False).read(records(*values))
+
+
+def test_a_task_warns_once_for_a_topic_and_only_if_none_could_be_read(caplog, monkeypatch):
+    monkeypatch.setattr(unreadable, "_told", set())
+    with caplog.at_level(logging.WARNING, "keyedwm.source"):
+        run("some", b'{"t":1}', b"no json")
+        run("later", b"no json", bad=3)
+        assert caplog.records == []
+        run("all", b"no json", b"no json")
+        run("all", b"no json", b"no json")
+    (told,) = caplog.records
+    assert told.getMessage().startswith("all-0: none of the first 2 event times could be read from json:$.t (unit ms)")
+
+
+def test_a_tombstone_is_no_bad_event_time_and_fails_no_query(caplog, monkeypatch):
+    monkeypatch.setattr(unreadable, "_told", set())
+    task = ChannelRange(channel=TopicPartition("u", 0), start=7, end=9, counts=Counts(), axes={})
+
+    def read(event_time: str, *values: bytes | None) -> Counts:
+        axes = axes_of({"eventtime": event_time})
+        it = EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=True)
+        _, valid = it.read(records(*values))[""]
+        assert valid.tolist() == [value is not None for value in values]
+        return it.counts
+
+    assert read("json:$.t", None, b'{"t":5}', None) == read("json:$.t", None) == Counts()
+    assert caplog.text == ""
+    with pytest.raises(InputError, match=r"u-0: the record at offset 8 has no usable event time in json:\$\.t"):
+        read("json:$.t", None, b"x")
+    with pytest.raises(InputError, match="the record at offset 7 has no usable event time in header:h"):
+        read("header:h", None)  # a tombstone has headers as any record
+
+
+def test_the_example_is_no_tombstone(caplog, monkeypatch):
+    monkeypatch.setattr(unreadable, "_told", set())
+    run("w", None, b'{"t":"2026-01-01T00:00:00Z"}')
+    assert "none of the first 1 event times could be read from json:$.t" in caplog.text
+    assert "the record at offset 8 has the value" in caplog.text
+    assert "eventTimeUnit=iso would read it" in caplog.text

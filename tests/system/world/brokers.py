@@ -1,0 +1,219 @@
+"""Three brokers behind the wire protocol: what each request does, and what it is answered.
+
+Rule: a handler takes a decoded request and gives a response; who sees it, and whether it arrives, is the connection's
+matter. Semantics are Kafka's: leaders and epochs, high watermark and last stable offset, idempotent producers,
+transactions with time-outs and fencing, committed offsets of groups.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
+from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.producer import ProduceResponse
+
+from keyedwm.kafka.client.errors import Code
+from tests.system.world.clock import Clock
+from tests.system.world.coordinators import NODES, Coordinators
+from tests.system.world.log import HEADER, Header, Log
+
+
+class Brokers(Coordinators):
+    """The cluster's state."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self.earlier_ids: dict[str, uuid.UUID] = {}
+        self.muted_until_ms: dict[int, float] = {}
+        self.silent_until_ms: dict[int, float] = {}
+        self.empty_fetch: Callable[[], bool] = lambda: False
+        self.stale: Callable[[], bool] = lambda: False
+
+    def create(self, topic: str, partitions: int) -> None:
+        self.topic_ids[topic] = uuid.uuid4()
+        for partition in range(partitions):
+            self.logs[topic, partition] = Log(leader=NODES[partition % len(NODES)])
+
+    def recreate(self, topic: str, partitions: int) -> None:
+        """Delete a topic with the offsets that groups have committed for it, and create it anew."""
+        self.earlier_ids[topic] = self.topic_ids[topic]
+        for held in self.groups.values():
+            for where in [where for where in held if where[0] == topic]:
+                del held[where]
+        self.create(topic, partitions)
+
+    def is_silent(self, node: int) -> bool:
+        return self.silent_until_ms.get(node, 0) > self.clock.now_ms
+
+    def any_node(self) -> int:
+        """The broker that a client asks when any will do: one that it hears of."""
+        return next((node for node in NODES if not self.is_silent(node)), NODES[0])
+
+    def replace(self, node: int) -> None:
+        """The others take over what a broker leads and coordinates."""
+        following = NODES[node % len(NODES)]
+        for where, log in self.logs.items():
+            if log.leader == node:
+                self.move_leader(where, following)
+        for key in [key for key, coordinator in self.coordinator_of.items() if coordinator == node]:
+            self.coordinator_of[key] = following
+
+    def move_leader(self, where: tuple[str, int], node: int) -> None:
+        log = self.logs[where]
+        log.leader, log.epoch = node, log.epoch + 1
+
+    def answer(self, node: int, request: Any) -> Any:
+        """Handle a request at a broker."""
+        name = type(request).__name__.split("_v")[0].removesuffix("Request")
+        return getattr(self, f"_{name}")(node, request)
+
+    # -- topics and offsets
+
+    def _Metadata(self, _node: int, request: Any) -> Any:
+        topic_type = MetadataResponse.MetadataResponseTopic
+        names = sorted(self.topic_ids) if request.topics is None else [topic.name for topic in request.topics]
+        stale = self.stale()
+        ids = {**self.topic_ids, **self.earlier_ids} if stale else self.topic_ids
+        hidden = names[:1] if stale and names and names[0] not in self.earlier_ids else []
+        topics = []
+        for name in names:
+            known = name in self.topic_ids and name not in hidden
+            parts = [
+                topic_type.MetadataResponsePartition(
+                    error_code=0, partition_index=partition, leader_id=log.leader, leader_epoch=log.epoch,
+                    replica_nodes=list(NODES), isr_nodes=list(NODES), offline_replicas=[],
+                )
+                for (topic, partition), log in sorted(self.logs.items())
+                if topic == name and known
+            ]  # fmt: skip
+            if not known and request.topics is None:
+                continue
+            topics.append(
+                topic_type(
+                    error_code=0 if known else int(Code.UNKNOWN_TOPIC_OR_PARTITION), name=name,
+                    topic_id=ids[name] if known else uuid.UUID(int=0), is_internal=False, partitions=parts,
+                )
+            )  # fmt: skip
+        brokers = [MetadataResponse.MetadataResponseBroker(node_id=n, host="b", port=n, rack=None) for n in NODES]
+        return MetadataResponse(throttle_time_ms=0, brokers=brokers, cluster_id="world", controller_id=1, topics=topics)
+
+    def _log(self, node: int, where: tuple[str, int], epoch: int = -1) -> tuple[Code, Log | None]:
+        log = self.logs.get(where)
+        if log is None:
+            return Code.UNKNOWN_TOPIC_OR_PARTITION, None
+        if log.leader != node:
+            return Code.NOT_LEADER_OR_FOLLOWER, None
+        if 0 <= epoch < log.epoch:
+            return Code.FENCED_LEADER_EPOCH, None
+        return (Code.UNKNOWN_LEADER_EPOCH, None) if epoch > log.epoch else (Code.NONE, log)
+
+    def _ListOffsets(self, node: int, request: Any) -> Any:
+        topic_type = ListOffsetsResponse.ListOffsetsTopicResponse
+        topics = []
+        for topic in request.topics:
+            parts = []
+            for part in topic.partitions:
+                code, log = self._log(node, (topic.name, part.partition_index), part.current_leader_epoch)
+                offset = -1
+                if log is not None:
+                    end = log.stable if request.isolation_level else log.end
+                    offset = {-1: end, -2: log.start, -4: max(log.start, log.local)}[part.timestamp]
+                parts.append(
+                    topic_type.ListOffsetsPartitionResponse(
+                        partition_index=part.partition_index, error_code=int(code), timestamp=-1, offset=offset,
+                        leader_epoch=-1 if log is None else log.epoch,
+                    )
+                )  # fmt: skip
+            topics.append(topic_type(name=topic.name, partitions=parts))
+        return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+
+    def _OffsetForLeaderEpoch(self, node: int, request: Any) -> Any:
+        topic_type = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        topics = []
+        for topic in request.topics:
+            parts = []
+            for part in topic.partitions:
+                code, log = self._log(node, (topic.topic, part.partition), part.current_leader_epoch)
+                parts.append(
+                    topic_type.EpochEndOffset(
+                        error_code=int(code), partition=part.partition, leader_epoch=part.leader_epoch,
+                        end_offset=-1 if log is None else log.epoch_end(part.leader_epoch),
+                    )
+                )  # fmt: skip
+            topics.append(topic_type(topic=topic.topic, partitions=parts))
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    def _Fetch(self, node: int, request: Any) -> Any:
+        topic_type = FetchResponse.FetchableTopicResponse
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
+        committed, empty = bool(request.isolation_level), self.empty_fetch()
+        topics, left = [], request.max_bytes
+        for topic in request.topics:
+            name = topic.topic or names.get(topic.topic_id)
+            parts = []
+            for part in topic.partitions:
+                code, log = (
+                    (Code.UNKNOWN_TOPIC_ID, None)
+                    if name is None
+                    else self._log(node, (name, part.partition), part.current_leader_epoch)
+                )
+                records: bytes = b""
+                aborted: list[tuple[int, int]] = []
+                if log is not None and not log.start <= part.fetch_offset <= log.end:
+                    code, log = Code.OFFSET_OUT_OF_RANGE, None
+                # A remote read that takes too long gives nothing; what is local is always given.
+                if log is not None and left > 0 and not (empty and part.fetch_offset < log.local):
+                    most = min(left, part.partition_max_bytes)
+                    records, aborted = log.read(part.fetch_offset, committed=committed, most_bytes=most)
+                    left -= len(records)
+                pairs = [topic_type.PartitionData.AbortedTransaction(producer_id=p, first_offset=f) for p, f in aborted]
+                parts.append(
+                    topic_type.PartitionData(
+                        partition_index=part.partition, error_code=int(code),
+                        high_watermark=log.end if log else -1, last_stable_offset=log.stable if log else -1,
+                        log_start_offset=log.start if log else -1, aborted_transactions=pairs,
+                        preferred_read_replica=-1, records=records,
+                    )
+                )  # fmt: skip
+            topics.append(topic_type(topic=name, topic_id=topic.topic_id, partitions=parts))
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=topics)
+
+    # -- writing
+
+    def _Produce(self, node: int, request: Any) -> Any:
+        topic_type = ProduceResponse.TopicProduceResponse
+        topics = []
+        for topic in request.topic_data:
+            parts = []
+            for part in topic.partition_data:
+                where = (topic.name, part.index)
+                code, log = self._log(node, where)
+                base = -1
+                if log is not None:
+                    data = bytes(part.records)
+                    code = self._writable(request.transactional_id, where, Header(*HEADER.unpack_from(data)))
+                    if code is Code.NONE:
+                        word, base = log.produce(data, self.clock.now_ms)
+                        code = Code[word]
+                parts.append(
+                    topic_type.PartitionProduceResponse(
+                        index=part.index, error_code=int(code), base_offset=base, log_append_time_ms=-1,
+                        log_start_offset=0, record_errors=[], error_message=None,
+                    )
+                )  # fmt: skip
+            topics.append(topic_type(name=topic.name, partition_responses=parts))
+        return ProduceResponse(responses=topics, throttle_time_ms=0)
+
+    def _writable(self, name: str | None, where: tuple[str, int], header: Header) -> Code:
+        if name is None:
+            return Code.NONE
+        known = self.transactions.get(name)
+        if known is None or known.producer_id != header.producer_id:
+            return Code.INVALID_PRODUCER_ID_MAPPING
+        if known.epoch != header.producer_epoch:
+            return Code.INVALID_PRODUCER_EPOCH
+        return Code.NONE if known.state == "Ongoing" and where in known.partitions else Code.INVALID_TXN_STATE

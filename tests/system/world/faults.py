@@ -1,0 +1,222 @@
+"""What goes wrong, by weights from the seed; every fault that strikes is a line of the trace.
+
+Rule: each fault draws from a stream of its own, once at every opportunity. So the third lost answer of a seed is named
+by (fault, opportunity), and taking a strike out changes no other fault's draws: a list of strikes can be shrunk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from keyedwm.kafka.client.connection import TransientError
+from tests.system.world.brokers import NODES, Brokers
+from tests.system.world.clock import START_MS
+
+# The highest rate of each fault, per opportunity; a seed takes a part of the faults at a part of the rates.
+HIGHEST = {
+    # on the way to a broker
+    "lost request": 0.04,
+    "lost answer": 0.04,
+    "throttled": 0.08,
+    "silent broker": 0.01,
+    "empty fetch": 0.25,
+    "stale metadata": 0.15,
+    "coordinator moves": 0.1,
+    "leader moves": 0.1,
+    "lost state": 0.2,
+    # between two steps
+    "kill driver": 0.012,
+    "kill in commit": 0.06,
+    "kill task": 0.03,
+    "pause": 0.05,
+    "expiry": 0.02,
+    # of a batch or a turn
+    "twin": 0.3,
+    "retention": 0.3,
+    "zombie": 0.2,
+    "second driver": 0.06,
+    "copied checkpoint": 0.15,
+    "recreated topic": 0.05,
+    # of a target's disk
+    "ledger lost": 0.1,
+    "ledger older": 0.1,
+    "torn file": 0.1,
+    "lost append": 0.1,
+    "append in doubt": 0.15,
+    "append doubled": 0.15,
+    "append late": 0.1,
+    "foreign commit": 0.2,
+    "store away": 0.05,
+    "table lost": 0.05,
+    "table older": 0.05,
+}
+# Those that were added later draw their rates apart, so that a seed keeps the faults that it had.
+LATER = {"copy in between": 0.5}
+# After these most queries have to stop, so only some seeds have them: (faults, share of the seeds).
+_RARE = (
+    (("ledger lost", "ledger older"), 0.2),
+    (("table lost", "table older"), 0.2),
+    (("recreated topic",), 0.15),
+    (("copied checkpoint",), 0.3),
+)
+_ENDLESS_MS = 24 * 3_600_000
+_SILENCES_MS = (3_000, 40_000, 200_000)
+_PAUSES_MS = (1_000, 20_000, 70_000)
+_AWAY_MS = (1_000, 30_000, 90_000)
+_THROTTLES_MS = (100, 5_000, 30_000)
+
+
+class Strike(NamedTuple):
+    """One strike of a seed: the fault, and which of its opportunities it was."""
+
+    fault: str
+    opportunity: int
+
+    def __str__(self) -> str:
+        return f"{self.fault}:{self.opportunity}"
+
+    @staticmethod
+    def parse(text: str) -> Strike:
+        fault, _, opportunity = text.rpartition(":")
+        return Strike(fault, int(opportunity))
+
+
+class KilledError(BaseException):
+    """The process ends here; a BaseException, so that no handler of the product stops it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+class EndlessError(BaseException):
+    """The product has waited for a day of virtual time."""
+
+
+class Faults:
+    """Strikes by chance; `active` False: the world is calm. only: nothing but these strikes."""
+
+    def __init__(self, seed: int, brokers: Brokers, *, only: frozenset[Strike] | None = None) -> None:
+        chance = random.Random(f"{seed} rates")
+        wanted = {name for name in HIGHEST if chance.random() < 0.6}
+        self.rates = {name: HIGHEST[name] * chance.random() if name in wanted else 0.0 for name in HIGHEST}
+        for names, share in _RARE:
+            if chance.random() >= share:
+                self.rates |= dict.fromkeys(names, 0.0)
+        self.rates |= {name: rate * random.Random(f"{seed} rate of {name}").random() for name, rate in LATER.items()}
+        self.active = True
+        self.inside: str | None = None  # "task" or "commit"
+        self.strikes_so_far: list[Strike] = []
+        self.struck: Counter[str] = Counter()
+        self.trace: deque[str] = deque(maxlen=60)
+        self._brokers, self._only = brokers, only
+        self._draws = {name: random.Random(f"{seed} {name}") for name, rate in self.rates.items() if rate}
+        self._opportunities: Counter[str] = Counter()
+        self._no_states_until_ms = 0.0
+        self._ways = random.Random(f"{seed} ways")
+        brokers.empty_fetch = lambda: self.strikes("empty fetch")
+        brokers.stale = lambda: self.strikes("stale metadata")
+        brokers.coordinator_moves = lambda: self.strikes("coordinator moves")
+
+    def note(self, what: str) -> None:
+        self.trace.append(f"{(self._brokers.clock.now_ms - START_MS) / 1_000:9.3f} s  {what}")
+
+    def strikes(self, name: str, where: str = "") -> bool:
+        draws = self._draws.get(name)
+        if draws is None:
+            return False
+        self._opportunities[name] += 1
+        if draws.random() >= self.rates[name] or not self.active:
+            return False
+        strike = Strike(name, self._opportunities[name])
+        if self._only is not None and strike not in self._only:
+            return False
+        self.strikes_so_far.append(strike)
+        self.struck[name] += 1
+        self.note(f"{name} {where}".rstrip())
+        return True
+
+    def of(self, name: str, choices: tuple[int, ...]) -> int:
+        """How a strike turns out, by the stream of its fault."""
+        return self._draws[name].choice(choices)
+
+    def travel(self, node: int, request: Any, answer: Callable[[], Any], limit_ms: int) -> Any:
+        """A request's way to a broker and back; `limit_ms`: how long the client waits for the answer."""
+        name = type(request).__name__.removesuffix("Request")
+        clock, brokers = self._brokers.clock, self._brokers
+        clock.pass_ms(self._ways.choice((0.5, 1, 2, 5)))
+        clock.pass_ms(max(brokers.muted_until_ms.get(node, 0) - clock.now_ms, 0))
+        if clock.now_ms - START_MS > _ENDLESS_MS:
+            raise EndlessError(f"{name} is asked for ever")
+        self.step(f"before {name}")
+        if self.strikes("silent broker", f"{node} at {name}"):
+            self._silence(node)
+            if self.of("silent broker", (0, 1)):
+                answer()  # it is done, and nobody hears of it
+        if brokers.is_silent(node):
+            clock.pass_ms(limit_ms)
+            raise TransientError(f"no answer came within {limit_ms} ms")
+        if self.strikes("lost request", name):
+            clock.pass_ms(100)
+            raise TransientError("the request was lost")
+        if self._no_states(name, request):
+            clock.pass_ms(1_000)
+            raise TransientError("the group's coordinator is away")
+        if self.strikes("leader moves"):
+            where = self._draws["leader moves"].choice(sorted(brokers.logs))
+            brokers.move_leader(where, self.of("leader moves", NODES))
+        response = answer()
+        if self.strikes("throttled", name):
+            self._throttle(node, response)
+        self.step(f"after {name}")
+        if self.strikes("lost answer", name):
+            clock.pass_ms(100)
+            raise TransientError("the answer was lost")
+        return response
+
+    def _no_states(self, name: str, request: Any) -> bool:
+        """The coordinator of the source's groups is away: states cannot be committed, nor asked for.
+
+        The ledger's marker is spared: without it a lost ledger is not noticed, as the product warns.
+        """
+        if name not in {"OffsetCommit", "OffsetFetch"} or str(getattr(request, "group_id", "")).endswith("-ledger"):
+            return False
+        if name == "OffsetCommit" and self.strikes("lost state"):
+            self._no_states_until_ms = self.now_ms + self.of("lost state", _AWAY_MS)
+        return self.now_ms < self._no_states_until_ms
+
+    def _silence(self, node: int) -> None:
+        """A broker answers nothing for a while; sometimes the others take its place."""
+        self._brokers.silent_until_ms[node] = self._brokers.clock.now_ms + self.of("silent broker", _SILENCES_MS)
+        if self.of("silent broker", (0, 1)):
+            self._brokers.replace(node)
+
+    def _throttle(self, node: int, response: Any) -> None:
+        """A quota is exceeded: the answer says so, a fetch's has no partition, and the broker hears nothing more."""
+        response.throttle_time_ms = self.of("throttled", _THROTTLES_MS)
+        if hasattr(response, "session_id"):
+            response.responses = []
+        self._brokers.muted_until_ms[node] = self._brokers.clock.now_ms + response.throttle_time_ms
+
+    @property
+    def now_ms(self) -> float:
+        return self._brokers.clock.now_ms
+
+    def kill(self) -> None:
+        raise KilledError("driver")
+
+    def step(self, where: str) -> None:
+        """A step between two effects: the process may die here, and time may pass."""
+        if self.inside == "task" and self.strikes("kill task", where):
+            raise KilledError("task")
+        if self.strikes("kill driver", where):
+            raise KilledError("driver")
+        if self.inside == "commit" and self.strikes("kill in commit", where):
+            raise KilledError("driver")
+        if self.strikes("pause", where):
+            self._brokers.clock.pass_ms(self.of("pause", _PAUSES_MS))
+        if self._brokers.has_open and self.strikes("expiry", where):
+            self._brokers.expire_oldest()

@@ -1,0 +1,83 @@
+"""A connection of the product's client to the simulated brokers: every request and answer travels as Kafka's bytes.
+
+Rule: it stands where `keyedwm.kafka.client.connection.Connection` stands, and all above it is the product's own code.
+Versions are chosen as against a real broker.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import kafka.protocol.admin
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.producer
+from kafka.protocol.broker_version_data import BrokerVersionData
+
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.connection import Answer, TransientError
+from tests.system.world.brokers import Brokers
+
+_MODULES = (kafka.protocol.metadata, kafka.protocol.consumer, kafka.protocol.producer, kafka.protocol.admin)
+_VERSIONS = BrokerVersionData(api_versions=dict.fromkeys(range(100), (0, 20)))
+
+
+# A request's way: (node, request, what answers it, how long the client waits in ms) -> the answer.
+Travel = Callable[[int, Any, Callable[[], Any], int], Any]
+
+
+@functools.cache
+def _version(request_class: type, least: int | None, most: int | None) -> int:
+    """The version that client and broker agree on for a request within these limits."""
+    limits = {name: limit for name, limit in (("min_version", least), ("max_version", most)) if limit is not None}
+    return int(_VERSIONS.api_version(request_class, **limits))
+
+
+@functools.cache
+def response_class(request_class: type) -> Any:
+    """The class of the answer to a request."""
+    name = request_class.__name__.replace("Request", "Response")
+    return next(getattr(module, name) for module in _MODULES if hasattr(module, name))
+
+
+class SimulatedConnection:
+    """Stands in for Connection."""
+
+    def __init__(self, brokers: Brokers, config: ClientConfig, travel: Travel) -> None:
+        self.config = config
+        self.usable = True
+        self._brokers, self._travel = brokers, travel
+
+    def submit(self, node_id: int | None, request: Any) -> Answer:
+        answer: Answer = concurrent.futures.Future()
+        node = self._brokers.any_node() if node_id is None else node_id
+        limit_ms = self.config.request_timeout_ms
+        try:
+            answer.set_result(self._travel(node, request, lambda: self._exchange(node, request), limit_ms))
+        except TransientError as error:
+            answer.set_exception(error)
+        return answer
+
+    def _exchange(self, node: int, request: Any) -> Any:
+        version = _version(type(request), request._min_version, request._max_version)
+        request.API_VERSION = version
+        arrived = type(request).decode(bytes(request.encode(version=version)), version=version)
+        response = self._brokers.answer(node, arrived)
+        kind = response_class(type(request))
+        response.API_VERSION = version
+        return kind.decode(bytes(response.encode(version=version)), version=version)
+
+    def result(self, answer: Answer) -> Any:
+        return answer.result()
+
+    def wait_any(self, answers: Sequence[Answer]) -> None:
+        assert all(answer.done() for answer in answers)
+
+    def call(self, node_id: int | None, request: Any) -> Any:
+        return self.result(self.submit(node_id, request))
+
+    def close(self) -> None:
+        self.usable = False
