@@ -37,8 +37,8 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.partials import combine_rows
 from keyedwm.operators.state.blobs import packed
 from keyedwm.spark.hosting.inbox import Inbox
 from keyedwm.testing.admin import create_topic

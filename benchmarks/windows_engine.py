@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from conformance.driver import DrivenOperator
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
-from keyedwm.operators.partials import combine_rows
 
 BATCH_ROWS = 200_000
 SPAN_MS = 4_000_000

@@ -14,10 +14,11 @@ import pyarrow as pa
 from conformance.driver import DrivenOperator
 from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
+from keyedwm.core.late import LatePolicy
 from keyedwm.operators.aggregates.functions import count
-from keyedwm.operators.frames.plan import LatePolicy, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.partials import combine_rows
-from keyedwm.operators.plan_checks import PANE, WINDOW
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.names import PANE, WINDOW
 
 _MOST = 1_000
 

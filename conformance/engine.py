@@ -20,20 +20,12 @@ from conformance.models.sessions import Session, SessionConfig, Sessions, Sessio
 from conformance.models.sliding import Sliding, SlidingConfig, SlidingState
 from keyedwm.core.aggregate import Aggregate
 from keyedwm.core.frames import floor_frame
+from keyedwm.core.late import LatePolicy
 from keyedwm.operators.aggregates import functions as aggregates
-from keyedwm.operators.frames.plan import (
-    END,
-    LAST,
-    ROWS,
-    START,
-    LatePolicy,
-    SessionWindow,
-    SlidingWindow,
-    Timing,
-    WindowPlan,
-)
-from keyedwm.operators.partials import combine_rows
-from keyedwm.operators.plan_checks import PANE, WINDOW
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.names import END, LAST, PANE, ROWS, START, WINDOW
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.note import NOTE, note
 
 Results = list[WindowResult | Late]

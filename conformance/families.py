@@ -49,7 +49,7 @@ _SESSION = "keyedwm.operators.frames.sessions:SessionOperator"
 _JOIN = "keyedwm.operators.join.operator:JoinOperator"
 _IN_FLIGHT = "keyedwm.core.in_flight:InFlight"
 _STORE = "keyedwm.operators.messages.operator:StoreOperator"
-_COMBINE = "keyedwm.operators.partials:combine_rows"
+_COMBINE = "keyedwm.operators.frames.partials:combine_rows"
 FAMILIES = (
     Family(
         name="coalescing, valves, multiplexers, retention",

@@ -15,9 +15,9 @@ from conformance.driver import DrivenOperator
 from conformance.verdict import Verdict, compare
 from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, read_flights
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan, tumbling
-from keyedwm.operators.partials import combine_rows
-from keyedwm.operators.plan_checks import WINDOW
+from keyedwm.operators.names import WINDOW
 
 _PIECE_ROWS = 10_000
 

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early
 from keyedwm.operators.messages.functions import median, quantile
 from keyedwm.operators.messages.plan import Full, StorePlan, hopping, hopping_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.panes import Early
 
 SCHEMA = pa.schema(
     [("key", pa.string()), ("value", pa.int64()), ("time", pa.int64()), ("topic", pa.string()),

@@ -17,7 +17,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.plan_checks import PANE, WINDOW
+from keyedwm.operators.names import PANE, WINDOW
 
 PER_INPUT = "-per-input"
 _FOREVER_MS = 1 << 42

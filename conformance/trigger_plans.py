@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from conformance.trigger_words import OR_FINALLY, SINCE_FIRST, Trigger, read_trigger
-from keyedwm.operators.frames.plan import Early
+from keyedwm.operators.panes import Early
 
 _COUNT, _WATERMARK, _REPEAT, _ANY = "count", "watermark", "repeat", "any"
 _PARTS = (_COUNT, SINCE_FIRST, _WATERMARK)

@@ -18,6 +18,7 @@ from keyedwm.arrow.valid_text import valid_text
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+_UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
 _EXACT_DIGITS = 15  # a float holds such a number, and a power of ten as long: their quotient is rounded once
 Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carries no types
 
@@ -67,6 +68,17 @@ def _is_number(field: pa.Field) -> bool:
 def ints(array: pa.Array) -> Ints:
     """Return an int64 array without nulls as numpy, without a copy."""
     return array.to_numpy(zero_copy_only=True)
+
+
+def millis(times: pa.Array) -> Ints:
+    """Return event times as whole milliseconds; finer ones are rounded down."""
+    if pa.types.is_int64(times.type):
+        return ints(times)
+    ticks = ints(times.cast(pa.timestamp(times.type.unit)).view(pa.int64()))
+    unit = times.type.unit
+    if unit == "s":
+        return ticks * _UNITS[unit]
+    return ticks if unit == "ms" else ticks // _UNITS[unit]
 
 
 def as_key(values: pa.Array) -> pa.Array:

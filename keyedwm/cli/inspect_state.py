@@ -16,7 +16,7 @@ from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.core.errors import InputError
 from keyedwm.operators.messages.held import is_rows
 from keyedwm.operators.messages.held import summary as of_store
-from keyedwm.operators.state.summary import summary
+from keyedwm.operators.summary import summary
 from keyedwm.savepoint import Files, OperatorState
 
 

@@ -1,4 +1,4 @@
-"""When an event is late (rule 11 and docs/glossary.md): a status. What happens to it is the caller's policy."""
+"""When an event is late (rule 11 and docs/glossary.md): a status, and what becomes of it: a policy."""
 
 from __future__ import annotations
 
@@ -11,3 +11,11 @@ class LateRule(Enum):
     WINDOW = "window"  # late if no window that would take it is still open
     FRAME = "frame"  # late once the frame it falls into was emitted
     EVENT = "event"  # late below the watermark, whatever is open
+
+
+class LatePolicy(Enum):
+    """What becomes of late rows."""
+
+    DROP = "drop"
+    EMIT = "emit"
+    FAIL = "fail"

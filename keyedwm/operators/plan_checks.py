@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import column_type
+from keyedwm.operators.names import CONTROL, HIDDEN, PANE, WINDOW
 
-WINDOW, PANE, CONTROL = "window", "pane", "control"
-HIDDEN = "__"
 FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
 
 

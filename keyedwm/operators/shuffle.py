@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.partials import combine_rows
 from keyedwm.operators.process.plan import ProcessInput
 from keyedwm.operators.state.blobs import packed
 

@@ -21,7 +21,7 @@ from keyedwm.operators.aggregates.functions import (
     top_n,
     variance,
 )
-from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.processor import Processor
 from keyedwm.spark.api.aggregate import aggregate
 from keyedwm.spark.api.async_map import async_map
 from keyedwm.spark.api.deduplicate import deduplicate

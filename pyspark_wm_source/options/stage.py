@@ -23,7 +23,7 @@ from keyedwm.operators.aggregates.functions import AggregateSpec, aggregate_of
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME
 from pyspark_wm_source.options.json_option import json_object
 

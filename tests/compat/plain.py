@@ -20,7 +20,7 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, decode_committed, encode_committed
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.inline import Cut, Upstream, decode_cut, encode_cut
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.touching import Touching
@@ -28,7 +28,8 @@ from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketNote
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory

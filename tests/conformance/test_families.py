@@ -59,7 +59,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.arrow.axis:AxisRun.end": one_more,
     "keyedwm.arrow.axis:late": lambda flags: ~flags,
     "pyspark_wm_source.driver.plan:plan": planned_otherwise,
-    "keyedwm.operators.partials:combine_rows": one_row_less,
+    "keyedwm.operators.frames.partials:combine_rows": one_row_less,
     "keyedwm.operators.frames.sliding:SlidingOperator.on_rows": one_output_less,
     "keyedwm.operators.frames.sliding:SlidingOperator.on_watermark": one_output_less,
     "keyedwm.operators.frames.sliding:SlidingOperator.on_end": one_output_less,

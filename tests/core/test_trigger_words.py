@@ -6,7 +6,7 @@ import pytest
 
 from conformance.trigger_plans import Panes, panes_of
 from conformance.trigger_words import Trigger, read_trigger
-from keyedwm.operators.frames.plan import Early
+from keyedwm.operators.panes import Early
 
 
 def test_a_trigger_is_a_tree_of_triggers():

@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyspark.cloudpickle import dumps
 
 from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.rescale import Move
 from keyedwm.operators.join.held import MATCHED
 from keyedwm.operators.join.move import JoinMove
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove
-from keyedwm.operators.state.move import Move
 from keyedwm.operators.state.note import NOTE
 from keyedwm.spark.hosting.bucket import Bucket
 from keyedwm.spark.hosting.bucket_batch import BucketLayout

@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
+from keyedwm.operators.panes import Early, EveryBy
 from tests.messy.drive import Pipeline
 from tests.messy.feed import Batch, Feed, Row, random_feed
 from tests.messy.scalar import Maker

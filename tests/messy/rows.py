@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.operators.process.operator import Processor
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running import Running
 from keyedwm.operators.process.running_plan import RunningPlan
 from tests.messy.drive import Pipeline

@@ -13,13 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import Full, HoppingWindow, KeyRowWindow, RowWindow, StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.panes import Early, EveryBy
 from tests.messy.conditions import random_where
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Feed, Row, random_feed

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from tests.messy.drive import Pipeline
 from tests.messy.feed import RECORD, TIME, Batch, Feed, Row, random_feed
 from tests.messy.scalar import Maker, Wanted

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.core.late import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.keys import key_hashes
 from keyedwm.operators.join.latest_operator import LatestOperator

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.partials import combine_rows
 from keyedwm.operators.protocol import operator_of
 
 SCHEMA = pa.schema([("k", pa.string()), ("event_time", pa.timestamp("ms", "UTC"))])

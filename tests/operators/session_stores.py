@@ -10,9 +10,10 @@ import sys
 from dataclasses import dataclass, field
 
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import Early, EveryBy, SessionWindow
+from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import session_store_operator
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state import store as logs
 from tests.operators.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table, told
 

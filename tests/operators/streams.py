@@ -14,8 +14,8 @@ from conformance.driver import DrivenOperator
 from keyedwm.core.late import LateRule
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.partials import combine_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SCHEMA = pa.schema(

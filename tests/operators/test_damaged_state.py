@@ -12,12 +12,13 @@ import pytest
 
 from conformance.driver import DrivenOperator
 from keyedwm.core.errors import DamagedError
-from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.held import MATCHED
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.plan import KeyRowWindow, session_rows, tumbling_rows
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state import blobs as stored_blobs
 from keyedwm.operators.state.blobs import packed, read_stored, stored
 from keyedwm.operators.state.note import NOTE

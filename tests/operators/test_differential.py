@@ -12,8 +12,8 @@ import pytest
 
 from conformance.driver import DrivenOperator
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
-from keyedwm.operators.partials import combine_rows
 from tests.operators.streams import WINDOWS, Event, Restarted, cut, events, plan_of, played, rows_of, table, windows_of
 
 each_window = pytest.mark.parametrize("window", WINDOWS, ids=str)

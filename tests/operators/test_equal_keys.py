@@ -16,13 +16,13 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.operators.aggregates.distinct import ApproximateDistinct
 from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 from keyedwm.operators.hashing import hashed
 from keyedwm.operators.join.plan import Axis, JoinSide
 from keyedwm.operators.join.ship import ship_side
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.partials import combine_rows
 from keyedwm.operators.process.plan import ProcessInput
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.shuffle import shipped

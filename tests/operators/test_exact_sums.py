@@ -14,10 +14,10 @@ from conformance.driver import DrivenOperator
 from keyedwm.operators.aggregates import exact_sum
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.exact_ratio import centred, ratios, whole
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan, tumbling
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.partials import combine_rows
 from keyedwm.windows import WindowOperator
 from tests.operators.streams import rows_of
 from tests.operators.test_running import Played, plan_of

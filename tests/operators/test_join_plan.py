@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.expressions.condition import Condition
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.join import held, keys, operator
 from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.keys import same_keys

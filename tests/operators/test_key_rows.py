@@ -10,12 +10,12 @@ import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early
 from keyedwm.operators.messages import held, held_keys, key_row_operator
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import Full, KeyRowWindow, hopping_key_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary, store
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from tests.operators.streams import Event, Restarted, plan_of, rows_of, table

@@ -16,8 +16,8 @@ from conformance.driver import DrivenOperator
 from keyedwm.arrow.columns import as_floats
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.partials import combine_rows
 from tests.operators.streams import WINDOWS, Event, Restarted, cut, events, plan_of, played, table, windows_of
 
 CONDITION = "n > 0 AND s IS NOT NULL"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
-from keyedwm.operators.partials import combine_rows
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.streams import Event, events, plan_of, rows_of, table

@@ -13,12 +13,13 @@ import pytest
 
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FormatError, InputError, OptionError
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.state.move import Move
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.rescale import Move
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint import check_blobs

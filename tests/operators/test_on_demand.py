@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REJECTED
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, LatePolicy
 from keyedwm.operators.messages import held, held_on_demand, on_demand_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand
@@ -19,6 +19,7 @@ from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE

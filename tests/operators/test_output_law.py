@@ -7,11 +7,12 @@ import random
 import pytest
 
 from conformance.driver import DrivenOperator
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, LatePolicy, SessionWindow, SlidingWindow
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.streams import Event, plan_of, table

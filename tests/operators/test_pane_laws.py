@@ -8,8 +8,9 @@ from collections import Counter, defaultdict
 import pytest
 
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, EveryBy, SessionWindow, SlidingWindow
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.panes import Early, EveryBy
 from tests.operators.streams import Event, Restarted, plan_of, rows_of, table
 
 COUNT = (("rows", agg.count()), ("total", agg.sum("n")))

@@ -11,11 +11,12 @@ import pytest
 
 from conformance.driver import DrivenOperator
 from keyedwm.core.errors import FormatError, InputError
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.panes import Early, EveryBy
 from tests.operators.streams import Event, Restarted, plan_of, rows_of, table
 
 SUM = (("rows", agg.count()), ("total", agg.sum("n")))

@@ -15,8 +15,9 @@ from conformance.driver import DrivenOperator
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow, WindowPlan, tumbling
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
+from keyedwm.operators.panes import Early
 from tests.operators.streams import PRODUCT, SCHEMA, plan_of
 
 WINDOW = tumbling(10)

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
-from keyedwm.operators.process.operator import Processor
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 

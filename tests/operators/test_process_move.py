@@ -16,8 +16,8 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SlidingWindow
-from keyedwm.operators.process.operator import Processor
 from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore

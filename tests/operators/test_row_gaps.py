@@ -12,9 +12,10 @@ import pytest
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, RowGapWindow, WindowPlan
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.messages.checks import check_gap
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.api.window_specs import session

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove

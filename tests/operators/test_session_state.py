@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
-from keyedwm.operators.frames.plan import LatePolicy, SessionWindow
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import session_log, store
 from keyedwm.operators.state.blobs import packed, unpacked

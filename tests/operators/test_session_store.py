@@ -9,12 +9,13 @@ import pytest
 from keyedwm.core.errors import OptionError
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, SessionWindow
+from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import held, held_sessions, session_store_operator
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import Full
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE

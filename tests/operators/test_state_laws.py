@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.driver import DrivenOperator
-from keyedwm.core.late import LateRule
-from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SessionWindow
-from keyedwm.operators.partials import combine_rows
+from keyedwm.core.late import LatePolicy, LateRule
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state import session_log, store
 from tests.operators.streams import WINDOWS, Event, plan_of, rows_of, table
 

@@ -10,7 +10,7 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.operators.state.summary import Summary, summary
+from keyedwm.operators.summary import Summary, summary
 from keyedwm.windows import WindowJoin
 from tests.operators.test_window_join import messages
 from tests.operators.window_joins import plan_of as join_plan_of

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import Early, EveryBy, SessionWindow
+from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
@@ -16,6 +16,7 @@ from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.stored import SCHEMA, Message, plan_of, table
 

@@ -9,12 +9,13 @@ import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, SlidingWindow, tumbling
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages import held
 from keyedwm.operators.messages.functions import median, window_function
 from keyedwm.operators.messages.plan import ARRIVAL, Full, StorePlan, hopping, hopping_rows
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators import streams

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from keyedwm.operators.frames.plan import Early, EveryBy
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.operator import WindowJoinOperator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.stored import SCHEMA, Message, plan_of, table
 

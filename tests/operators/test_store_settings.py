@@ -12,7 +12,7 @@ import pytest
 
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError
 from keyedwm.operators.aggregates.functions import count
-from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow, tumbling
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.join.plan import WindowJoinSide
 from keyedwm.operators.messages.on_demand import on_demand
@@ -25,6 +25,7 @@ from keyedwm.operators.messages.plan import (
     tumbling_rows,
 )
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin, WindowOperator
 from tests.operators import window_joins

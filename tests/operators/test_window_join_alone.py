@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from keyedwm.core.errors import InputError
+from keyedwm.core.late import LatePolicy
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.plan import LatePolicy, SlidingWindow, tumbling
+from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Keep
 from keyedwm.operators.messages.join.staged import StagedWindowJoin

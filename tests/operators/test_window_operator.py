@@ -8,12 +8,13 @@ import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import Early, EveryBy, SessionWindow, tumbling
+from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.pending import WindowTimes
 from keyedwm.operators.messages.plan import Full, HoppingWindow, StorePlan, hopping, hopping_rows, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from keyedwm.operators.aggregates.functions import collect, linear_trend
-from keyedwm.operators.frames.plan import Early, SlidingWindow
+from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.plan import Full, HoppingWindow, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import KEEP_ALL, Message, Model, Restarted, cut, plan_of, random_messages, table

@@ -13,11 +13,12 @@ from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.aggregates.functions import avg, count, last
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.plan import Early, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
-from keyedwm.operators.partials import combine_rows
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketNote

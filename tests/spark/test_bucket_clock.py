@@ -10,11 +10,12 @@ import pytest
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.plan import Early, SessionWindow, tumbling
+from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote

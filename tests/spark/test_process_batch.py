@@ -9,8 +9,8 @@ import pytest
 
 from keyedwm.core.errors import InputError
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.process.operator import Processor
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.process.processor import Processor
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.spark.test_join_batch import kinds, told

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME, ControlKind
 from keyedwm.operators.aggregates import functions
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.plan import Early, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.panes import Early
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.state.blobs import unpacked

@@ -14,15 +14,19 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.late import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
-from keyedwm.operators.frames.plan import END, LAST, START, SessionWindow, Timing, WindowPlan
+from keyedwm.operators.frames.neutral import neutral
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import closed_ms, expired, lowered_ms
+from keyedwm.operators.frames.session_table import Intervals, OpenSessions, SessionTable, all_of, new_sessions
 from keyedwm.operators.kernels import add_by_group, highest_by_group
-from keyedwm.operators.results import Output, Panes, outputs, passed_on_ms
-from keyedwm.operators.state.entries import Entries, joined, merged, neutral, read_entries
+from keyedwm.operators.names import END, LAST, START
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.note import NOTE, note, read_note
-from keyedwm.operators.state.session_table import Intervals, OpenSessions, SessionTable, all_of, new_sessions
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 # So many results leave at once when a watermark closes many sessions.

@@ -7,73 +7,33 @@ before any row is read; two plans with the same digest have the same state and t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.config.validation import MS, expect_member, number, number_or_none, settle
+from keyedwm.config.validation import MS, expect_member, number, settle
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.options import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
+from keyedwm.operators.names import END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
+from keyedwm.operators.panes import Early
 from keyedwm.operators.panes_again import PanesAgain
 from keyedwm.operators.plan_checks import (
-    HIDDEN,
-    PANE,
-    WINDOW,
     check_gap_column,
     check_key_columns,
     check_length,
     check_result_names,
     check_time_column,
 )
-
-START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
-_MILLIS, _MICROS = pa.int64(), pa.timestamp("us", tz="UTC")
-WINDOW_TYPE = pa.struct([("start", _MICROS), ("end", _MICROS)])
-PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", pa.bool_())])
-
-
-class Timing(Enum):
-    """Why a pane came."""
-
-    EARLY = "early"
-    ON_TIME = "on_time"
-    LATE = "late"
-    EXPIRED = "expired"  # late rows that no window takes any more, shown by `late="emit"`
-
-
-class LatePolicy(Enum):
-    """What becomes of late rows."""
-
-    DROP = "drop"
-    EMIT = "emit"
-    FAIL = "fail"
-
-
-class EveryBy(Enum):
-    """What an interval between panes is counted in."""
-
-    CLOCK = "clock"  # wall-clock time
-    EVENT = "event"  # event time: the watermark, or the highest event time where that completes windows
-
-
-def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]:
-    """Return the hidden columns that hold the accumulators of aggregates, one after the other."""
-    return [
-        inner.with_name(f"{HIDDEN}{number}_{inner.name}")
-        for number, function in enumerate(functions)
-        for inner in function.fields
-    ]
+from keyedwm.operators.state.entries import accumulator_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,51 +128,6 @@ class RowGapWindow(SessionWindow):
     gap_column: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Early:
-    """Panes before the watermark: after so many new rows of a window, every so often if there is news, or both.
-
-    by: whether `every_ms` is wall-clock time or event time.
-    """
-
-    rows: int | None = None
-    every_ms: int | None = None
-    by: EveryBy = EveryBy.CLOCK
-
-    def __repr__(self) -> str:
-        """As before there was `by`: the states of such plans name them by this text."""
-        told = f"rows={self.rows!r}, every_ms={self.every_ms!r}"
-        return f"Early({told})" if self.by is EveryBy.CLOCK else f"Early({told}, by={self.by.value!r})"
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether panes are due by wall-clock time."""
-        return self.every_ms is not None and self.by is EveryBy.CLOCK
-
-    @property
-    def by_event(self) -> bool:
-        """Whether panes are due by event time: whenever the watermark has come to a multiple of the interval."""
-        return self.every_ms is not None and self.by is EveryBy.EVENT
-
-    def next_ms(self, now_ms: int) -> int:
-        """Return when panes are due next, by the clock so long after they were or, by event time, on the beat."""
-        every_ms = self.every_ms or 0
-        return now_ms + every_ms - (now_ms % every_ms if self.by_event else 0)
-
-    def __post_init__(self) -> None:
-        expect_member("by", self.by, EveryBy)
-        settle(self, rows=number_or_none("the number of rows between early panes", self.rows))
-        settle(self, every_ms=number_or_none("the interval between early panes", self.every_ms, MS))
-        if self.rows is None and self.every_ms is None:
-            raise OptionError("early panes need a number of rows, an interval, or both")
-        for name, value in (("number of rows", self.rows), ("interval in ms", self.every_ms)):
-            if value is not None and value < 1:
-                raise OptionError(f"the {name} between early panes is {value}, it must be 1 or more")
-        check_length("interval between early panes", self.every_ms or 0)
-        if self.by is EveryBy.EVENT and self.every_ms is None:
-            raise OptionError("early panes by event time need an interval, as in early(every='1 minute', by='event')")
-
-
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan:
     """One aggregation. `schema` is the input's: `by` columns, `time` (timestamp, or int64 ms) and the columns used.
@@ -294,7 +209,7 @@ class WindowPlan:
         return pa.schema(
             [
                 *self.key_fields,
-                *(pa.field(name, _MILLIS) for name in times),
+                *(pa.field(name, pa.int64()) for name in times),
                 pa.field(ROWS, pa.int64()),
                 *self.accumulator_fields,
             ]

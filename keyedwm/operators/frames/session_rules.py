@@ -8,9 +8,11 @@ import numpy as np
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import InputError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import LatePolicy, SessionWindow, WindowPlan
-from keyedwm.operators.results import Output, Panes, late_sentence, outputs
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.results import Panes, outputs
+from keyedwm.operators.results import Output, late_sentence
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 # Before every end of a session.

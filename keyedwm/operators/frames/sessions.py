@@ -13,12 +13,15 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.core.late import LateRule
-from keyedwm.operators.frames.plan import LAST, SessionWindow, Timing, WindowPlan
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
+from keyedwm.operators.frames.session_log import SessionLog
+from keyedwm.operators.frames.session_parts import Runs, Sessions, all_sessions, read_sessions
 from keyedwm.operators.frames.session_rules import closed_ms, expired
-from keyedwm.operators.results import Output, Panes, outputs, passed_on_ms
+from keyedwm.operators.names import LAST
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE, note, read_note
-from keyedwm.operators.state.session_log import SessionLog
-from keyedwm.operators.state.sessions import Runs, Sessions, all_sessions, read_sessions
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 # So many results leave at once when a watermark closes many sessions.

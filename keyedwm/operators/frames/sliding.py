@@ -13,14 +13,18 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.errors import InputError
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
-from keyedwm.operators.early_timer import EarlyTimer
-from keyedwm.operators.frames.plan import LAST, ROWS, START, FrameWindow, LatePolicy, Timing, WindowPlan
+from keyedwm.operators.frames.early_timer import EarlyTimer
+from keyedwm.operators.frames.frame_log import FrameLog
+from keyedwm.operators.frames.neutral import neutral_totals
+from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
+from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.grouping import pair_groups
-from keyedwm.operators.results import Output, Panes, late_sentence, outputs, passed_on_ms
-from keyedwm.operators.state.entries import Entries, joined, merged, neutral_totals, read_entries
-from keyedwm.operators.state.frame_log import FrameLog
+from keyedwm.operators.names import LAST, ROWS, START
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output, late_sentence
+from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.note import NOTE, note, read_note
 from keyedwm.operators.state.pane_log import PaneLog

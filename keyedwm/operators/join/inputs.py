@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags
 from keyedwm.core.errors import InputError
-from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.core.late import LatePolicy
 from keyedwm.operators.join.plan import HASH, LEFT, JoinPlan
 from keyedwm.operators.join.results import alone
 from keyedwm.operators.results import late_sentence

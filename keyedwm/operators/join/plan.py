@@ -14,13 +14,13 @@ from functools import cached_property
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.core.watermark import MAX_KEY
 from keyedwm.expressions.condition import Condition
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.keys import can_be_key, hash_is_key
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.names import HIDDEN
 
 LEFT, RIGHT = 0, 1
 HASH = "__hash"

@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.frames.plan import EveryBy, SlidingWindow, Timing
+from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.channels import Channel, Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.pending import Pending, beat_of
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.results import key_numbers, keyed, panes
+from keyedwm.operators.panes import EveryBy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.pane_log import PaneLog

@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints, contiguous
+from keyedwm.arrow.columns import Ints, contiguous, millis
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, column_type
 from keyedwm.operators.aggregates.fingerprint import fingerprint
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.aggregates.moments import LinearTrend
-from keyedwm.operators.partials import millis
 
 
 @dataclass(frozen=True, slots=True)

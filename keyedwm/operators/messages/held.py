@@ -18,7 +18,7 @@ from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import ARRIVAL
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.store import PART
-from keyedwm.operators.state.summary import Summary
+from keyedwm.operators.summary import Summary
 
 INDEX, MESSAGES = ("slices-", held_keys.INDEX, held_sessions.INDEX), "messages-"
 # Of a plan: how many axes a channel of windows of rows has. A join has one for each side.

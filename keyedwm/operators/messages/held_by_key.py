@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints, as_key, contiguous, ints
+from keyedwm.arrow.columns import Ints, as_key, contiguous, ints, millis
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.messages import held
 from keyedwm.operators.messages.axis import LOWEST
@@ -19,7 +19,6 @@ from keyedwm.operators.messages.held_keys import counts_keys
 from keyedwm.operators.messages.held_sessions import of_sessions
 from keyedwm.operators.messages.listed_keys import key_columns
 from keyedwm.operators.messages.messages import message_bytes
-from keyedwm.operators.partials import millis
 
 # The columns behind the key's: a window's edges, its channel, and what a blob adds to it.
 EDGES, CHANNEL = ("start", "end"), ("topic", "partition")

@@ -14,7 +14,7 @@ from keyedwm.operators.messages.key_rows import FACTS, OpenKeys, channels_of
 from keyedwm.operators.messages.marks import OF_KEYS, is_marked
 from keyedwm.operators.messages.plan import Full
 from keyedwm.operators.state.store import tables_of
-from keyedwm.operators.state.summary import Summary
+from keyedwm.operators.summary import Summary
 
 INDEX = "open-keys"
 

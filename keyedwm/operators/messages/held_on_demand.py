@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.columns import contiguous
+from keyedwm.arrow.columns import contiguous, millis
 from keyedwm.operators.messages import held
 from keyedwm.operators.messages.axis import LOWEST
 from keyedwm.operators.messages.channels import Channels
@@ -15,7 +15,6 @@ from keyedwm.operators.messages.held_by_key import ADDED, CHANNEL, COMPLETE, EDG
 from keyedwm.operators.messages.listed_keys import key_column, key_columns
 from keyedwm.operators.messages.opened_members import in_key_order, listed
 from keyedwm.operators.messages.opened_windows import FACTS, OPENED, OpenedWindows
-from keyedwm.operators.partials import millis
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.store import tables_of
 

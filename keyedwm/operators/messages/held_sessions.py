@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import contiguous
+from keyedwm.arrow.columns import contiguous, millis
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.listed_keys import key_column, key_columns
 from keyedwm.operators.messages.marks import OF_SESSIONS, is_marked
 from keyedwm.operators.messages.sessions import FACTS, OpenSessions
-from keyedwm.operators.partials import millis
 from keyedwm.operators.state.store import tables_of
-from keyedwm.operators.state.summary import Summary
+from keyedwm.operators.summary import Summary
 
 INDEX = "sessions"
 

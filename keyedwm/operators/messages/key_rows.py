@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 FACTS = tuple(f"{HIDDEN}{name}" for name in ("channel", "count", "first", "last", "bytes"))

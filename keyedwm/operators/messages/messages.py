@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.plan import ARRIVAL
-from keyedwm.operators.partials import millis
 from keyedwm.operators.state.store import TableLogs
 
 _MESSAGES, _INDEX = "messages-", "slices-"

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous
-from keyedwm.operators.frames.plan import Timing
 from keyedwm.operators.messages import looking
 from keyedwm.operators.messages.account import Account
 from keyedwm.operators.messages.asked import Edge
@@ -30,6 +29,7 @@ from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWind
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, pane_rows
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs

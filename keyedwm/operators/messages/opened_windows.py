@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.grouping import pair_groups
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 OPENED = "opened"  # the log

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.operators.frames.plan import END, Early
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.pair_log import PairTables
+from keyedwm.operators.names import END
+from keyedwm.operators.panes import Early
 from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.pair_log import PairTables
 from keyedwm.operators.state.store import TableLogs
 
 

@@ -18,7 +18,7 @@ from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.aggregates.functions import AggregateSpec
-from keyedwm.operators.frames.plan import PANE_TYPE, WINDOW_TYPE, Early, EveryBy, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.checks import (
     check_early,
     check_gap,
@@ -33,11 +33,10 @@ from keyedwm.operators.messages.key_grid import KeyGrid
 from keyedwm.operators.messages.marks import OF_KEYS, OF_SESSIONS
 from keyedwm.operators.messages.on_demand import ON_DEMAND, OnDemandWindow, check_limits
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.names import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import (
     FARTHEST_MS,
-    HIDDEN,
-    PANE,
-    WINDOW,
     check_key_columns,
     check_length,
     check_result_names,

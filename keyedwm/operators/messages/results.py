@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, contiguous, ints
-from keyedwm.operators.frames.plan import PANE_TYPE, WINDOW_TYPE, Timing
 from keyedwm.operators.messages.channels import Channel, Channels
 from keyedwm.operators.messages.functions import WindowRows, computed
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
+from keyedwm.operators.names import PANE_TYPE, WINDOW_TYPE
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import instants
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.frames.plan import Timing
 from keyedwm.operators.kernels import add_by_group
 from keyedwm.operators.messages.key_row_operator import MESSAGES, KeyRowOperator, pieces
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.frames.plan import EveryBy, Timing
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms
 from keyedwm.operators.messages import looking
@@ -34,6 +33,7 @@ from keyedwm.operators.messages.results import KeyedMessages, pane_rows
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.session_messages import SessionMessages
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined, merged
+from keyedwm.operators.panes import EveryBy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs

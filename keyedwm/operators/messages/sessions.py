@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 

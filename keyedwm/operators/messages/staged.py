@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.operators.frames.plan import LatePolicy
+from keyedwm.core.late import LatePolicy
 from keyedwm.operators.messages.given_back import GivenBack
 from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import StorePlan, spread_by

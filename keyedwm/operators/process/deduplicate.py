@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous
+from keyedwm.arrow.columns import Flags, Ints, contiguous, millis
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.kernels import pass_within
-from keyedwm.operators.partials import millis
 from keyedwm.operators.plan_checks import check_key_columns, check_length
-from keyedwm.operators.process.operator import Processor
 from keyedwm.operators.process.passed_keys import HELD, NEVER, Passed, PassedKeys
+from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running_plan import RECORD
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 

@@ -1,22 +1,17 @@
-"""A user's own operator: rows in, tables out, and tables held between batches (`keyedwm.spark.process`).
-
-Rule: a processor is a function of what it is told and of its state, so that a batch that runs again gives the same
-rows: no clock but `on_timer`, no chance, and nothing kept on the instance, which lives for a batch. Rows come in any
-cut; a processor that gives other results for another cut is wrong, and nothing here can notice.
-"""
+"""The operator that runs a processor: it hands over rows, watermarks and the clock, and checks every answer."""
 
 from __future__ import annotations
 
 import operator
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from keyedwm.arrow.columns import contiguous, ints
-from keyedwm.core.errors import FormatError, InputError
+from keyedwm.core.errors import InputError
 from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.process.processor import ProcessState, joined
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE, note, read_note
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
@@ -24,105 +19,6 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 EVENT_TIME = "event_time"
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _US_PER_MS = 1000
-
-
-class ProcessState:
-    """What a processor holds between batches: logs of tables by name, and a few facts.
-
-    A log is only read when it is asked for. facts: values that JSON has, by name, read and written with every batch.
-    """
-
-    def __init__(self, logs: TableLogs, facts: dict[str, Any], schemas: dict[str, int]) -> None:
-        """schemas: log → the digest of its tables' schema, where that is known."""
-        self._logs = logs
-        self.facts = facts
-        self.schemas = schemas
-
-    def logs(self, prefix: str = "") -> list[str]:
-        """Return the names of the logs that begin so, in order."""
-        return sorted(self._logs.names(prefix))
-
-    def count(self, log: str) -> int:
-        """Return how many rows a log has, without reading it."""
-        return self._logs.rows.get(log, 0)
-
-    def read(self, log: str) -> pa.Table | None:
-        """Return all rows of a log, in the order in which they were appended; None if there is no such log."""
-        tables = self._logs.read(log)
-        return _joined(log, tables) if tables else None
-
-    def append(self, log: str, table: pa.Table) -> None:
-        """Add rows to a log; of one schema, without reading those that it has."""
-        _check_log(log)
-        if not isinstance(table, pa.Table):
-            raise InputError(
-                f"process: {type(table).__name__} was appended to the log {log!r}, an Arrow table is expected"
-            )
-        if table.num_rows:
-            self._check_schema(log, table.schema)
-            self._logs.append(log, table)
-
-    def replace(self, log: str, table: pa.Table) -> None:
-        """Write other rows in the place of a log's."""
-        self.drop(log)
-        self.append(log, table)
-
-    def drop(self, log: str) -> None:
-        """Remove a log."""
-        self.schemas.pop(log, None)
-        self._logs.drop(log)
-
-    def _check_schema(self, log: str, schema: pa.Schema) -> None:
-        digest = _digest(schema)
-        if log in self._logs.rows and self.schemas.get(log) != digest:
-            # Unknown of a log that was moved or is older than these facts: looked up once.
-            held = [table.schema for table in self._logs.read(log)]
-            if any(_digest(one) != digest for one in held):
-                raise _of_several(log, [*held, schema])
-        self.schemas[log] = digest
-
-
-class Processor:
-    """The base of a user's operator: one instance serves one bucket of keys in one batch; override what is needed.
-
-    `state`, `watermarks_ms` (of each input the last one told, or None) and `watermark_ms` (the lowest of them, None
-    until each input has told one) are there before the first call. Every answer is an iterable of Arrow tables with the
-    columns of the result's schema and `event_time`. late_rows: to be counted by a processor that leaves late rows out.
-    next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`. version: to be raised when
-    state of the code before cannot be used.
-    """
-
-    uses_clock = False
-    version = 1
-    state: ProcessState
-    watermarks_ms: tuple[int | None, ...] = (None,)
-    watermark_ms: int | None = None
-    late_rows = 0
-    next_timer_ms: int | None = None
-
-    def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:
-        """Take event rows of an input, in order of task; those below the watermark that it told last are late."""
-        raise NotImplementedError
-
-    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """No more rows of the input below `time_ms` come but late ones; told before and after the rows of a batch."""
-        return ()
-
-    def on_idle(self, input_number: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """All partitions of the input are silent."""
-        return ()
-
-    def on_barrier(self, snapshot: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """The batch ends: everything that belongs to this snapshot was taken."""
-        return ()
-
-    def on_timer(self, now_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """Wall-clock time has come to `now_ms`."""
-        return ()
-
-    def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark to pass on: lower than the inputs' lowest if rows leave later than they came."""
-        return watermark_ms
 
 
 class ProcessOperator:
@@ -195,7 +91,7 @@ class ProcessOperator:
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        changes = self._logs.drain(lambda log, tables: _joined(log, tables).combine_chunks())
+        changes = self._logs.drain(lambda log, tables: joined(log, tables).combine_chunks())
         facts: dict[str, Any] = {
             "watermark_ms": self._processor.watermark_ms,
             "due_ms": self.next_timer_ms,
@@ -258,25 +154,6 @@ class ProcessOperator:
         return Output(rows, ints(times) // _US_PER_MS)
 
 
-def _joined(log: str, tables: Sequence[pa.Table]) -> pa.Table:
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowInvalid as error:
-        raise _of_several(log, [table.schema for table in tables]) from error
-
-
-def _digest(schema: pa.Schema) -> int:
-    return zlib.crc32(schema.to_string(show_field_metadata=False, show_schema_metadata=False).encode())
-
-
-def _of_several(log: str, schemas: Sequence[pa.Schema]) -> InputError:
-    held = " and ".join(dict.fromkeys(str(schema).replace("\n", ", ") for schema in schemas))
-    return InputError(
-        f"process: the log {log!r} would hold tables of several schemas ({held}): append tables of one "
-        "schema to it, or give the others a log of their own"
-    )
-
-
 def _check_facts(facts: object) -> None:
     """Raise TypeError for what JSON would give back as something else: a key that is no text becomes one."""
     if not isinstance(facts, dict):
@@ -291,8 +168,3 @@ def _check_facts(facts: object) -> None:
             left += found.values()
         elif isinstance(found, list | tuple):
             left += found
-
-
-def _check_log(log: str) -> None:
-    if not isinstance(log, str) or not log or log == NOTE or "+" in log:
-        raise FormatError(f"process: a log cannot be called {log!r}: any other name without '+' would do")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, as_key, contiguous, ints
 from keyedwm.operators.hashing import hashed_rows
-from keyedwm.operators.process.operator import ProcessState
+from keyedwm.operators.process.processor import ProcessState
 from keyedwm.operators.state.key_dictionary import key_columns
 
 NEVER = np.int64(-(2**63))

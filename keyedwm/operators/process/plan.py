@@ -9,16 +9,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import as_key, contiguous
 from keyedwm.core.errors import OptionError
-
-if TYPE_CHECKING:
-    from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.processor import Processor
 
 
 @dataclass(frozen=True, kw_only=True)

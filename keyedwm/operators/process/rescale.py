@@ -17,9 +17,8 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.move import part_numbers
 from keyedwm.operators.state.note import FORMAT, note
-from keyedwm.operators.state.store import PART
+from keyedwm.operators.state.store import PART, part_numbers
 
 
 @dataclass(frozen=True, kw_only=True)

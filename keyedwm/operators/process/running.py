@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints, contiguous
+from keyedwm.arrow.columns import Ints, contiguous, millis
 from keyedwm.core.errors import InputError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.aggregates.aggregate_function import RowOrder
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.grouping import row_groups
-from keyedwm.operators.partials import millis
-from keyedwm.operators.process.operator import Processor
+from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running_plan import RECORD, WITHIN, RunningPlan
 from keyedwm.operators.process.running_state import Elements, RunningKeys
 from keyedwm.operators.results import late_sentence

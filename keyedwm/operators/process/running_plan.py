@@ -8,13 +8,15 @@ from functools import cached_property
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.aggregates.kept_values import TopN
 from keyedwm.operators.aggregates.lists import ListAggregate
-from keyedwm.operators.frames.plan import LatePolicy, accumulator_fields
-from keyedwm.operators.plan_checks import HIDDEN, check_key_columns, check_length, check_result_names
+from keyedwm.operators.names import HIDDEN
+from keyedwm.operators.plan_checks import check_key_columns, check_length, check_result_names
+from keyedwm.operators.state.entries import accumulator_fields
 
 RECORD = ("topic", "partition", "offset")
 # A column beside those of the plan: the number of a row among those of one record, as explode makes them.

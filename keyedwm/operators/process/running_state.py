@@ -15,7 +15,7 @@ from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, ints,
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
 from keyedwm.operators.aggregates.lists import ListAggregate
 from keyedwm.operators.kernels import add_by_span
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.process.running_plan import RunningPlan
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns

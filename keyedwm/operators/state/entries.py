@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
-from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.frames.plan import ROWS, WindowPlan
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
 from keyedwm.operators.kernels import add_by_group, add_by_span
+from keyedwm.operators.names import HIDDEN, ROWS
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 
@@ -33,6 +33,15 @@ class Accumulating(Protocol):
     @property
     def accumulator_fields(self) -> list[pa.Field]:
         """The hidden columns that hold the accumulators, aggregate by aggregate."""
+
+
+def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]:
+    """Return the hidden columns that hold the accumulators of aggregates, one after the other."""
+    return [
+        inner.with_name(f"{HIDDEN}{number}_{inner.name}")
+        for number, function in enumerate(functions)
+        for inner in function.fields
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +132,3 @@ def table_of(plan: Accumulating, keys: KeyDictionary, entries: Entries) -> pa.Ta
     schema = pa.schema([*plan.key_fields, pa.field(ROWS, pa.int64()), *plan.accumulator_fields])
     columns = [*keys.columns(entries.keys), *(to_arrow(column) for column in entries.columns())]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def neutral(plan: WindowPlan, keys: Ints) -> Entries:
-    """Entries of these keys that stand for no event."""
-    rows = RowOrder(
-        np.zeros(len(keys), np.int64), tuple(pa.nulls(len(keys), inner.type) for inner in plan.order_fields)
-    )
-    accumulators = tuple(
-        tuple(function.lift(spec.no_values(plan.schema, len(keys)), rows))
-        for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
-    )
-    return Entries(keys, np.zeros(len(keys), np.int64), accumulators)
-
-
-def neutral_totals(plan: WindowPlan, keys: Ints) -> Entries:
-    """Totals of no event, as `over_spans` has totals: an aggregate may hold them otherwise than what is merged."""
-    places = np.arange(len(keys))
-    return over_spans(plan, neutral(plan, keys), Spans(places, places + 1))

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, contiguous, ints
-from keyedwm.operators.frames.plan import ROWS, FrameWindow
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.names import HIDDEN, ROWS
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 
@@ -45,10 +44,20 @@ class Keyed(Protocol):
         """The by columns."""
 
 
+class Numbered(Protocol):
+    """Windows whose ends are numbered."""
+
+    def frame_of(self, time_ms: int) -> int:
+        """Return the number of an end."""
+
+    def start_of(self, frame: int) -> int:
+        """Return the end of this number."""
+
+
 class PaneLog:
     """Logs by the window's end, counted in frames. prefix: of their names."""
 
-    def __init__(self, plan: Keyed, window: FrameWindow, logs: TableLogs, prefix: str = _PANES) -> None:
+    def __init__(self, plan: Keyed, window: Numbered, logs: TableLogs, prefix: str = _PANES) -> None:
         self._plan = plan
         self._window = window
         self._logs = logs

@@ -231,3 +231,17 @@ def tables_of(blobs: Mapping[str, bytes], log: str) -> list[pa.Table]:
     """Return the tables of a log among blobs, oldest first, for somebody who only looks."""
     parts = {int(number or 0): name for name in blobs for head, _, number in [name.partition(PART)] if head == log}
     return [read_stored(parts[number], blobs[parts[number]]) for number in sorted(parts)]
+
+
+def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
+    """Return a part number for each blob of each old bucket, none of which comes twice, in order within a log."""
+    numbers: dict[tuple[int, str], int] = {}
+    for bucket, names in enumerate(blobs):
+        for name in sorted(names, key=_place):
+            numbers[bucket, name] = len(numbers) + 1  # the first part of a log has no number
+    return numbers
+
+
+def _place(name: str) -> tuple[str, int]:
+    log, _, number = name.partition(PART)
+    return log, int(number or 0)

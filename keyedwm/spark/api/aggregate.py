@@ -11,23 +11,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LateRule
+from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.plan import Early, FrameWindow, LatePolicy, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.messages.functions import WindowFunction
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import HoppingWindow, RowWindow, spread_by
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
-from keyedwm.spark.api.source import Source, ship_source
+from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
+from keyedwm.spark.arguments import check_own_aggregates, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.bucket_wiring import wired
-from keyedwm.spark.hosting.frames import check_own_aggregates, named
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.staged_rows import ship_rows
 from keyedwm.spark.session.conf import PARTITIONS, check_provider
 

@@ -17,10 +17,10 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import duration_ms, whole
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.process.async_calls import AsyncCalls
-from keyedwm.spark.api.source import Source, frame_of
+from keyedwm.spark.arguments import check_sendable
 from keyedwm.spark.hosting.async_rows import AsyncRows, kept_columns
 from keyedwm.spark.hosting.declared import declared
-from keyedwm.spark.hosting.frames import check_sendable
+from keyedwm.spark.hosting.described import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyedwm.core.rows import CONTROL
-from keyedwm.spark.hosting.frames import require_frame
+from keyedwm.spark.arguments import require_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.options import choice, duration_ms
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
-from keyedwm.spark.api.source import Source
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.join_rows import Side
 from keyedwm.spark.hosting.join_wiring import check_names, sides_of, wired
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.options import choice
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
-from keyedwm.spark.api.source import Source
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.join_wiring import check_names, sides_of, wired
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.options import whole
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.process.operator import Processor
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.shuffle import TIME
-from keyedwm.spark.api.source import Source
+from keyedwm.spark.arguments import check_sendable, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.bucket_wiring import wired
 from keyedwm.spark.hosting.declared import declared
-from keyedwm.spark.hosting.frames import check_sendable, named
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from keyedwm.spark.hosting.staged_rows import (

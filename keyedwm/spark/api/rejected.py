@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import REJECTED
-from keyedwm.spark.hosting.frames import require_frame
+from keyedwm.spark.arguments import require_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

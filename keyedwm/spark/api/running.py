@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.options import choice, duration_ms
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.process.running import VERSION, Running
 from keyedwm.operators.process.running_plan import RECORD, RunningPlan
 from keyedwm.spark.api.process import Told, Where, processed
-from keyedwm.spark.api.source import Source, frame_of
-from keyedwm.spark.hosting.frames import check_own_aggregates
+from keyedwm.spark.arguments import check_own_aggregates
+from keyedwm.spark.hosting.described import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.state.note import NOTE
 from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, write_savepoint
-from keyedwm.spark.hosting.frames import require_session
+from keyedwm.spark.arguments import require_session
 from pyspark_wm_source.values.checkpoint import newest, sources_of
 from pyspark_wm_source.values.offsets import QueryOffset
 

@@ -17,7 +17,6 @@ from keyedwm.core.late import LateRule
 from keyedwm.core.options import choice, duration_ms, span_text, whole
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.aggregates.functions import check_aggregate
-from keyedwm.operators.frames.plan import EveryBy
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.messages import functions
 from keyedwm.operators.messages.functions import Quantile, WindowFunction
@@ -32,8 +31,9 @@ from keyedwm.operators.messages.plan import (
 )
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
-from keyedwm.spark.api.source import Source
-from keyedwm.spark.hosting.frames import check_sendable
+from keyedwm.operators.panes import EveryBy
+from keyedwm.spark.arguments import check_sendable
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import streams_of
 from keyedwm.spark.hosting.read_messages import message_fields, read_messages
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
-from keyedwm.spark.hosting.frames import require_frame
+from keyedwm.spark.arguments import require_frame
 from keyedwm.spark.hosting.lineage import DRIVING, panes_of
 
 _OF_AXIS = f"{WATERMARK}_"

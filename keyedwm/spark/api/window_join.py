@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.options import choice, whole
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.plan import Early, EveryBy, LatePolicy, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.join.plan import HOW_INSTEAD, How
 from keyedwm.operators.messages.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.plan import Full, HoppingWindow, RowWindow
-from keyedwm.spark.api.source import Source, stream_of
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.spark.api.store import Store, check_one_source
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.bucket_wiring import wired
+from keyedwm.spark.hosting.described import Source, stream_of
 from keyedwm.spark.hosting.join_wiring import check_names, keys_of
 from keyedwm.spark.hosting.read_messages import read_messages
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows

@@ -5,11 +5,12 @@ from __future__ import annotations
 from keyedwm.core.errors import OptionError
 from keyedwm.core.options import choice, duration_ms, months_of, offset_ms, span_text, whole
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import Early, EveryBy, FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.messages import plan
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
+from keyedwm.operators.panes import Early, EveryBy
 
 
 def tumbling(size: str, offset: str = "0 seconds", *, zone: str | None = None) -> FrameWindow:

@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import contiguous, ints
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.frames.plan import END, WindowPlan
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.frames.rescale import Move
+from keyedwm.operators.frames.session_log import YOUNG
+from keyedwm.operators.names import END
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove
 from keyedwm.operators.state.blobs import stored
-from keyedwm.operators.state.move import Move
 from keyedwm.operators.state.note import NOTE
-from keyedwm.operators.state.session_log import YOUNG
 from keyedwm.operators.state.store import PART
 from keyedwm.savepoint import STATE, Files, check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote

@@ -12,9 +12,9 @@ from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.operators.join.ship import SHIPPED
+from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.panes_again import PanesAgain
-from keyedwm.operators.plan_checks import HIDDEN
-from keyedwm.spark.api.source import Source
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.join_stage import JoinStage, SelfJoinStage
 from keyedwm.spark.hosting.lineage import check_lineage
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT

@@ -11,7 +11,7 @@ from keyedwm.core.rows import AXIS_KEY
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.runtime.compiled import say_if_first
-from keyedwm.spark.api.source import Source, stream_of
+from keyedwm.spark.hosting.described import Source, stream_of
 from keyedwm.spark.hosting.join_batch import EMITTED, JoinLayout
 from keyedwm.spark.hosting.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.hosting.lineage import marked

@@ -16,7 +16,7 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import OptionError
 from keyedwm.core.field import Field
 from keyedwm.core.rows import WATERMARK
-from keyedwm.spark.api.source import Source, named_fields
+from keyedwm.spark.hosting.described import Source, named_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

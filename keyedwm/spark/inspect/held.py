@@ -18,7 +18,7 @@ from keyedwm.operators.messages.join import held as held_join
 from keyedwm.operators.messages.listed_keys import key_columns, shown_names
 from keyedwm.operators.messages.opened_windows import OPENED
 from keyedwm.savepoint import OperatorState
-from keyedwm.spark.hosting.frames import require_session
+from keyedwm.spark.arguments import require_session
 from keyedwm.spark.inspect.held_store import held_store
 
 if TYPE_CHECKING:

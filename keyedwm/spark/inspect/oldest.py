@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.messages import held
 from keyedwm.spark.api.savepoint import offsets_of
-from keyedwm.spark.hosting.frames import require_session
+from keyedwm.spark.arguments import require_session
 from keyedwm.spark.inspect.held import messages_of
 from keyedwm.spark.inspect.held_store import HeldStore, held_store
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from keyedwm.core.errors import OptionError
-from keyedwm.spark.hosting.frames import named, require_session
+from keyedwm.spark.arguments import named, require_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

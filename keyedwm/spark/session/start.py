@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
-from keyedwm.spark.hosting.frames import named
+from keyedwm.spark.arguments import named
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.frames.plan import Timing
 from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Full
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
 
 _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset", pa.int64())])

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.frames.plan import Timing
 from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.join.axis import JoinAxis
 from keyedwm.operators.messages.join.matches import matches
@@ -27,6 +26,7 @@ from keyedwm.operators.messages.join.shown import Shown
 from keyedwm.operators.messages.join.side import JoinSide, Taken
 from keyedwm.operators.messages.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes, reaching_back
 from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE

@@ -18,7 +18,7 @@ from keyedwm.config.validation import MS, expect, expect_member, names, number_o
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.operators.aggregates.aggregate_function import column_type
-from keyedwm.operators.frames.plan import WINDOW_TYPE, SessionWindow, SlidingWindow
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.keys import can_be_key
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.checks import check_gap, check_record, check_retention
@@ -35,7 +35,8 @@ from keyedwm.operators.messages.plan import (
     grid_of,
 )
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.plan_checks import HIDDEN, WINDOW, check_length, check_time_column
+from keyedwm.operators.names import HIDDEN, WINDOW, WINDOW_TYPE
+from keyedwm.operators.plan_checks import check_length, check_time_column
 
 LEFT, RIGHT = 0, 1
 # The sides whose messages come alone where they meet none.

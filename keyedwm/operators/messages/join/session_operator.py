@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.operators.aggregates.functions import count
-from keyedwm.operators.frames.plan import Timing
 from keyedwm.operators.messages.account import Account
 from keyedwm.operators.messages.incoming import check_times, checked
 from keyedwm.operators.messages.join.note import note, read_note
@@ -31,7 +30,7 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.session_store_operator import SessionStoreOperator
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
-from keyedwm.operators.partials import millis
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore, StateChanges

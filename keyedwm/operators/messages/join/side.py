@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.frames.plan import Timing
 from keyedwm.operators.messages.axis import met
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.incoming import check_times, checked
@@ -26,6 +25,7 @@ from keyedwm.operators.messages.join.shown import Shown
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import Full, Reason
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REASON
-from keyedwm.operators.frames.plan import LatePolicy
 from keyedwm.operators.messages.given_back import GivenBack
 from keyedwm.operators.messages.join.held import SIDES, told_of_sides
 from keyedwm.operators.messages.join.operators import join_operator

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.frames.plan import Timing
 from keyedwm.operators.messages.join.axis import JoinAxis
+from keyedwm.operators.panes import Timing
 
 # Which messages of an axis are meant, by the ends of the first windows that hold them.
 Meant: TypeAlias = Callable[[JoinAxis, Ints], Flags]

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.aggregates.aggregate_function import Groups
-from keyedwm.operators.frames.plan import END, START, SessionWindow, WindowPlan
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.kernels import count_by_group
+from keyedwm.operators.names import END, START
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 

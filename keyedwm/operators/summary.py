@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from keyedwm.operators.state.frame_log import FRAME
-from keyedwm.operators.state.session_log import DUE, REST, YOUNG
-from keyedwm.operators.state.session_table import SESSIONS
+from keyedwm.operators.frames.frame_log import FRAME
+from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
+from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.state.store import PART
 
 _SESSION_LOGS = (YOUNG, DUE, REST, SESSIONS)

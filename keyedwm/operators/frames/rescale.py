@@ -7,7 +7,7 @@ frames, which the frames hold, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,17 +18,17 @@ from keyedwm.arrow.columns import contiguous, ints, to_arrow
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.first_last import FirstOrLast
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.frames.plan import END, ROWS, WindowPlan
+from keyedwm.operators.frames.frame_log import BLOCK, FRAME
+from keyedwm.operators.frames.neutral import neutral
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
+from keyedwm.operators.frames.session_parts import SLICE
 from keyedwm.operators.frames.session_rules import NEVER
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.frames.session_table import SESSIONS
+from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.entries import neutral
-from keyedwm.operators.state.frame_log import BLOCK, FRAME
 from keyedwm.operators.state.note import FORMAT, note
-from keyedwm.operators.state.session_log import DUE, REST, YOUNG
-from keyedwm.operators.state.session_table import SESSIONS
-from keyedwm.operators.state.sessions import SLICE
-from keyedwm.operators.state.store import PART
+from keyedwm.operators.state.store import PART, part_numbers
 
 _REMEDY = "go back to what it was, or start from a new checkpoint"
 
@@ -171,20 +171,6 @@ _PARTS = {
 }
 # What a plan tells of late rows and panes, in its order.
 _LATE = ("late_rule", "lateness_ms", "accumulating", "early")
-
-
-def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
-    """Return a part number for each blob of each old bucket, none of which comes twice, in order within a log."""
-    numbers: dict[tuple[int, str], int] = {}
-    for bucket, names in enumerate(blobs):
-        for name in sorted(names, key=_place):
-            numbers[bucket, name] = len(numbers) + 1  # the first part of a log has no number
-    return numbers
-
-
-def _place(name: str) -> tuple[str, int]:
-    log, _, number = name.partition(PART)
-    return log, int(number or 0)
 
 
 def _column(place: int, inner: str) -> str:

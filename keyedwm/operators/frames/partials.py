@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Column, Ints, as_key, contiguous, ints, to_arrow
+from keyedwm.arrow.columns import Column, Ints, as_key, contiguous, ints, millis, to_arrow
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
@@ -19,8 +19,6 @@ from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.grouping import pair_groups, row_groups
 from keyedwm.operators.kernels import count_by_group, lowest_by_group
 from keyedwm.operators.plan_checks import FARTHEST_MS
-
-_UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
 
 
 def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table:
@@ -62,17 +60,6 @@ def _too_far(plan: WindowPlan, batch: pa.RecordBatch | pa.Table, times: Ints) ->
         f"the event time {times[at]} ms{places and f' of {places},'} is farther from 1970 than {FARTHEST_MS} ms; is "
         f"its unit right?"
     )
-
-
-def millis(times: pa.Array) -> Ints:
-    """Return event times as whole milliseconds; finer ones are rounded down."""
-    if pa.types.is_int64(times.type):
-        return ints(times)
-    ticks = ints(times.cast(pa.timestamp(times.type.unit)).view(pa.int64()))
-    unit = times.type.unit
-    if unit == "s":
-        return ticks * _UNITS[unit]
-    return ticks if unit == "ms" else ticks // _UNITS[unit]
 
 
 def _frame_groups(window: FrameWindow, numbers: Ints, times: Ints) -> tuple[Groups, Ints, list[Column]]:

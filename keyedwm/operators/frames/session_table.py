@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.frames.plan import END, START, SessionWindow, WindowPlan
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_merge import joined_runs
-from keyedwm.operators.plan_checks import HIDDEN
+from keyedwm.operators.frames.session_parts import SLICE
+from keyedwm.operators.names import END, HIDDEN, START
 from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.operators.state.sessions import SLICE
 from keyedwm.operators.state.store import StateChanges, TableLogs
 
 SESSIONS = "sessions"

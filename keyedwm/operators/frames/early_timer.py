@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.operators.frames.plan import START, WindowPlan
-from keyedwm.operators.pair_log import PairTables
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.names import START
 from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.pair_log import PairTables
 from keyedwm.operators.state.store import TableLogs
 
 _CHANGED = "touched"

@@ -17,11 +17,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
-from keyedwm.operators.hashing import hashed_rows
-from keyedwm.operators.state.key_dictionary import KeyDictionary
-from keyedwm.operators.state.note import NOTE
-from keyedwm.operators.state.sessions import (
+from keyedwm.operators.frames.session_parts import (
     SLICE,
     Runs,
     Sessions,
@@ -30,6 +26,10 @@ from keyedwm.operators.state.sessions import (
     read_sessions,
     sessions_table,
 )
+from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
+from keyedwm.operators.hashing import hashed_rows
+from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 YOUNG, REST, DUE = "young", "rest-", "due-"

@@ -1,0 +1,81 @@
+"""The outputs of frames' operators: key columns, window, aggregates and pane, ordered by end, start and key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.names import PANE_TYPE, WINDOW_TYPE
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output, instants
+from keyedwm.operators.state.entries import Entries, finished
+from keyedwm.operators.state.key_dictionary import KeyDictionary
+
+
+@dataclass(frozen=True, slots=True)
+class Panes:
+    """Panes of one timing: an entry, an interval and a pane index each."""
+
+    entries: Entries
+    starts_ms: Ints
+    ends_ms: Ints
+    timing: Timing
+    index: Ints
+    last: bool
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Output]:
+    """Yield the panes as rows of `plan.result_schema`, ordered; nothing if there are none."""
+    if not len(panes):
+        return
+    ranks = keys.ranks(panes.entries.keys)
+    order = _order(ranks, panes.starts_ms, panes.ends_ms)
+    entries = panes.entries.take(order)
+    rows = len(entries)
+    window = pa.StructArray.from_arrays(
+        [instants(panes.starts_ms[order]), instants(panes.ends_ms[order])], fields=list(WINDOW_TYPE)
+    )
+    pane = pa.StructArray.from_arrays(
+        [
+            pa.repeat(panes.timing.value, rows),
+            pa.array(panes.index[order].astype(np.int32)),
+            pa.repeat(panes.last, rows),
+        ],
+        fields=list(PANE_TYPE),
+    )
+    columns = [*keys.columns(entries.keys), window, *finished(plan, entries), pane]
+    yield Output(pa.Table.from_arrays(columns, schema=plan.result_schema), event_times(plan, panes.ends_ms[order]))
+
+
+def event_times(plan: WindowPlan, ends_ms: Ints) -> Ints:
+    """Return the event time of results: the last millisecond at which their windows are still open.
+
+    So no result is late behind the watermark that its operator passed on before: a window closes at W >= end, a session
+    that merges with an event exactly at its end closes at W > end (rule 11).
+    """
+    return ends_ms if plan.merges_touching else ends_ms - 1
+
+
+def passed_on_ms(plan: WindowPlan, watermark_ms: int, reached_ms: int | None) -> int:
+    """Return the watermark that results keep: less the allowed lateness, and not above what has left so far."""
+    if plan.most_rows is not None and reached_ms is not None:
+        watermark_ms = min(watermark_ms, reached_ms)
+    return watermark_ms - plan.lateness_ms
+
+
+def _order(ranks: Ints, starts_ms: Ints, ends_ms: Ints) -> Ints:
+    """Return the order by end, start and key."""
+    span = int(ends_ms.max()) - int(ends_ms.min())
+    by_key = np.arange(len(ranks)) if (np.diff(ranks) >= 0).all() else np.argsort(ranks, kind="stable")
+    if (np.diff(ends_ms - starts_ms) == 0).all():
+        codes = ends_ms[by_key] - ends_ms.min()
+        return by_key[np.argsort(codes.astype(np.uint16) if span < 2**16 else codes, kind="stable")]
+    return np.lexsort((ranks, starts_ms, ends_ms))

@@ -1,0 +1,76 @@
+"""A source that is described and not loaded: what `source` returns, and what functions take in the place of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.field import Field
+from keyedwm.plugin import FORMAT
+from keyedwm.spark.arguments import named
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_Value = bool | float | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What `spark.readStream.format("keyedwm")` is told; each call returns a new description."""
+
+    spark: SparkSession = field(repr=False)
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)  # values may be secrets
+
+    def option(self, key: str, value: _Value) -> Source:
+        """Set an option of the source, as DataStreamReader does: names are case-insensitive, the last one counts."""
+        if not isinstance(value, (bool, float, int, str)):
+            raise OptionError(f"option {key}: a text, number or boolean is expected, not {type(value).__name__}")
+        others = {name: text for name, text in self.given.items() if name.lower() != key.lower()}
+        return Source(self.spark, others | {key: str(value).lower() if isinstance(value, bool) else str(value)})
+
+    def options(self, **options: _Value) -> Source:
+        """Set several options."""
+        told = self
+        for key, value in options.items():
+            told = told.option(key, value)
+        return told
+
+    def load(self) -> DataFrame:
+        """Return the source's rows, as `spark.readStream` does. Raises OptionError, in one sentence."""
+        from pyspark_wm_source.options.source_options import SourceOptions
+
+        SourceOptions.parse(self.given).for_stream()  # Spark would say it in many lines
+        return self.spark.readStream.format(FORMAT).options(**self.given).load()
+
+
+def frame_of(one: object, called: str, asked_by: str) -> DataFrame:
+    """Return the frame of an argument; a described source is loaded."""
+    given = stream_of(one, called, asked_by)
+    return given.load() if isinstance(given, Source) else given
+
+
+def stream_of(one: object, called: str, asked_by: str) -> DataFrame | Source:
+    """Return an argument that is a frame or a described source; raises OptionError for anything else."""
+    from pyspark.sql import DataFrame
+
+    if not isinstance(one, (DataFrame, Source)):
+        raise OptionError(
+            f"{asked_by}: {called}={named(one)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+        )
+    return one
+
+
+def named_fields(by: Mapping[str, str] | Sequence[str], columns: Sequence[str]) -> Mapping[str, str]:
+    """Return result column → field of keys, of which plain fields have a name anyway; columns: of the source."""
+    return by if isinstance(by, Mapping) else {_name_of(text, columns): text for text in by}
+
+
+def _name_of(text: str, columns: Sequence[str]) -> str:
+    """The name of a result column that was not named."""
+    field = Field.parse("by", text, columns)
+    if field.path:
+        raise OptionError(f"option by: {text!r} needs a name for its result column: by={{'name': {text!r}}}")
+    return field.column
