@@ -16,9 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.config.addresses import one_line, open_address
+from keyedwm.config.addresses import open_address
 from keyedwm.core.errors import FormatError, OptionError, UnavailableError
-from keyedwm.core.parsing import parse_json, shown
+from keyedwm.core.parsing import parse_json
+from keyedwm.core.text import error_text, shown, words_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -172,7 +173,7 @@ def _told(place: str) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
-        raise UnavailableError(f"{place} cannot be read or written: {one_line(error)}") from error
+        raise UnavailableError(f"{place} cannot be read or written: {words_of(error)}") from error
 
 
 def write_savepoint(files: Files, savepoint: Savepoint) -> None:
@@ -203,7 +204,9 @@ def read_savepoint(asked_by: str, place: str) -> Savepoint:
             operators=operators,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{asked_by}: the savepoint at {place} is damaged ({shown(error)}): make it anew") from error
+        raise FormatError(
+            f"{asked_by}: the savepoint at {place} is damaged ({error_text(error)}): make it anew"
+        ) from error
 
 
 def _whole(operator: OperatorState) -> OperatorState:

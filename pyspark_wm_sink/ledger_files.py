@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from keyedwm.config.addresses import one_line, open_address
+from keyedwm.config.addresses import open_address
 from keyedwm.core.errors import InputError, UnavailableError
+from keyedwm.core.text import words_of
 from keyedwm.runtime import private_dirs as private
 
 if TYPE_CHECKING:
@@ -298,14 +299,14 @@ class RemoteFiles:
         try:
             yield
         except (OSError, UnicodeDecodeError) as error:
-            raise UnavailableError(f"the ledger {self.address} cannot be read: {one_line(error)}") from error
+            raise UnavailableError(f"the ledger {self.address} cannot be read: {words_of(error)}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise UnavailableError(f"the ledger {self.address} cannot be written: {one_line(error)}") from error
+            raise UnavailableError(f"the ledger {self.address} cannot be written: {words_of(error)}") from error
 
 
 def is_address(place: str) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from keyedwm.config.secrets import refuse_login_in
+from keyedwm.config.validation import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.properties import KNOWN
 from pyspark_wm_sink.kafka.options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka

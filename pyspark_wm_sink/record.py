@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import inflated, parse_json, whole_number, whole_number_or_none
+from keyedwm.core.text import error_text, shown
 
 METADATA_KEY = "keyedwm"
 VERSION = 2  # of a long record; a short one is still written as version 1
 _PLAIN = 1
 _PLAIN_CHARS_MAX = 8_192
 _UNPACKED_BYTES_MAX = 256 << 20
-_SHOWN = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,10 +109,11 @@ class Record:
             if version == VERSION:
                 return _record(_unpacked(value))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            why = repr(error)[:_SHOWN]
-            raise FormatError(f"the commit metadata {METADATA_KEY} of the table is damaged: {why}") from error
+            raise FormatError(
+                f"the commit metadata {METADATA_KEY} of the table is damaged: {error_text(error)}"
+            ) from error
         raise FormatError(
-            f"the commit metadata {METADATA_KEY} of the table has format version {str(version)[:_SHOWN]}, "
+            f"the commit metadata {METADATA_KEY} of the table has format version {shown(version)}, "
             f"this keyedwm reads versions {_PLAIN} and {VERSION}"
         )
 

@@ -24,13 +24,12 @@ from keyedwm.core.barriers import (
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.rows import ORDER, ControlKind, is_of_operator
+from keyedwm.core.text import listed
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.monotone import WatermarkAdvances, check_coalesced, check_watermarks
 from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.record import ChannelRecord, Record
 from pyspark_wm_sink.reports import BatchReport
-
-_SHOWN_CHANNELS = 5
 
 
 def seal(last: Record | None, report: BatchReport, mode: SnapshotMode, guarantee: Guarantee) -> Record:
@@ -84,7 +83,7 @@ def check_replay(record: Record, report: BatchReport, where: str, guarantee: Gua
     if record.rows != report.rows:
         differs = f"{record.rows} rows, now it comes with {report.rows}"
     elif record.tops is not None and report.tops_digest() is not None and record.tops != report.tops_digest():
-        differs = f"rows up to other offsets than it comes with now ({_some(sorted(report.event_tops))})"
+        differs = f"rows up to other offsets than it comes with now ({listed(sorted(report.event_tops))})"
     if differs is None and record.content is not None and report.content not in {None, record.content}:
         raise _other_content(report, where)
     if differs is not None:
@@ -118,8 +117,8 @@ def _check_barriers(
     if cut is not None:
         absent = undelivered(cuts, known)
         raise _incomplete(
-            f"{cut.delivered} of {cut.expected} barrier rows of snapshot {cut.snapshot} arrived ({_some(cut.arrived)}"
-            f"{'; not of ' + _some(absent) if absent else ''})"
+            f"{cut.delivered} of {cut.expected} barrier rows of snapshot {cut.snapshot} arrived ({listed(cut.arrived)}"
+            f"{'; not of ' + listed(absent) if absent else ''})"
         )
     silent = silent_sources(cuts, report.control)
     if silent:
@@ -131,7 +130,7 @@ def _check_barriers(
     lacking = undelivered(cuts, present)
     if lacking:
         raise _incomplete(
-            f"the barrier row of channels {_some(lacking)}, which have other rows in this batch, did not arrive"
+            f"the barrier row of channels {listed(lacking)}, which have other rows in this batch, did not arrive"
         )
     for cut in cuts:
         before = preceding_snapshot(cut, last, _sources(record))
@@ -162,11 +161,7 @@ def _incomplete(seen: str) -> InputError:
 
 
 def _whose(cut: BarrierCut) -> str:
-    return f"channels {_some(cut.arrived)}" if cut.arrived else f"source {cut.source}, which has no channel,"
-
-
-def _some(channels: Sequence[str]) -> str:
-    return ", ".join(channels[:_SHOWN_CHANNELS]) + (", ..." if len(channels) > _SHOWN_CHANNELS else "")
+    return f"channels {listed(cut.arrived)}" if cut.arrived else f"source {cut.source}, which has no channel,"
 
 
 def _check_order(report: BatchReport) -> None:

@@ -18,7 +18,7 @@ from keyedwm.cli.inspect_checkpoint import is_checkpoint, print_checkpoint
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.printable import one_line
+from keyedwm.core.text import one_line
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.paths import local_directory

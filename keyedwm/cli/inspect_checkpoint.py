@@ -14,7 +14,7 @@ from rich.table import Table
 
 from keyedwm.arrow.instants import iso_text
 from keyedwm.core.errors import FormatError
-from keyedwm.core.printable import one_line
+from keyedwm.core.text import one_line
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.checkpoint import sources_of

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from keyedwm.core.printable import printable
+from keyedwm.core.text import printable
 
 _WIDE = 160  # columns where there is no terminal to ask
 

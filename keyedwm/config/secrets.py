@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from keyedwm.config.validation import SECRET
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import SECRET
 
 LEAST_BYTES = 16
 REFERENCES = _VARIABLE, _FILE = "env:", "file:"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import wrong
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 

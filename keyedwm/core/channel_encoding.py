@@ -13,12 +13,12 @@ import zlib
 from keyedwm.core.coalescer import CoalescerState, CommonState
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.parsing import inflated, parse_json
+from keyedwm.core.text import error_text
 from keyedwm.core.watermark import Status
 
 MARK = b"kwmc"
 VERSION = 1
 _BODY_BYTES_MAX = 256 << 20
-_SHOWN = 200
 _LENGTH = struct.Struct("<I")
 _FAST = 1  # zlib's level: the columns are so regular that more effort gains nothing
 
@@ -54,8 +54,7 @@ def decode_channels(data: bytes) -> CoalescerState:
     try:
         return _read_body(inflated(data[len(MARK) + 1 :], _BODY_BYTES_MAX))
     except (ValueError, TypeError, KeyError, IndexError, struct.error) as error:
-        why = repr(error)[:_SHOWN]
-        raise InputError(f"{len(data)} bytes of channel state are cut or changed: {why}") from None
+        raise InputError(f"{len(data)} bytes of channel state are cut or changed: {error_text(error)}") from None
 
 
 def _read_body(body: bytes) -> CoalescerState:

@@ -6,7 +6,7 @@ right), it survives pickling, it never holds a secret, and what others said in i
 
 from __future__ import annotations
 
-from keyedwm.core.printable import printable
+from keyedwm.core.text import printable
 
 
 class KeyedwmError(Exception):

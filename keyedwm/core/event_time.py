@@ -7,13 +7,10 @@ written, and the record's timestamp where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 
-from keyedwm.core.json_path import WANTED, json_path, json_steps
-from keyedwm.core.options import wrong
+from keyedwm.core.json_path import json_path
 from keyedwm.core.written_time import header_of
 
 
@@ -37,14 +34,6 @@ class Unit(Enum):
     ISO = "iso"
 
 
-# What users call the units elsewhere, and our names.
-UNIT_WORDS: Mapping[str, str] = MappingProxyType({
-    "second": "s", "seconds": "s", "sec": "s", "millis": "ms", "millisecond": "ms", "milliseconds": "ms",
-    "micros": "us", "microsecond": "us", "microseconds": "us", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns",
-    "iso8601": "iso", "iso-8601": "iso", "timestamp": "iso", "string": "iso",
-})  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class EventTime:
     """One axis's event time; `path`: steps into a JSON text (a name or an array index), or the header's name."""
@@ -52,20 +41,6 @@ class EventTime:
     place: Place = Place.TIMESTAMP
     path: tuple[str | int, ...] = ()
     unit: Unit = Unit.MILLISECONDS
-
-    @staticmethod
-    def parse(text: str, unit: Unit) -> EventTime:
-        """Read `timestamp`, `json:$.a.b`, `key:$.a` or `header:NAME`; raises OptionError for anything else."""
-        kind, _, rest = text.strip().partition(":")
-        if kind.lower() == "timestamp" and not rest:
-            if unit is not Unit.MILLISECONDS:
-                raise wrong("eventTimeUnit", unit.value, "a record's own timestamp is in ms: leave the option out")
-            return EventTime()
-        if kind.lower() == "header" and rest:
-            return EventTime(Place.HEADER, (rest,), unit)
-        if kind.lower() in {"json", "key"} and rest:
-            return EventTime(Place(kind.lower()), _steps(text, rest.strip()), unit)
-        raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is expected")
 
     @staticmethod
     def written(column: str) -> EventTime:
@@ -80,10 +55,3 @@ class EventTime:
         if self.place is Place.WRITTEN:
             return f"header:{self.path[0]}, else timestamp"
         return f"{self.place.value}:{self.path[0] if self.place is Place.HEADER else json_path(self.path)}"
-
-
-def _steps(text: str, path: str) -> tuple[str | int, ...]:
-    steps = json_steps(path)
-    if steps is None:
-        raise wrong("eventTime", text, WANTED)
-    return steps

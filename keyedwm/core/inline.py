@@ -18,6 +18,7 @@ from keyedwm.core.coalescer import Change, ChannelAdded, ChannelWentIdle, Coales
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.rows import ControlKind
+from keyedwm.core.text import error_text, shown
 from keyedwm.core.watermark import MAX_KEY, MIN_KEY, IdleMarker
 
 HEADER = "keyedwm.control"
@@ -26,7 +27,6 @@ VERSION = b"1"
 MOST_BYTES = 4 << 20
 # A channel has two objects in 40 bytes or more; the barrier itself has two.
 _FIRST_BRACKETS, _BRACKET_BYTES = 8, 16
-_SHOWN = 60
 _ROOM_FOR_CODE = 128
 _COUNTS = range(2**63)
 # What a timestamp of Spark can hold, in ms.
@@ -106,14 +106,14 @@ def decode_cut(version: bytes | None, value: bytes | None, where: str) -> Cut | 
     Raises FormatError for another version, and for a value that is not ours.
     """
     if version != VERSION:
-        found = "none" if version is None else shown(version[:_SHOWN].decode("utf-8", "replace"))
+        found = "none" if version is None else shown(version.decode("utf-8", "replace"))
         raise FormatError(
             f"the control record at {where} has format version {found}, this keyedwm reads version {VERSION.decode()}"
         )
     try:
         return _read_cut(_parsed(value))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        why = shown(f"{type(error).__name__}: {error}")
+        why = error_text(error)
     raise FormatError(f"the control record at {where} is not one that keyedwm writes: {why}")
 
 
@@ -124,11 +124,6 @@ def query_of(value: bytes | None) -> str | None:
     except (ValueError, TypeError, KeyError):
         return None
     return found if isinstance(found, str) else None
-
-
-def shown(text: str) -> str:
-    """Text that somebody else wrote, for an error: short, and without control characters."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").encode("ascii", "backslashreplace").decode()
 
 
 def _parsed(value: bytes | None) -> Any:

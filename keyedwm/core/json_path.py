@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 _STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
-WANTED = "a path such as $.a.b, $['a'] or $.a[0] is expected"
 
 
 def json_steps(path: str) -> tuple[str | int, ...] | None:

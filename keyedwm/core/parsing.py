@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-_MOST_SHOWN = 120
+from keyedwm.core.text import shown
 
 
 def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -48,8 +48,3 @@ def whole_number(value: object, what: str) -> int:
 def whole_number_or_none(value: object, what: str) -> int | None:
     """As `whole_number`, or None."""
     return None if value is None else whole_number(value, what)
-
-
-def shown(value: object) -> str:
-    """Return a value of others for an error: short, and without control characters."""
-    return ascii(value)[:_MOST_SHOWN]

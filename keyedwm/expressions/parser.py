@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import nearest
+from keyedwm.core.text import nearest
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>'(?:[^'\\]|''|\\.)*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Mapping
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.text import words_of
 from keyedwm.operators.aggregates.functions import Aggregate
 
 _PLAIN = (bool, float, int, str)
@@ -46,8 +47,7 @@ def check_sendable(one: object, told: str) -> None:
     try:
         dumps(one)
     except (pickle.PicklingError, PySparkException, TypeError, AttributeError, RecursionError) as error:
-        why = " ".join(str(error).split())[:200]
         raise OptionError(
-            f"{told} cannot be sent to Spark's workers ({why}): build what it holds there (a lock, a client, an open "
-            "file) within the function, and leave the session out of it"
+            f"{told} cannot be sent to Spark's workers ({words_of(error)}): build what it holds there (a lock, a "
+            "client, an open file) within the function, and leave the session out of it"
         ) from error

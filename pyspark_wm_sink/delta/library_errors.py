@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
+from keyedwm.config.validation import wrong
 from keyedwm.core.errors import KeyedwmError, UnavailableError
-from keyedwm.core.options import nearest, wrong
+from keyedwm.core.text import nearest
 
 _CAUSE = re.compile(r"\s*(\x1b\[\d+m)?↳(\x1b\[\d+m)?\s*")
 _LOGIN = re.compile(r"://[^/@\s]*@")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from keyedwm.core.errors import FencedError, FormatError, InputError, KeyedwmError, UnavailableError
 from keyedwm.core.parsing import parse_json
+from keyedwm.core.text import shown
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
@@ -22,7 +23,6 @@ from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 
 FENCE_TIMEOUT_MS = 60_000
 _VERSION = 2
-_SHOWN = 20
 _log = logging.getLogger("keyedwm.sink")
 
 
@@ -105,7 +105,7 @@ class Marker:
         version = value.get("version") if isinstance(value, dict) else None
         if type(version) is int and version > _VERSION:
             raise FormatError(
-                f"group {self.group} holds at {where} a marker of format version {str(version)[:_SHOWN]}, this "
+                f"group {self.group} holds at {where} a marker of format version {shown(version)}, this "
                 f"keyedwm reads versions 1 and {_VERSION}: a later version has written with this query: use that"
             )
         if isinstance(value, dict) and type(value.get("batch")) is int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keyedwm.config.secrets import refuse_login_in, secret_of
+from keyedwm.config.validation import boolean, duration_ms, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import boolean, duration_ms, wrong
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.topic_names import check_topics
 from pyspark_wm_sink.ledger_files import SCHEMES, is_address

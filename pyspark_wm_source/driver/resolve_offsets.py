@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from keyedwm.core.errors import KeyedwmError, OptionError
-from keyedwm.core.options import nearest
+from keyedwm.core.text import nearest
 from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster

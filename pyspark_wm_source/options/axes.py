@@ -13,11 +13,12 @@ from enum import Enum
 from typing import Any
 
 from keyedwm.arrow.schema import axis_column
+from keyedwm.config.places import UNIT_WORDS, event_time_of
+from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, wrong
 from keyedwm.core.axis import AxisConfig
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import UNIT_WORDS, EventTime, Place, Unit
+from keyedwm.core.event_time import EventTime, Place, Unit
 from keyedwm.core.future_time import FutureTime, OnFuture
-from keyedwm.core.options import boolean, choice, duration_ms, refuse_unknown, wrong
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.policy import (
     FixedLag,
@@ -180,7 +181,7 @@ def _axis(name: str, key: int, given: Mapping[str, str]) -> TimeAxis:
 
 def _event_time(name: str, given: Mapping[str, str], unit: Unit) -> EventTime:
     """Read where the event time is; a propagated one is by default where the sink has written it."""
-    said = EventTime.parse(given.get("eventtime", "timestamp"), unit)
+    said = event_time_of(given.get("eventtime", "timestamp"), unit)
     propagated = boolean("propagate", given.get("propagate", "false"))
     return EventTime.written(axis_column(EVENT_TIME, name)) if propagated and "eventtime" not in given else said
 

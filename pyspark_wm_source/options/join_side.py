@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from keyedwm.arrow.schema import axis_column
-from keyedwm.core.options import wrong
+from keyedwm.config.validation import wrong
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.plan import Axis, JoinSide

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from keyedwm.core.options import wrong
+from keyedwm.config.validation import wrong
 from keyedwm.core.parsing import parse_json
 
 

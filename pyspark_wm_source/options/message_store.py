@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from keyedwm.arrow.fields import FieldReader
 from keyedwm.arrow.schema import axis_column, nullable
+from keyedwm.config.places import field_of
+from keyedwm.config.validation import wrong
 from keyedwm.core.field import Field
-from keyedwm.core.options import wrong
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
@@ -78,7 +79,7 @@ class MessageStage:
     def of(spec: MessageSpec, columns: pa.Schema) -> MessageStage:
         """Plan what was asked for; columns: of the source. Raises OptionError for a field that it does not have."""
         readers = {
-            name: FieldReader(Field.parse(MESSAGE_STORE, text, columns.names), columns)
+            name: FieldReader(field_of(MESSAGE_STORE, text, columns.names), columns)
             for name, text in spec.fields.items()
         }
         time = axis_column(EVENT_TIME, spec.axis)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import row_schema
 from keyedwm.config.secrets import secret_of
+from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.options import boolean, choice, duration_ms, nearest, refuse_unknown, whole, wrong
 from keyedwm.core.rows import CONTROL, HEADERS
+from keyedwm.core.text import nearest
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.properties import KNOWN

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.arrow.fields import FieldReader
+from keyedwm.config.places import field_of
+from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.field import Field
 from keyedwm.core.late import LateRule
-from keyedwm.core.options import choice, wrong
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.functions import AggregateSpec, aggregate_of
 from keyedwm.operators.buckets import bucket_ids
@@ -38,9 +39,9 @@ def read_fields(
 ) -> dict[str, FieldReader]:
     """Return the readers of a plan's input columns. by: result column → field; columns: those of the source."""
     fields = {name: Field(name.removeprefix(HIDDEN)) for name in HIDDEN_ORDER}
-    fields |= {name: Field.parse("by", text, columns.names) for name, text in by.items()}
+    fields |= {name: field_of("by", text, columns.names) for name, text in by.items()}
     for text in [name for spec in aggregates for name in spec.inputs(())]:
-        field = Field.parse("aggregates", text, columns.names)
+        field = field_of("aggregates", text, columns.names)
         if fields.setdefault(text, field) != field:
             raise OptionError(
                 f"option by: a result column cannot be called {text!r}, which is a column of the source that the "

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import choice, wrong
 from keyedwm.core.parsing import parse_json
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.topic_names import check_topics

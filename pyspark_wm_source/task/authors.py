@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyedwm.core.control_code import is_genuine
-from keyedwm.core.inline import query_of, shown
+from keyedwm.core.inline import query_of
+from keyedwm.core.text import shown
 from keyedwm.kafka.client.values import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from keyedwm.core.axis import AxisState, PropagatedState
 from keyedwm.core.errors import InputError, OptionError, RegressionError
-from keyedwm.core.inline import Cut, decode_cut, shown
+from keyedwm.core.inline import Cut, decode_cut
+from keyedwm.core.text import shown
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Records

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.event_times import EventTimeReader
 from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.core.text import shown
 from keyedwm.core.written_time import column_of
 from keyedwm.kafka.records.read import Records
 
 _log = logging.getLogger("keyedwm.source")
 _told: set[tuple[str, EventTime]] = set()
 _unwritten: set[tuple[str, EventTime]] = set()
-_SHOWN = 120  # characters of an example
 # A unit is advised if it gives a time of these years: many a number can be read in several units.
 _YEAR_1990_MS, _YEAR_2100_MS = 631_152_000_000, 4_102_444_800_000
 
@@ -77,17 +77,12 @@ def _example(spec: EventTime, records: Records) -> str:
     if spec.place in (Place.HEADER, Place.WRITTEN):
         headers = records.headers[0].as_py() or [] if records.headers is not None else []
         names = ", ".join(sorted({str(header["key"]) for header in headers}))
-        return f"the headers {_shown(names)}" if headers else "no headers"
+        return f"the headers {shown(names)}" if headers else "no headers"
     column = records.key if spec.place is Place.KEY else records.value
     data = None if column is None else column[0].as_py()
     if data is None:
         return f"no {spec.place.name.lower()}"
-    return f"the {spec.place.name.lower()} {_shown(bytes(data).decode(errors='replace'))}"
-
-
-def _shown(text: str) -> str:
-    """What others wrote, short and without control characters: it must not forge or fill the log."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+    return f"the {spec.place.name.lower()} {shown(bytes(data).decode(errors='replace'))}"
 
 
 def _advice(spec: EventTime, records: Records) -> str:

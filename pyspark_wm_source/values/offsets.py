@@ -21,7 +21,8 @@ from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
-from keyedwm.core.parsing import shown, whole_number
+from keyedwm.core.parsing import whole_number
+from keyedwm.core.text import error_text, shown
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 
@@ -30,7 +31,6 @@ _WITHOUT_FUTURE = 4
 _WITHOUT_RESETS = 3
 _READ_VERSIONS = (_WITHOUT_RESETS, _WITHOUT_FUTURE, OFFSET_VERSION)
 NOT_STARTED = -1
-_SHOWN = 200  # characters of what is wrong with a damaged one
 _SOURCE_BYTES = 6
 # How long a state may take to be committed or fetched: without it, its records are read again.
 STATE_TIMEOUT_MS = 10_000
@@ -176,8 +176,9 @@ class QueryOffset:
         try:
             return QueryOffset._from_fields(found)
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-            what = repr(error)[:_SHOWN]
-            raise FormatError(f"the checkpoint's offset of version {version} is damaged: {what}") from error
+            raise FormatError(
+                f"the checkpoint's offset of version {version} is damaged: {error_text(error)}"
+            ) from error
 
     @staticmethod
     def _from_fields(found: Mapping[str, Any]) -> QueryOffset:

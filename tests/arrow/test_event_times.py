@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from keyedwm.arrow.event_times import EventTimeReader
 from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.arrow.time_text import MAX_EVENT_MS, MIN_EVENT_MS
+from keyedwm.config.places import event_time_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.event_time import EventTime, Place, Unit
 
@@ -26,7 +27,7 @@ PER_MS = {Unit.SECONDS: Fraction(1000), Unit.MILLISECONDS: Fraction(1), Unit.MIC
 
 
 def from_values(spec: str, unit: Unit, values: list[bytes | None]) -> list[int | None]:
-    reader = EventTimeReader(EventTime.parse(spec, unit))
+    reader = EventTimeReader(event_time_of(spec, unit))
     ms, valid = reader.read(np.zeros(len(values), np.int64), None, pa.array(values, pa.binary()), None)
     return [int(t) if valid is None or valid[i] else None for i, t in enumerate(ms)]
 
@@ -100,7 +101,7 @@ def test_noise_is_never_a_crash(noise: bytes) -> None:
 
 
 def test_the_last_header_of_a_name_counts() -> None:
-    reader = EventTimeReader(EventTime.parse("header:t", Unit.SECONDS))
+    reader = EventTimeReader(event_time_of("header:t", Unit.SECONDS))
     rows = [
         [{"key": "t", "value": b"1"}, {"key": "u", "value": b"9"}, {"key": "t", "value": b"2"}],
         None,
@@ -115,7 +116,7 @@ def test_the_last_header_of_a_name_counts() -> None:
 
 
 def test_the_key_can_hold_the_time() -> None:
-    reader = EventTimeReader(EventTime.parse("key:$.at", Unit.MILLISECONDS))
+    reader = EventTimeReader(event_time_of("key:$.at", Unit.MILLISECONDS))
     ms, valid = reader.read(np.zeros(1, np.int64), pa.array([b'{"at":5}'], pa.binary()), None, None)
     assert (list(ms), valid) == ([5], None)
 
@@ -132,11 +133,11 @@ def test_a_record_without_a_timestamp_has_no_event_time() -> None:
 )
 def test_a_wrong_place_is_refused_by_name(text: str) -> None:
     with pytest.raises(OptionError, match="option eventTime"):
-        EventTime.parse(text, Unit.MILLISECONDS)
+        event_time_of(text, Unit.MILLISECONDS)
 
 
 def test_a_path_is_read_in_all_its_spellings() -> None:
-    assert EventTime.parse("json:$.a['b c'][\"d\"][3]", Unit.ISO) == EventTime(
+    assert event_time_of("json:$.a['b c'][\"d\"][3]", Unit.ISO) == EventTime(
         Place.VALUE, ("a", "b c", "d", 3), Unit.ISO
     )
 
@@ -145,7 +146,7 @@ def test_a_path_is_read_in_all_its_spellings() -> None:
     "text", ["timestamp", "header:at", "json:$.a", "key:$.a.b[3]", "json:$['a b'].c", 'json:$["it\'s"]']
 )
 def test_an_event_time_is_told_as_the_option_names_it(text):
-    assert EventTime.parse(text, Unit.MILLISECONDS).text == text
+    assert event_time_of(text, Unit.MILLISECONDS).text == text
 
 
 @pytest.mark.parametrize("text", ['{"t": 1', '{"t":1731000000000', '{"t": [0, 1', '{"t": -1.5e3', '{"t": nul'])

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyedwm.arrow.fields import FieldReader
+from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.field import Field, FieldType
 
@@ -26,7 +27,7 @@ def read(text: str, values: list[bytes | None]) -> list:
     columns = [pa.nulls(count, pa.binary()), pa.array(values, pa.binary()), pa.array(range(count), pa.int64())]
     # A slice, so that neither offsets nor validity begin at the buffers' first bit.
     batch = pa.RecordBatch.from_arrays([pa.concat_arrays([c[:1], c]) for c in columns], schema=COLUMNS).slice(1)
-    return FieldReader(Field.parse("by", text, COLUMNS.names), COLUMNS).read(batch).to_pylist()
+    return FieldReader(field_of("by", text, COLUMNS.names), COLUMNS).read(batch).to_pylist()
 
 
 def bits(number: float | None) -> bytes | None:
@@ -98,10 +99,10 @@ def test_numbers_beyond_a_double() -> None:
 
 def test_a_field_says_where_it_lies() -> None:
     names = COLUMNS.names
-    assert Field.parse("by", " offset ", names) == Field("offset")
-    assert Field.parse("by", "key :: BIGINT", names) == Field("key", (), FieldType.BIGINT)
-    assert Field.parse("by", "key:$.a[2]", names) == Field("key", ("a", 2), FieldType.STRING)
-    assert Field.parse("by", "json:$['a::b']::double", names) == Field("value", ("a::b",), FieldType.DOUBLE)
+    assert field_of("by", " offset ", names) == Field("offset")
+    assert field_of("by", "key :: BIGINT", names) == Field("key", (), FieldType.BIGINT)
+    assert field_of("by", "key:$.a[2]", names) == Field("key", ("a", 2), FieldType.STRING)
+    assert field_of("by", "json:$['a::b']::double", names) == Field("value", ("a::b",), FieldType.DOUBLE)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +110,4 @@ def test_a_field_says_where_it_lies() -> None:
 )
 def test_what_is_no_field_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="option by: "):
-        Field.parse("by", text, COLUMNS.names)
+        field_of("by", text, COLUMNS.names)

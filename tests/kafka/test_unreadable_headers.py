@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from keyedwm.core.event_time import EventTime, Unit
+from keyedwm.config.places import event_time_of
+from keyedwm.core.event_time import Unit
 from keyedwm.kafka.records.batches import find_batches
 from keyedwm.kafka.records.read import Wanted, read_records
 from pyspark_wm_source.task.unreadable import sentence
@@ -12,7 +13,7 @@ from tests.kafka.reference import EVERYTHING, WHERE, Record, write
 def said_of(*names: str) -> str:
     batch = write([Record(0, 1_000, None, b"", tuple((name, b"x") for name in names))])
     (found,) = read_records(find_batches(WHERE, batch, 0), EVERYTHING, Wanted(headers=True))
-    return sentence("t-3", EventTime.parse("header:h", Unit.MILLISECONDS), found)
+    return sentence("t-3", event_time_of("header:h", Unit.MILLISECONDS), found)
 
 
 def test_header_names_cannot_forge_a_line_or_steer_a_terminal() -> None:

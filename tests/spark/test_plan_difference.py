@@ -102,4 +102,4 @@ def test_a_long_list_of_columns_is_cut():
     assert difference({"process": []}, new) == (
         "it has nothing where this plan has 'c0 int64', 'c1 int64', 'c2 int64' and 3 more"
     )
-    assert difference({"process": ["x" * 500]}, {"process": []}).endswith("x... where this plan has nothing")
+    assert difference({"process": ["x" * 500]}, {"process": []}).endswith("x...' where this plan has nothing")

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from keyedwm.config.validation import boolean, choice, whole, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import boolean, choice, nearest, whole, wrong
+from keyedwm.core.text import nearest
 from keyedwm.kafka.client import token
 from keyedwm.kafka.client.properties import KNOWN
 from keyedwm.kafka.client.security import Security

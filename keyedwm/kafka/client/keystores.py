@@ -15,8 +15,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import choice, wrong
 from keyedwm.kafka.client.pem import of_der, why_not_shown, why_not_trusted
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import choice, wrong
 from keyedwm.kafka.client import token
 from keyedwm.kafka.client.keystores import Store
 from keyedwm.kafka.client.pem import why_not_trusted

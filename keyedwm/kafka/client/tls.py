@@ -10,8 +10,8 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import wrong
 
 _PROTOCOLS, _SUITES = "kafka.ssl.enabled.protocols", "kafka.ssl.cipher.suites"
 _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}

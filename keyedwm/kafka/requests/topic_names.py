@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from keyedwm.core.options import wrong
+from keyedwm.config.validation import wrong
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_NAMES = frozenset({".", ".."})

@@ -20,8 +20,8 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from keyedwm.config.validation import shown
 from keyedwm.core.errors import OptionError
+from keyedwm.core.text import shown
 
 _PLAIN = (
     type(None), type(...), bool, int, float, complex, str, bytes, Decimal, Fraction, date, time, timedelta, timezone,

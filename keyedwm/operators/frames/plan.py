@@ -17,7 +17,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.config.validation import MS, expect_member, number, settle
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy, LateRule
-from keyedwm.core.options import span_text
+from keyedwm.core.text import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import AggregateSpec

@@ -18,7 +18,7 @@ import numpy as np
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import nearest
+from keyedwm.core.text import nearest
 
 DAY_MS = 86_400_000
 # Rules of summer time are known for these years; the offset of the first and of the last moment holds beyond.

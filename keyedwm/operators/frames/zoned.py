@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import span_text
+from keyedwm.core.text import span_text
 from keyedwm.operators.frames.zone_rules import DAY_MS, Rules, ZoneFrames, zone_rules
 
 _MOST_MONTHS = 1_200

@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from keyedwm.config.validation import MS, number, shown
+from keyedwm.config.validation import MS, number
 from keyedwm.core.errors import OptionError
+from keyedwm.core.text import shown
 
 # A place on the axis (event time in ms, or offset), or an event time and the offset within it.
 Edge: TypeAlias = "int | tuple[int, int]"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import span_text
 from keyedwm.core.rows import REASON
+from keyedwm.core.text import span_text
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import RowGapWindow
 from keyedwm.operators.messages.retention import Retention

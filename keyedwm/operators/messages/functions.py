@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Ints, contiguous, millis
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.text import error_text
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, column_type
 from keyedwm.operators.aggregates.fingerprint import fingerprint
 from keyedwm.operators.aggregates.functions import AggregateSpec
@@ -148,13 +149,13 @@ class WindowFunction:
         try:
             return pa.array(made, self.result)
         except Exception as error:  # Arrow lets through what a value of the user's raises when it is read
-            raise InputError(f"{self._no_such} {_in_short(error)}") from error
+            raise InputError(f"{self._no_such} {error_text(error)}") from error
 
     def _value(self, table: pa.Table) -> object:
         try:
             return self.function(table)
         except Exception as error:  # whatever the user's code raises
-            raise InputError(f"the window_function {self._called} raised {_in_short(error)}") from error
+            raise InputError(f"the window_function {self._called} raised {error_text(error)}") from error
 
     @property
     def _called(self) -> str:
@@ -199,11 +200,6 @@ def _check_takes_one(function: Callable) -> None:
             f"window_function: {called}{found} cannot be called with one argument ({error}): a function of a window's "
             "Arrow table is expected"
         ) from error
-
-
-def _in_short(error: Exception) -> str:
-    """The kind of an error, and the first line of what it says."""
-    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
 def _is_cut(value: object, kind: pa.DataType) -> bool:

@@ -7,10 +7,10 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.config.validation import MS, number
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.text import words_of
 from keyedwm.operators.plan_checks import FARTHEST_MS
 
 _HIGHEST_OFFSET = 2**62
-_SHOWN = 200  # of what Arrow says, which names the value
 
 
 def checked(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Table:
@@ -39,7 +39,7 @@ def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.
     except pa.ArrowException as error:
         raise InputError(
             f"the messages' column {field.name!r} is of type {column.type}, the plan has {field.type}: "
-            f"{str(error).splitlines()[0][:_SHOWN]}"
+            f"{words_of(error)}"
         ) from error
 
 

@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.in_flight import Between, Call, InFlight
-from keyedwm.core.options import span_text
+from keyedwm.core.text import error_text, span_text
 
 T = TypeVar("T")
 Coroutine = Callable[[pa.Table], Awaitable[pa.Table]]
 # How much longer than the time limit a loop may take to tell that a call has passed it.
 _GRACE_MS = 10_000
 _CLOSE_MS = 10_000
-_MOST_TOLD = 500
 
 
 class CallError(KeyedwmError):
@@ -81,7 +80,7 @@ class RunningCalls(Generic[T]):
         self._thread.join()
         self._loop.close()
         if error is not None and failed is None:
-            raise CallError(f"async_map: aclose of {self._calls.called} failed: {_told(error)}") from error
+            raise CallError(f"async_map: aclose of {self._calls.called} failed: {error_text(error)}") from error
 
     def rows(self, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | T]:
         """Call the coroutine when there is room; yields what leaves: (rows, result), or a control row."""
@@ -118,7 +117,7 @@ class RunningCalls(Generic[T]):
         try:
             return await self._calls.run(rows.drop_columns(list(self._calls.hidden)))
         except (SystemExit, KeyboardInterrupt) as error:  # either would end the thread of the loop
-            raise CallError(_told(error)) from error
+            raise CallError(error_text(error)) from error
 
     def _wait(self) -> Iterator[tuple[pa.Table, pa.Table] | T]:
         """Take the next call that has finished; yields what leaves."""
@@ -145,7 +144,7 @@ class RunningCalls(Generic[T]):
             raise CallError(f"{self._about(rows)} was cancelled: a coroutine has to return a table, or raise")
         error = task.exception()
         if error is not None:
-            told = error.message if isinstance(error, CallError) else _told(error)
+            told = error.message if isinstance(error, CallError) else error_text(error)
             raise CallError(f"{self._about(rows)} failed: {told}") from error
         self._answers[number] = rows, task.result()
         yield from self._left(self._flight.finish(Call(number)))
@@ -188,14 +187,3 @@ def worded(rows: pa.Table) -> str:
         return count
     first, last = ends[times].cast(pa.string()).to_pylist()
     return f"{count}, {times} {first} to {last}"
-
-
-def _told(error: BaseException) -> str:
-    """Return an error's kind and what it says, maybe a server's words: short, in one line, no control characters."""
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001  it is the user's
-        said = "it cannot say more"
-    words = " ".join(said.split())
-    words = words if len(words) <= _MOST_TOLD else f"{words[:_MOST_TOLD]}... ({len(words)} characters)"
-    return f"{type(error).__name__}: " + "".join(one if one.isprintable() else repr(one)[1:-1] for one in words)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 
-from keyedwm.config.validation import expect, shown
+from keyedwm.config.validation import expect
 from keyedwm.core.errors import OptionError
+from keyedwm.core.text import shown
 from keyedwm.operators.state.blobs import damaged, read_stored, stored
 
 # So many parts of one size class become one part of the next class: few parts to read, each row rewritten seldom.

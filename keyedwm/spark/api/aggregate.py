@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from keyedwm.config.validation import choice, duration_ms, whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy, LateRule
-from keyedwm.core.options import choice, duration_ms, whole
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.buckets import bucket_ids

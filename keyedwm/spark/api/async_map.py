@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from keyedwm.config.validation import duration_ms, whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import duration_ms, whole
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.process.async_calls import AsyncCalls
 from keyedwm.spark.arguments import check_sendable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from keyedwm.arrow.schema import axis_column, nullable
+from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import duration_ms
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.spark.api.process import Told, Where, processed

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from keyedwm.config.validation import choice, duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
-from keyedwm.core.options import choice, duration_ms
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
 from keyedwm.spark.hosting.described import Source

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import pyarrow as pa
 
+from keyedwm.config.validation import whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import whole
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import axis_column
+from keyedwm.config.validation import choice, duration_ms
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import LatePolicy
-from keyedwm.core.options import choice, duration_ms
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
 from keyedwm.operators.process.running import VERSION, Running

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.config.addresses import one_line
 from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.text import words_of
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.state.note import NOTE
 from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, write_savepoint
@@ -107,7 +107,7 @@ def _readable(files: Files) -> Iterator[None]:
             raise
         raise FormatError(
             f"the state of {files.place} cannot be read, so files of it may be missing or damaged: take a whole copy "
-            f"of the checkpoint ({one_line(error)})"
+            f"of the checkpoint ({words_of(error)})"
         ) from error
 
 

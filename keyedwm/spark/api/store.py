@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from keyedwm.arrow.schema import axis_column
+from keyedwm.config.validation import choice, duration_ms, whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
-from keyedwm.core.options import choice, duration_ms, span_text, whole
 from keyedwm.core.rows import EVENT_TIME
+from keyedwm.core.text import span_text
 from keyedwm.operators.aggregates.functions import check_aggregate
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.messages import functions

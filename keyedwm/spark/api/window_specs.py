@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from keyedwm.config.validation import choice, duration_ms, months_of, offset_ms, whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import choice, duration_ms, months_of, offset_ms, span_text, whole
+from keyedwm.core.text import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import ZonedWindow

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
-from keyedwm.core.field import Field
 from keyedwm.plugin import FORMAT
 from keyedwm.spark.arguments import named
 
@@ -70,7 +70,7 @@ def named_fields(by: Mapping[str, str] | Sequence[str], columns: Sequence[str]) 
 
 def _name_of(text: str, columns: Sequence[str]) -> str:
     """The name of a result column that was not named."""
-    field = Field.parse("by", text, columns)
+    field = field_of("by", text, columns)
     if field.path:
         raise OptionError(f"option by: {text!r} needs a name for its result column: by={{'name': {text!r}}}")
     return field.column

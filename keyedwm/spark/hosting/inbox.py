@@ -27,10 +27,9 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FormatError, InputError, RegressionError
 from keyedwm.core.parsing import whole_number_or_none
 from keyedwm.core.rows import ORDER, ControlKind
+from keyedwm.core.text import error_text, listed
 from keyedwm.core.watermark import Status, Watermark
 
-_SHOWN = 5
-_SHOWN_CHARS = 200
 _KEEP_THEM = (
     'keep them, for example with .where("control IS NOT NULL OR (...)"), and in the place of dropDuplicates take '
     "keyedwm.spark.deduplicate"
@@ -118,7 +117,7 @@ class Inbox:
         if incomplete is not None:
             raise InputError(
                 f"{self._owner}: {incomplete.delivered} of {incomplete.expected} barrier rows of snapshot "
-                f"{incomplete.snapshot} arrived ({', '.join(incomplete.arrived[:_SHOWN])}): rows where control is not "
+                f"{incomplete.snapshot} arrived ({listed(incomplete.arrived)}): rows where control is not "
                 f"null were filtered before this operator; {_KEEP_THEM}"
             )
         twice = delivered_twice(cuts)
@@ -231,7 +230,7 @@ class Inbox:
             it._planned = dict(state.get("planned", {}))
             it._watermark_ms = whole_number_or_none(state["watermark"], "its watermark")
         except (ValueError, TypeError, KeyError, AttributeError, InputError) as error:
-            why = (error.message if isinstance(error, InputError) else repr(error))[:_SHOWN_CHARS]
+            why = error.message if isinstance(error, InputError) else error_text(error)
             raise FormatError(f"{owner}: the saved state of its channels is damaged: {why}") from error
         return it
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import CONTROL_TYPE, axis_column
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.core.text import nearest
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.operators.join.ship import SHIPPED
 from keyedwm.operators.names import HIDDEN

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from keyedwm.config.validation import whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import whole
 from keyedwm.core.rows import AXIS_KEY
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keyedwm.config.validation import shown
+from keyedwm.core.text import shown
 
 _MOST = 3
 # How much of what two long lines share is shown before their first difference.

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.fields import FieldReader
 from keyedwm.arrow.schema import row_schema
+from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.field import Field
 from keyedwm.core.rows import WATERMARK
@@ -51,7 +52,7 @@ def message_fields(
     # Watermarks are those of a batch, so they are no fields.
     names = [name for name in columns.names if not name.startswith(WATERMARK)]
     keys = named_fields(by, names)
-    parsed = {name: Field.parse("by", text, names) for name, text in keys.items()}
+    parsed = {name: field_of("by", text, names) for name, text in keys.items()}
     for name, text in keys.items():
         if name in held and parsed[name] != Field(name):
             raise OptionError(
@@ -62,7 +63,7 @@ def message_fields(
     parsed |= {name: Field(name) for name in held}
     for text in (text for _, spec in aggregates for text in _read_by(spec)):
         if text not in fields:
-            fields[text], parsed[text] = text, Field.parse("aggregates", text, names)
+            fields[text], parsed[text] = text, field_of("aggregates", text, names)
         elif text in keys and _field(text, names) not in (None, parsed[text]):
             raise OptionError(
                 f"aggregate: a key cannot be called {text!r}, which is a field of the source that the aggregates read: "
@@ -86,7 +87,7 @@ def _read_by(spec: Any) -> tuple[str, ...]:
 def _field(text: str, names: Sequence[str]) -> Field | None:
     """The field that a text names, None if it is none."""
     try:
-        return Field.parse("aggregates", text, names)
+        return field_of("aggregates", text, names)
     except OptionError:
         return None
 

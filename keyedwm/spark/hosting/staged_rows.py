@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column, nullable
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.options import nearest
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
+from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, Staged
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows

@@ -12,8 +12,9 @@ import pytest
 
 from keyedwm import __version__
 from keyedwm.cli.main import main
+from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.options import duration_ms, span_text
+from keyedwm.core.text import span_text
 from keyedwm.spark import sliding, with_watermark
 from keyedwm.testing.broker import broker
 from keyedwm.testing.container import why_no_container

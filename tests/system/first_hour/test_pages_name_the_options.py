@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
-from keyedwm.core.options import duration_ms
 from keyedwm.kafka.client.config import _PROPERTIES, ClientConfig
 from pyspark_wm_sink import options as sink
 from pyspark_wm_source.options import source_options as source

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from keyedwm.config.places import event_time_of
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.event_time import EventTime, Unit
+from keyedwm.core.event_time import Unit
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import axes_of
@@ -45,7 +46,7 @@ def records(*values: bytes | None, key: bytes | None = None, headers: list | Non
 )  # fmt: skip
 def test_the_sentence_shows_an_example_and_the_option_that_would_read_it(text, value, found, advice):
     headers = [{"key": "id", "value": b"1"}, {"key": "at", "value": b"2"}]
-    told = sentence("t-3", EventTime.parse(text, Unit.MILLISECONDS), records(value, value, headers=headers))
+    told = sentence("t-3", event_time_of(text, Unit.MILLISECONDS), records(value, value, headers=headers))
     assert told.startswith(f"t-3: none of the first 2 event times could be read from {text} (unit ms)")
     assert "the record at offset 7 has " in told
     assert found in told

@@ -14,9 +14,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, settle, shown
+from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, settle
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
+from keyedwm.core.text import shown
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.keys import can_be_key

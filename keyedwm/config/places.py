@@ -1,0 +1,64 @@
+"""Where a value lies, from the texts of options: `offset`, `key::string`, `json:$.amount::double`, `header:NAME`.
+
+Rule: `json:PATH` lies in the value and `key:PATH` in the key, for fields and for event times alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+from keyedwm.config.validation import choice, wrong
+from keyedwm.core.errors import OptionError
+from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.core.field import Field, FieldType
+from keyedwm.core.json_path import json_steps
+from keyedwm.core.rows import KEY, VALUE
+from keyedwm.core.text import nearest
+
+# The names of units elsewhere, and ours.
+UNIT_WORDS: Mapping[str, str] = MappingProxyType({
+    "second": "s", "seconds": "s", "sec": "s", "millis": "ms", "millisecond": "ms", "milliseconds": "ms",
+    "micros": "us", "microsecond": "us", "microseconds": "us", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns",
+    "iso8601": "iso", "iso-8601": "iso", "timestamp": "iso", "string": "iso",
+})  # fmt: skip
+_TYPED = re.compile(r"(.*)::\s*(\w+)\s*", re.DOTALL)
+_PLACES = {"json": VALUE, "key": KEY}
+
+
+def field_of(name: str, text: str, columns: Collection[str]) -> Field:
+    """Read a field; `name`: the option it was given in, `columns`: those of the source. Raises OptionError."""
+    match = _TYPED.fullmatch(text)
+    place, kind = (match[1].strip(), choice(name, match[2], FieldType)) if match else (text.strip(), None)
+    head, colon, path = place.partition(":")
+    if colon and head in _PLACES:
+        return Field(_PLACES[head], _steps(name, text, path), kind or FieldType.STRING)
+    if place not in columns:
+        hint = nearest(place, columns)
+        known = f"did you mean {hint!r}?" if hint else f"it has {', '.join(columns)}, json:PATH and key:PATH"
+        raise OptionError(f"option {name}: the source has no column {place!r}; {known}")
+    if kind is not None and place not in _PLACES.values():
+        raise wrong(name, text, f"only {KEY}, {VALUE} and values out of JSON take a type: write {place!r}")
+    return Field(place, (), kind)
+
+
+def event_time_of(text: str, unit: Unit) -> EventTime:
+    """Read `timestamp`, `json:$.a.b`, `key:$.a` or `header:NAME`; raises OptionError for anything else."""
+    kind, _, rest = text.strip().partition(":")
+    if kind.lower() == "timestamp" and not rest:
+        if unit is not Unit.MILLISECONDS:
+            raise wrong("eventTimeUnit", unit.value, "a record's own timestamp is in ms: leave the option out")
+        return EventTime()
+    if kind.lower() == "header" and rest:
+        return EventTime(Place.HEADER, (rest,), unit)
+    if kind.lower() in {"json", "key"} and rest:
+        return EventTime(Place(kind.lower()), _steps("eventTime", text, rest), unit)
+    raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is expected")
+
+
+def _steps(name: str, text: str, path: str) -> tuple[str | int, ...]:
+    steps = json_steps(path.strip())
+    if steps is None:
+        raise wrong(name, text, "a path such as $.a.b, $['a'] or $.a[0] is expected")
+    return steps

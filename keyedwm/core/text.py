@@ -1,0 +1,73 @@
+"""Texts in messages: values that others chose made printable and short, lists cut, the nearest known name.
+
+Rule: a value in a message stands on one line, sends nothing to a terminal, and is cut where it is long: it must neither
+forge nor fill a log.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+MOST_SHOWN = 120  # characters of a value
+MOST_WORDS = 400  # characters of an error's words
+MOST_LISTED = 5  # names of a list
+
+
+def printable(text: str) -> str:
+    r"""Return a text whose characters that cannot be printed, apart from line ends, are escaped: `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    r"""Return a printable text whose line ends are escaped, too: a name of others begins no line of ours."""
+    return printable(text).replace("\n", "\\n")
+
+
+def shortened(text: str, most: int = MOST_SHOWN) -> str:
+    """Return a text, or its beginning if it is long."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def shown(value: object, most: int = MOST_SHOWN) -> str:
+    """Return a value as Python writes it, on one line, and its beginning if it is long."""
+    if isinstance(value, str):
+        return repr(shortened(value, most))
+    return printable(shortened(" ".join(repr(value).split()), most))
+
+
+def words_of(error: BaseException, most: int = MOST_WORDS) -> str:
+    """Return the words of an error on one line, and their beginning if they are long."""
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001 (its class may be a user's)
+        words = "it cannot say more"
+    return printable(shortened(" ".join(words.split()), most))
+
+
+def error_text(error: BaseException, most: int = MOST_WORDS) -> str:
+    """Return the kind of an error and its words, if it has any, as `words_of` does."""
+    return ": ".join(filter(None, (type(error).__name__, words_of(error, most))))
+
+
+def listed(names: Sequence[object], most: int = MOST_LISTED) -> str:
+    """Return names in a row, and how many more there are if they are many."""
+    more = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
+    """Return the known name that `name` was most likely meant to be, or None. similarity: 1 for equal names."""
+    by_lower = {k.lower(): k for k in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), sorted(by_lower), n=1, cutoff=similarity)
+    return by_lower[close[0]] if close else None
+
+
+def span_text(ms: int) -> str:
+    """Return a length of time in the largest unit that makes it a whole number: 540,000 ms are `9 minutes`."""
+    for unit, unit_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):
+        if ms and ms % unit_ms == 0:
+            return f"{ms // unit_ms} {unit}" + ("" if ms == unit_ms else "s")
+    return f"{ms} ms"
