@@ -1,35 +1,60 @@
-"""Two plans with the same digest compute the same thing: changed functions and changed fields change it."""
+"""Two plans with the same digest compute the same thing: versions of functions and changed fields change it.
+
+State of 0.2.0 knows a user's functions by their byte-code; such a digest is still told, and accepted where it matches.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import math
 import pickle
 import re
 from collections import Counter
+from dis import opmap
+from types import FunctionType
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames.plan import tumbling
-from tests.operators.streams import plan_of
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.plan import WindowPlan, tumbling
+from keyedwm.operators.messages.functions import window_function
+from keyedwm.operators.protocol import operator_of
+from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.store import MemoryStore
+from tests.operators.streams import Event, plan_of, table
 
 WINDOW = tumbling(10)
 FACTOR = 2
 PATTERN = re.compile("a+")
+ROWS = table([Event("a", time_ms, time_ms, None, None, time_ms) for time_ms in (1, 2)])
 
 
 def doubled(value):
     return FACTOR * value
 
 
-def digest(**functions) -> str:
+def own_plan(**settings) -> WindowPlan:
     given = {"create": int, "accumulate": lambda total, value: total + value, "combine": lambda a, b: a + b}
-    own = agg.Aggregate(column="n", result=pa.int64(), **{**given, **functions})
-    return plan_of(WINDOW, aggregates=(("own", own),)).digest()
+    own = agg.Aggregate(column="n", result=pa.int64(), **{**given, **settings})
+    return plan_of(WINDOW, aggregates=(("own", own),))
+
+
+def digest(**functions) -> str:
+    """The digest of 0.2.0."""
+    (earlier,) = own_plan(**functions).earlier_digests
+    return earlier
+
+
+def compiled_otherwise(function):
+    """The function as another Python might compile it: other byte-code that does the same."""
+    code = function.__code__
+    longer = code.replace(co_code=code.co_code + bytes([opmap["NOP"], 0]))
+    return FunctionType(longer, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
 
 def scaled(factor):
@@ -60,13 +85,13 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_function_changes_the_digest(change):
+def test_a_changed_function_changes_the_digest_of_0_2_0(change):
     before, after = CHANGES[change]
     assert digest(accumulate=before) != digest(accumulate=after)
     assert digest(accumulate=before) == digest(accumulate=before)
 
 
-def test_a_changed_global_changes_the_digest(monkeypatch):
+def test_a_changed_global_changes_the_digest_of_0_2_0(monkeypatch):
     of = {"create": int, "accumulate": lambda total, value: total + doubled(value)}
     before = digest(**of)
     assert digest(**of) == before
@@ -93,10 +118,75 @@ def test_a_recursive_function_and_a_class_as_a_function_have_a_digest():
     assert digest(accumulate=count, create=Counter) != digest(accumulate=count, create=dict)
 
 
-def test_a_function_whose_changes_cannot_be_noticed_is_refused():
+def test_a_function_whose_changes_0_2_0_could_not_notice_has_a_version_and_no_earlier_digest():
     lock = object()
-    with pytest.raises(OptionError, match=r"Aggregate\('n'\): accumulate uses <object object at .*>, .* plain value"):
-        digest(accumulate=lambda total, value: total if lock else value)
+    plan = own_plan(accumulate=lambda total, value: total if lock else value)
+    assert plan.earlier_digests == ()
+    assert plan.digest() == own_plan().digest()
+
+
+def test_a_version_and_not_the_code_of_a_function_is_in_the_digest():
+    assert own_plan(accumulate=scaled(2)).digest() == own_plan(accumulate=scaled(3)).digest()
+    assert own_plan(version=2).digest() != own_plan().digest() == own_plan(version=1).digest()
+    whole = window_function(len, pa.int64())
+    assert whole.describe() == window_function(sorted, pa.int64()).describe()
+    assert whole.describe() != window_function(len, pa.int64(), version=2).describe()
+
+
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (0, r"Aggregate\('n'\): version is 0, a whole number of at least 1 is expected"),
+        ("2", r"Aggregate\('n'\): version is '2': a whole number is expected"),
+    ],
+)
+def test_a_version_is_a_whole_number_from_1(version, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        own_plan(version=version)
+
+
+def held_by(plan: WindowPlan, version: str) -> MemoryStore:
+    """The state that a plan leaves after some rows; version: that wrote it."""
+    store = MemoryStore()
+    operator = operator_of(plan, store)
+    list(operator.on_rows(0, combine_rows(plan, ROWS), None))
+    store.apply(operator.drain())
+    if version == "0.2.0":
+        note = json.loads(store.blobs[NOTE])
+        del note["checksum"]
+        store.blobs[NOTE] = json.dumps({**note, "plan": plan.earlier_digests[0]}).encode()
+    return store
+
+
+def totals(plan: WindowPlan, store: MemoryStore) -> list[int]:
+    return [row for output in operator_of(plan, store).on_end() for row in output.rows["own"].to_pylist()]
+
+
+def add(total, value):
+    return total + value
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "now"])
+def test_state_goes_on_with_the_same_functions(version):
+    plan = own_plan(accumulate=add)
+    assert totals(plan, held_by(plan, version)) == [3]
+
+
+def test_state_goes_on_under_another_python_and_with_another_version_it_is_refused():
+    plan, otherwise = own_plan(accumulate=add), own_plan(accumulate=compiled_otherwise(add))
+    assert plan.earlier_digests != otherwise.earlier_digests
+    assert totals(otherwise, held_by(plan, "now")) == [3]
+    with pytest.raises(FormatError, match="belongs to plan"):
+        totals(own_plan(accumulate=add, version=2), held_by(plan, "now"))
+
+
+def test_state_of_0_2_0_under_another_python_is_refused_with_what_to_do_and_one_batch_of_the_old_one_is_enough():
+    plan, otherwise = own_plan(accumulate=add), own_plan(accumulate=compiled_otherwise(add))
+    store = held_by(plan, "0.2.0")
+    with pytest.raises(FormatError, match=r"run the query for one batch with that Python and this keyedwm"):
+        totals(otherwise, store)
+    store.apply(operator_of(plan, store).drain())
+    assert totals(otherwise, store) == [3]
 
 
 def test_another_field_under_the_same_name_of_a_key_changes_the_digest():

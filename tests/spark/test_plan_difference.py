@@ -96,6 +96,16 @@ def test_what_differs_is_named_on_both_sides(old, new, told):
     assert f"(windows or keys differ; {found}): go back to that plan" in str(refused.value)
 
 
+def test_state_of_0_2_0_is_taken_by_its_own_digest_and_else_told_to_run_under_its_python_once():
+    note = {"version": 2, "buckets": 1, "plan": "by code", "axis": 0, "name": "n"}
+    owner = {**note, "plan": "by version", "told": {"process": []}}
+    require_owner("aggregate", note, owner, "functions", ("by code",))
+    with pytest.raises(OptionError, match="run the query for one batch with that Python and this keyedwm"):
+        require_owner("aggregate", note, owner, "functions", ("by other code",))
+    with pytest.raises(OptionError, match=r"\(functions differ\): go back to that plan"):
+        require_owner("aggregate", note, owner, "functions")
+
+
 def test_a_long_list_of_columns_is_cut():
     columns = [pa.field(f"c{at}", pa.int64()) for at in range(6)]
     new = {"process": [f"{one.name} {one.type}" for one in columns]}

@@ -1,7 +1,8 @@
-"""A text that differs when a function computes something else: state of the old function must not meet the new one.
+"""The text by which state of keyedwm 0.2.0 knows a user's function; only such state is still compared with it.
 
 Rule: a function is its byte-code, constants, names, defaults, closure and the globals it reads, recursively. A value
-whose changes cannot be noticed is refused. Another Python version may compile a function to other byte-code.
+whose changes cannot be noticed is refused. Another Python may compile a function to other byte-code, so state that is
+written now knows a user's functions by their version.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import contiguous
+from keyedwm.config.validation import number, settle
 from keyedwm.core import aggregate as core
 from keyedwm.core.errors import OptionError
 from keyedwm.expressions.condition import Condition, columns_named
@@ -253,7 +254,8 @@ class Aggregate:
     Without `combine` it cannot run in two stages: `single_stage=True` keeps every value and accumulates
     the values in order of event time when the window is emitted. `deduct` is used for accumulators of whole numbers,
     texts and collections of those; others, such as floats, are combined anew for each window, as rounding cannot be
-    undone.
+    undone. version: to be raised when the functions compute something else, so that accumulators of the functions
+    before are refused.
     """
 
     column: str
@@ -264,9 +266,11 @@ class Aggregate:
     deduct: Callable[[object, object], object] | None = None
     finish: Callable[[object], object] = _same
     single_stage: bool = False
+    version: int = 1
 
     def __post_init__(self) -> None:
         _check_column("Aggregate", self.column)
+        settle(self, version=version_of(f"Aggregate({self.column!r})", self.version))
         if not isinstance(self.result, pa.DataType):
             raise OptionError(
                 f"Aggregate({self.column!r}): result={self.result!r}: an Arrow type such as pa.int64() is expected"
@@ -304,13 +308,30 @@ class Aggregate:
         return CombinableAggregate(functions, self.result)
 
     def describe(self) -> str:
-        """Return the functions by their fingerprints."""
+        """See AggregateSpec."""
+        return f"Aggregate({self.column}: version {self.version}; {self.result}; {self.single_stage})"
+
+    def describe_by_code(self) -> str:
+        """Return the text that keyedwm 0.2.0 put into its plan's digest; raise OptionError where it had none."""
         told = [
             f"{name} {fingerprint(function, f'Aggregate({self.column!r}): {name}')}"
             for name in _FUNCTIONS
             if (function := getattr(self, name)) is not None
         ]
         return f"Aggregate({self.column}: {', '.join(told)}; {self.result}; {self.single_stage})"
+
+
+def described_by_code(spec: AggregateSpec) -> str:
+    """Return the text of an aggregate in the digests of keyedwm 0.2.0; see `Aggregate.describe_by_code`."""
+    return spec.describe_by_code() if isinstance(spec, Aggregate) else spec.describe()
+
+
+def version_of(called: str, version: object) -> int:
+    """Return the version of a user's functions; raise OptionError unless it is a whole number of at least 1."""
+    found = number(f"{called}: version", version)
+    if found < 1:
+        raise OptionError(f"{called}: version is {found}, a whole number of at least 1 is expected")
+    return found
 
 
 def check_aggregate(name: str, spec: object) -> None:

@@ -7,6 +7,7 @@ before any row is read; two plans with the same digest have the same state and t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -20,7 +21,7 @@ from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.text import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
-from keyedwm.operators.aggregates.functions import AggregateSpec
+from keyedwm.operators.aggregates.functions import Aggregate, AggregateSpec, described_by_code
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
 from keyedwm.operators.names import END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
@@ -152,6 +153,7 @@ class WindowPlan:
     read_from: tuple[str, ...] = ()
     most_rows: int | None = None
     _digest: str = field(init=False, repr=False, compare=False)
+    earlier_digests: tuple[str, ...] = field(init=False, repr=False, compare=False)
     functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +162,9 @@ class WindowPlan:
         self._check_late()
         functions = tuple(spec.bind(self.schema, self.order) for _, spec in self.aggregates)
         object.__setattr__(self, "functions", functions)
-        object.__setattr__(self, "_digest", self._computed_digest())  # once, and the same in every process
+        described = [spec.describe() for _, spec in self.aggregates]
+        object.__setattr__(self, "_digest", self._digest_of(described))  # once, and the same in every process
+        object.__setattr__(self, "earlier_digests", self._digests_by_code())
 
     @property
     def is_session(self) -> bool:
@@ -251,7 +255,7 @@ class WindowPlan:
         return self._digest
 
     def told(self) -> dict[str, Any]:
-        """Return what decides how state is laid out, ready for JSON: `state.move` compares it with another plan's.
+        """Return what decides how state is laid out, ready for JSON: `rescale` compares it with another plan's.
 
         aggregates: name, description, and the accumulator's columns with their types, in order.
         """
@@ -266,11 +270,20 @@ class WindowPlan:
             ],
         }
 
-    def _computed_digest(self) -> str:
+    def _digests_by_code(self) -> tuple[str, ...]:
+        """Return the digest that keyedwm 0.2.0 gave this plan, where functions of a user were in it by their code."""
+        if not any(isinstance(spec, Aggregate) for _, spec in self.aggregates):
+            return ()
+        try:
+            return (self._digest_of([described_by_code(spec) for _, spec in self.aggregates]),)
+        except (OptionError, ValueError):  # 0.2.0 refused such functions, so it left no state of them
+            return ()
+
+    def _digest_of(self, described: Sequence[str]) -> str:
         told = [
             str(self.window),
             f"{self.late_rule} {self.lateness_ms} {self.accumulating} {self.early}",
-            *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
+            *(f"{name} {text}" for (name, _), text in zip(self.aggregates, described, strict=True)),
             *(f"{inner.name} {inner.type}" for inner in self.partial_schema),
             *self.read_from,
         ]

@@ -133,7 +133,7 @@ class Move:
     def _accumulators(self) -> dict[str, str | None]:
         """Where the columns of each accumulator are in the old state. Raises OptionError for what differs otherwise."""
         names = [inner.name for inner in self.plan.accumulator_fields]
-        if self.digest == self.plan.digest():
+        if self.digest in (self.plan.digest(), *self.plan.earlier_digests):
             return {name: name for name in names}
         if self.told is None:
             raise OptionError(

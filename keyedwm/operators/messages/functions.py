@@ -19,8 +19,7 @@ from keyedwm.arrow.columns import Ints, contiguous, millis
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import error_text
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, column_type
-from keyedwm.operators.aggregates.fingerprint import fingerprint
-from keyedwm.operators.aggregates.functions import AggregateSpec
+from keyedwm.operators.aggregates.functions import AggregateSpec, version_of
 from keyedwm.operators.aggregates.moments import LinearTrend
 
 
@@ -131,6 +130,7 @@ class WindowFunction:
 
     function: Callable[[pa.Table], Any]
     result: pa.DataType
+    version: int = 1
 
     def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
         """See FullStateSpec."""
@@ -171,11 +171,14 @@ class WindowFunction:
 
     def describe(self) -> str:
         """See FullStateSpec."""
-        return f"window_function({fingerprint(self.function, 'window_function')}; {self.result})"
+        return f"window_function(version {self.version}; {self.result})"
 
 
-def window_function(function: Callable[[pa.Table], Any], result: pa.DataType) -> WindowFunction:
-    """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type."""
+def window_function(function: Callable[[pa.Table], Any], result: pa.DataType, version: int = 1) -> WindowFunction:
+    """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type.
+
+    version: to be raised when the function computes something else; a state of another version is refused.
+    """
     if not callable(function):
         raise OptionError(f"window_function: function={function!r}: a function of a window's Arrow table is expected")
     if not isinstance(result, pa.DataType):
@@ -183,7 +186,7 @@ def window_function(function: Callable[[pa.Table], Any], result: pa.DataType) ->
             f"window_function: result={result!r}: the Arrow type of one value is expected, such as pa.float64()"
         )
     _check_takes_one(function)
-    return WindowFunction(function, result)
+    return WindowFunction(function, result, version_of("window_function", version))
 
 
 def _check_takes_one(function: Callable) -> None:

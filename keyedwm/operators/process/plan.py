@@ -73,6 +73,11 @@ class ProcessPlan:
                     )
 
     @property
+    def earlier_digests(self) -> tuple[str, ...]:
+        """None: a processor was never known by its code."""
+        return ()
+
+    @property
     def result_schema(self) -> pa.Schema:
         """Of what the operator emits."""
         return self.result

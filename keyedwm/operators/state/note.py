@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,11 @@ from keyedwm.operators.state.blobs import damaged
 from keyedwm.operators.state.store import BlobStore
 
 VERSION = 3
+# What may be the matter with state of a plan that has functions of a user's own.
+OTHER_PYTHON = (
+    "if keyedwm 0.2.0 wrote it and only Python is another one, run the query for one batch with that Python and this "
+    "keyedwm, which notes the version of an Aggregate in place of its byte-code"
+)
 NOTE = "note"
 # Of all that follows it.
 _CHECKSUM = re.compile(rb'\{"checksum": ([0-9]+), ')
@@ -41,8 +46,11 @@ class NoteFormat:
         told = json.dumps({"version": self.version, "plan": digest, **facts}, sort_keys=True).encode()[1:]
         return b'{"checksum": %d, %b' % (zlib.crc32(told), told)
 
-    def read(self, digest: str, store: BlobStore) -> dict[str, Any]:
-        """Return the facts of a store's note, none of an empty store; raise FormatError if it is another plan's."""
+    def read(self, digest: str, store: BlobStore, earlier: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the facts of a store's note, none of an empty store; raise FormatError if it is another plan's.
+
+        earlier: digests that keyedwm 0.2.0 gave the plan, where functions of a user were in them by their byte-code.
+        """
         if not store.sizes:
             return {}
         if NOTE not in store.sizes:
@@ -58,10 +66,10 @@ class NoteFormat:
         if not isinstance(told, dict):
             raise FormatError(f"the {NOTE} of the {self.state} is no JSON object")
         self.check_versions(f"the {self.state}", [told])
-        if told.get("plan") != digest:
+        if told.get("plan") not in (digest, *earlier):
             raise FormatError(
                 f"the {self.state} belongs to plan {told.get('plan')}, this is plan {digest}: {self.unchanged} must "
-                f"stay as they were"
+                f"stay as they were{f'; {OTHER_PYTHON}' if earlier else ''}"
             )
         return told
 
@@ -76,6 +84,10 @@ class NoteFormat:
 
 class Planned(Protocol):
     """A plan, as far as its state is concerned."""
+
+    @property
+    def earlier_digests(self) -> Sequence[str]:
+        """Digests that keyedwm 0.2.0 gave this plan."""
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
@@ -94,4 +106,4 @@ def note(plan: Planned, facts: Mapping[str, Any]) -> bytes:
 
 def read_note(plan: Planned, store: BlobStore) -> dict[str, Any]:
     """Return the facts of its note; see `NoteFormat.read`."""
-    return FORMAT.read(plan.digest(), store)
+    return FORMAT.read(plan.digest(), store, plan.earlier_digests)

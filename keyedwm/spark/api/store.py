@@ -92,13 +92,16 @@ class Store:
         return None if self.late_rows is None else whole("late_rows", str(self.late_rows))
 
 
-def window_function(function: Callable[[pa.Table], Any], result: pa.DataType | DataType | str) -> WindowFunction:
+def window_function(
+    function: Callable[[pa.Table], Any], result: pa.DataType | DataType | str, version: int = 1
+) -> WindowFunction:
     """An aggregate of one's own over a store: `function` is given the Arrow table of each key and window.
 
     The messages come in order of event time, topic, partition and offset; it returns one value. result: its type, in
-    Arrow or Spark, or as Spark's text of one (`double`).
+    Arrow or Spark, or as Spark's text of one (`double`). version: to be raised when the function computes something
+    else; a checkpoint of another version is refused.
     """
-    made = functions.window_function(function, _type(result))
+    made = functions.window_function(function, _type(result), version)
     check_sendable(function, f"window_function: {getattr(function, '__qualname__', function)}")
     return made
 

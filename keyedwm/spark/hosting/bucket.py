@@ -121,7 +121,8 @@ class Bucket(Travelling, StatefulProcessor):
         held = read_note(self._note)
         self._follows = {} if held is None else held.get(FOLLOWS, {})
         if held is not None:
-            require_owner(self._layout.kind, held, self._owner(), _MEANS[type(self._plan)])
+            earlier = self._plan.earlier_digests if isinstance(self._plan, WindowPlan) else ()
+            require_owner(self._layout.kind, held, self._owner(), _MEANS[type(self._plan)], earlier)
         note = BucketNote() if held is None else BucketNote.from_json(held)
         return BucketBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
 

@@ -6,13 +6,13 @@ Rule: nothing but the note is read when a bucket opens, and only what changed is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
 from keyedwm.operators.state.blobs import damaged
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.note import NOTE, OTHER_PYTHON
 from keyedwm.operators.state.store import StateChanges
 from keyedwm.spark.hosting.continued import FOLLOWS
 from keyedwm.spark.hosting.plan_difference import difference
@@ -101,12 +101,14 @@ def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: Moving | No
     write_state(note, blobs, StateChanges(written, frozenset()), owned)
 
 
-def require_owner(kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str) -> None:
+def require_owner(
+    kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str, earlier: Sequence[str] = ()
+) -> None:
     """Refuse state that belongs to another version, plan or name.
 
     kind: what users call the operator. owner: what this bucket writes into its note (`version`, `buckets`, `plan`,
-    `name`, and `axis` where the operator follows one). plan_means: what may differ between two plans. Raises
-    FormatError for a version, OptionError for all else.
+    `name`, and `axis` where the operator follows one). plan_means: what may differ between two plans. earlier:
+    digests that keyedwm 0.2.0 gave the plan. Raises FormatError for a version, OptionError for all else.
     """
     name = owner["name"]
     if note["version"] != owner["version"]:
@@ -118,8 +120,9 @@ def require_owner(kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], 
             f"{kind} {name}: the checkpoint has {note['buckets']} buckets and this plan {owner['buckets']}; "
             f"their number is fixed in a checkpoint: give buckets={note['buckets']}"
         )
-    if note["plan"] != owner["plan"]:
+    if note["plan"] not in (owner["plan"], *earlier):
         told = difference(note.get("told"), owner["told"]) if "told" in owner else ""
+        told = told or (OTHER_PYTHON if earlier else "")
         raise OptionError(
             f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ{told and '; ' + told}"
             f"): go back to that plan, or start from a new checkpoint"
