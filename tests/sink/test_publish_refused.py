@@ -165,13 +165,34 @@ def test_rows_that_a_restore_took_out_are_written_by_a_new_query(tmp_path):
     assert numbers(tmp_path) == [0, 1]
 
 
-def test_two_queries_whose_operators_count_their_own_barriers_share_a_table(tmp_path, caplog):
+def operator_barrier(name, snapshot):
+    return replace(barrier(0, snapshot), channel=f"{name}#0")
+
+
+def test_two_queries_whose_operators_have_other_names_share_a_table(tmp_path, caplog):
     to = how(tmp_path, SnapshotMode.BARRIER)
     for query, offset in (("q", 10), ("other", 1)):
-        of_operator = replace(barrier(0, offset), channel="sum#0")
-        publish(to, [staged(to, [offset], query=query, control=(of_operator,))], batch=0)
+        publish(to, [staged(to, [offset], query=query, control=(operator_barrier(f"of-{query}", offset),))], batch=0)
     assert numbers(tmp_path) == [1, 10]
     assert "holds rows of other queries, q is one, and query other is new there" in caplog.text
+
+
+def test_results_of_an_operator_that_another_query_has_published_there_are_refused_unless_told(tmp_path, caplog):
+    """As after a checkpoint was lost: the operator has the same name, and counts its barriers from the start."""
+    to = how(tmp_path, SnapshotMode.BARRIER)
+    publish(to, [staged(to, [1], control=(operator_barrier("sum", 10),))], batch=0)
+
+    def again(query):
+        return [staged(to, [1], query=query, control=(operator_barrier("sum", 1),))]
+
+    with pytest.raises(InputError, match=r"query q wrote of the operator sum, and the new query new begins with results"
+                       r" .* was the checkpoint lost\? .* set sharedTable=true"):  # fmt: skip
+        publish(to, again("new"), batch=0)
+    assert (numbers(tmp_path), files(tmp_path)) == ([1], 1)
+    publish(replace(to, is_shared=True), again("a"), batch=0)
+    publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), again("b"), batch=0)
+    assert "which are there twice if that query wrote them" in caplog.text
+    assert numbers(tmp_path) == [1, 1, 1]
 
 
 def test_a_task_tells_where_a_first_batch_begins(tmp_path):
