@@ -49,8 +49,8 @@ from pyspark_wm_sink.options import SnapshotMode
 from pyspark_wm_sink.task import Task
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
 from pyspark_wm_source.reader import row_schema, stream_reader
-from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
+from pyspark_wm_source.values.ranges import RangeResult
 
 RUNS = 5
 CHANNELS = (1_000, 10_000, 100_000)

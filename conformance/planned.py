@@ -24,8 +24,8 @@ from keyedwm.core.throttle import NoThrottle
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
-from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.values.offsets import NOT_STARTED, QueryOffset
+from pyspark_wm_source.values.ranges import RangeResult
 
 Answer = TypeVar("Answer")
 

@@ -18,12 +18,13 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.runtime.worker import Travelling
 from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
-from pyspark_wm_source.driver.splits import Split, cut, groups_of, parts_of
+from pyspark_wm_source.driver.splits import cut, groups_of, parts_of
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import EARLIEST, LATEST
-from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.task.scan import scan
 from pyspark_wm_source.values.offsets import CutLimits
+from pyspark_wm_source.values.ranges import ChannelRange
+from pyspark_wm_source.values.split import Split
 
 # No group and no key: a bounded read leaves no state behind.
 _NOBODY = ""

@@ -20,8 +20,8 @@ from keyedwm.kafka.records.read import ControlRecord, Wanted
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.driver.plan import shared_out
-from pyspark_wm_source.task.authors import Authors
 from pyspark_wm_source.task.propagated import check_query, of_another, place
+from pyspark_wm_source.values.control_authors import ControlAuthors
 
 LOG = logging.getLogger("keyedwm.source")
 _FIRST_LOOK = 64  # offsets: the control rows of a batch, and the markers behind them
@@ -55,9 +55,9 @@ class ChannelPosition:
 class Aligner:
     """Finds the ends of batches; keeps the last answer, since planning asks again and again while nothing is new."""
 
-    def __init__(self, cluster: Cluster, authors: Authors) -> None:
+    def __init__(self, cluster: Cluster, control_authors: ControlAuthors) -> None:
         self._cluster = cluster
-        self._authors = authors
+        self._control_authors = control_authors
         # Channel → a span that was looked through and holds no barrier.
         self._without: dict[TopicPartition, Span] = {}
         # Channel → the last control record that does not count, and why.
@@ -115,8 +115,8 @@ class Aligner:
 
     def _counting(self, channels: Mapping[TopicPartition, ChannelPosition], at_most: int | None = None) -> Counting:
         """Behind a barrier only later ones of its query count, where anybody may copy a record that counts."""
-        last = {tp: c.barrier for tp, c in channels.items() if c.barrier is not None and self._authors.proven}
-        return Counting(authors=self._authors, last=last, at_most=at_most, refused=self._refused)
+        last = {tp: c.barrier for tp, c in channels.items() if c.barrier is not None and self._control_authors.proven}
+        return Counting(control_authors=self._control_authors, last=last, at_most=at_most, refused=self._refused)
 
     def _of_topic(
         self, channels: Mapping[TopicPartition, ChannelPosition], found: dict[TopicPartition, BarrierPosition]
@@ -155,14 +155,14 @@ class Counting:
     refused: takes, by channel, the control record with the highest offset that does not count, and why.
     """
 
-    authors: Authors
+    control_authors: ControlAuthors
     last: Mapping[TopicPartition, PropagatedState]
     at_most: int | None
     refused: dict[TopicPartition, tuple[int, str]]
 
     def cut_of(self, record: ControlRecord, tp: TopicPartition) -> Cut | None:
         """The barrier that a record holds, None if it holds none or does not count."""
-        why = self.authors.refusal(record, tp)
+        why = self.control_authors.refusal(record, tp)
         cut = None if why else decode_cut(record.header, record.value, place(tp, record.offset))
         last = self.last.get(tp)
         if cut is not None and last is not None:

@@ -27,9 +27,9 @@ from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import LagAndLull, NoWatermarks
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.values import TopicPartition
-from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.task.propagated import last_barrier
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset, RetiredChannel
+from pyspark_wm_source.values.ranges import RangeResult
 
 # A partition that comes back after longer is taken for a new one.
 RETIRED_KEPT_MS = 24 * 3_600_000

@@ -29,13 +29,14 @@ from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_
 from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
 from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
-from pyspark_wm_source.driver.splits import ControlSettings, Split, splits
+from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import LATEST
-from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.task.propagated import last_barrier
 from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, QueryOffset
+from pyspark_wm_source.values.ranges import RangeResult
+from pyspark_wm_source.values.split import Split
 
 LOG = logging.getLogger("keyedwm.source")
 _END_ATTEMPTS = 4
@@ -234,7 +235,7 @@ class Planner:
     ) -> dict[TopicPartition, int]:
         """Where the batch ends: behind barriers, never in the middle of a snapshot."""
         if self._aligner is None or seen.restarts:
-            self._aligner = Aligner(self._cluster, self._options.authors)
+            self._aligner = Aligner(self._cluster, self._options.control_authors)
         channels = {}
         for tp, end in seen.ends.items():
             before = start.channels.get(tp)

@@ -20,13 +20,14 @@ from keyedwm.kafka.client.errors import GroupAccessError
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_axes
-from pyspark_wm_source.driver.splits import cut, part_group, parts_by_channel
+from pyspark_wm_source.driver.splits import cut, parts_by_channel
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import ChannelRange, RangeResult
 from pyspark_wm_source.task.fetching import fetch
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.values.outage import Outage
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
+from pyspark_wm_source.values.split import part_group
 
 LOG = logging.getLogger("keyedwm.source")
 RECOVERY_SLICE_S = 5.0

@@ -9,10 +9,8 @@ the number of tasks; small ranges stay whole; the parts of a range follow each o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-
-from pyspark.sql.datasource import InputPartition
 
 from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.counts import Counts
@@ -20,28 +18,11 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
+from pyspark_wm_source.values.ranges import ChannelRange
+from pyspark_wm_source.values.split import Split
 
 OFFSETS_PER_TASK = 50_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split(InputPartition):
-    """One task: its channels' ranges, and control rows that stand before all others.
-
-    stamps: axis → coalesced ms. source: the id that its control rows carry.
-    """
-
-    ranges: tuple[ChannelRange, ...]
-    control: tuple[ControlRow, ...]
-    stamps: Mapping[str, int | None]
-    batch: int
-    channels: int
-    source: str
-    group: str
-    state_key: str = field(repr=False)
-    now_ms: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +61,6 @@ def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings) -> list[
         )
         for number, group in enumerate(groups)
     ]
-
-
-def part_group(group: str, part: int, parts: int) -> str:
-    """Name the consumer group in which the state of one part of a range is left."""
-    return group if parts == 1 else f"{group}-{part}"
 
 
 def parts_by_channel(end: QueryOffset) -> dict[TopicPartition, int]:

@@ -35,7 +35,7 @@ from pyspark_wm_source.options.start_offsets import (
     refuse_word,
     topics_of,
 )
-from pyspark_wm_source.task.authors import Authors
+from pyspark_wm_source.values.control_authors import ControlAuthors
 
 if TYPE_CHECKING:
     from pyspark_wm_source.options.join_side import SideStage
@@ -111,7 +111,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     guarantee: Guarantee
     propagate: bool = False
-    authors: Authors = field(default_factory=Authors)
+    control_authors: ControlAuthors = field(default_factory=ControlAuthors)
     state_secret: bytes | None = field(default=None, repr=False)
     continue_from: str | None = None
     stage: Stage | SideStage | MessageStage | None = None
@@ -204,7 +204,7 @@ class SourceOptions:
             columns=columns,
             guarantee=guarantee,
             propagate=propagate,
-            authors=_authors(given, propagate=propagate),
+            control_authors=_control_authors(given, propagate=propagate),
             state_secret=secret_of("stateSecret", given["statesecret"]) if "statesecret" in given else None,
             continue_from=_continue_from(given),
             stage=_stage(given, axes, columns, headers=headers),
@@ -227,14 +227,14 @@ def _propagated(given: Mapping[str, str], client: ClientConfig, guarantee: Guara
     return client
 
 
-def _authors(given: Mapping[str, str], *, propagate: bool) -> Authors:
+def _control_authors(given: Mapping[str, str], *, propagate: bool) -> ControlAuthors:
     for name in ("propagateFrom", "controlSecret"):
         if name.lower() in given and not propagate:
             raise OptionError(f"option {name} has no effect without propagate=true: leave it out, or add that")
     query, secret = given.get("propagatefrom"), given.get("controlsecret")
     if query is not None and not query.strip():
         raise wrong("propagateFrom", query, "the id of the query that writes the topic is expected")
-    return Authors(
+    return ControlAuthors(
         query=None if query is None else query.strip(),
         secret=None if secret is None else secret_of("controlSecret", secret),
     )

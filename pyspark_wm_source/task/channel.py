@@ -17,49 +17,11 @@ from keyedwm.core.axis import AxisState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.core.event_time import EventTime, Place
-from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
 from pyspark_wm_source.task.unreadable import only, warn_unreadable, warn_unwritten
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChannelRange:
-    """What one task reads of one channel, and its state at the start.
-
-    reset: its state was lost before this batch; resets: how often that has happened. woken: it was idle until this
-    batch. opening: watermarks (key, ms) due before its first event. A channel whose range is cut has several `parts`:
-    each starts from a neutral state and has no watermark rows (docs/design/state.md).
-    """
-
-    channel: TopicPartition
-    start: int
-    end: int
-    counts: Counts
-    axes: Mapping[int, AxisState]
-    reset: bool = False
-    woken: bool = False
-    opening: tuple[tuple[int, int], ...] = ()
-    part: int = 0
-    parts: int = 1
-    topic_id: str | None = None
-    resets: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RangeResult:
-    """A channel's state once its range was read.
-
-    cut: it was read in parts, so its watermark was not emitted yet. lossy: it was read again and not
-    every record was there any more, so the watermark in it may be lower than what was emitted.
-    """
-
-    next_offset: int
-    counts: Counts
-    axes: Mapping[int, AxisState]
-    cut: bool = False
-    lossy: bool = False
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ from keyedwm.kafka.records.read import Records, Wanted
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import ChannelRange
+from pyspark_wm_source.values.ranges import ChannelRange
 
 LOG = logging.getLogger("keyedwm.source")
 

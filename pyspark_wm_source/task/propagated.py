@@ -18,8 +18,9 @@ from keyedwm.core.text import shown
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Records
-from pyspark_wm_source.task.authors import Authors
-from pyspark_wm_source.task.channel import ChannelRange, EventTimeRun, Observed, RangeResult
+from pyspark_wm_source.task.channel import EventTimeRun, Observed
+from pyspark_wm_source.values.control_authors import ControlAuthors
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 LOG = logging.getLogger("keyedwm.source")
 _QUERY_BYTES = 6
@@ -71,11 +72,13 @@ def query_number(query: str) -> int:
 class PropagatedRun:
     """One channel's range: event times of the rows, watermarks of the barriers."""
 
-    def __init__(self, task: ChannelRange, times: EventTimeRun, guarantee: Guarantee, authors: Authors) -> None:
+    def __init__(
+        self, task: ChannelRange, times: EventTimeRun, guarantee: Guarantee, control_authors: ControlAuthors
+    ) -> None:
         self.task = task
         self._times = times
         self._guarantee = guarantee
-        self._authors = authors
+        self._control_authors = control_authors
         self._told = False
         self._known: set[bytes] = set()
         self._barrier = last_barrier(task.axes)
@@ -85,7 +88,7 @@ class PropagatedRun:
         """Take the records (in offset order) and the barriers among them."""
         for record in records.control_records:
             where = place(self.task.channel, record.offset)
-            refusal = self._authors.refusal(record, self.task.channel)
+            refusal = self._control_authors.refusal(record, self.task.channel)
             if refusal is not None:
                 self._times.count_control(1)
                 self._tell(where, refusal)
@@ -115,14 +118,18 @@ class PropagatedRun:
 
     def _remember(self, cut: Cut, digest: bytes) -> None:
         """Where anybody may copy a record, a copy costs a hash: a small batch can hold thousands of a long one."""
-        if self._authors.proven and self._barrier is not None and query_number(cut.query) == self._barrier.query:
+        if (
+            self._control_authors.proven
+            and self._barrier is not None
+            and query_number(cut.query) == self._barrier.query
+        ):
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             self._known.add(digest)
 
     def _take(self, cut: Cut, where: str) -> None:
         last = self._barrier
-        if last is not None and self._authors.proven and (why := of_another(last, cut)):
+        if last is not None and self._control_authors.proven and (why := of_another(last, cut)):
             self._times.count_control(1)
             self._tell(where, why)
             return
@@ -145,9 +152,9 @@ class PropagatedRun:
 
         With a secret the topic has writers that are not trusted, and a copied record must not stop the query.
         """
-        if self._authors.proven:
+        if self._control_authors.proven:
             self._tell(where, f"the barrier of snapshot {cut.snapshot} came after that of snapshot {last.snapshot}")
-        if self._authors.proven or self._guarantee is Guarantee.AT_LEAST_ONCE:
+        if self._control_authors.proven or self._guarantee is Guarantee.AT_LEAST_ONCE:
             return replace(last, repeated=last.repeated + 1)
         key, promised = min(self._emitted), cut.promise()[0]
         raise RegressionError(

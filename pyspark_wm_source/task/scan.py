@@ -23,14 +23,15 @@ from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import Records, Wanted
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.runtime.worker import task_number
-from pyspark_wm_source.driver.splits import Split, part_group
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import ChannelRange, ChannelRun, EventTimeRun, Observed, RangeResult
+from pyspark_wm_source.task.channel import ChannelRun, EventTimeRun, Observed
 from pyspark_wm_source.task.fetching import by_option, fetch
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl, lay_out
 from pyspark_wm_source.task.propagated import PropagatedRun
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, state_place
 from pyspark_wm_source.values.outage import Outage
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
+from pyspark_wm_source.values.split import Split, part_group
 
 LOG = logging.getLogger("keyedwm.source")
 _outages: dict[str, Outage] = {}  # group → of its coordinator, as this process knows
@@ -57,7 +58,7 @@ def policy_run(
     """Return the run that makes the watermarks of one range."""
     times = EventTimeRun(task, options.axes, stamps, fail_on_bad_event_time=options.fail_on_bad_event_time)
     if options.propagate:
-        return PropagatedRun(task, times, options.guarantee, options.authors)
+        return PropagatedRun(task, times, options.guarantee, options.control_authors)
     return ChannelRun(task, options.axes, times, now_ms=now_ms)
 
 

@@ -1,1 +1,1 @@
-"""Values that the planner and the tasks share, as the offset log holds them."""
+"""Values that the planner and the tasks share: the offset log, splits and ranges, and whose control records count."""

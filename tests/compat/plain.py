@@ -35,8 +35,8 @@ from keyedwm.spark.hosting.bucket_batch import BucketNote
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_sink.record import ChannelRecord, Record
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
-from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.values.offsets import Channel, CutLimits, QueryOffset, RetiredChannel
+from pyspark_wm_source.values.ranges import RangeResult
 from tests.spark.test_bucket_batch import SCHEMA, Pipeline, staged, steps
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -18,8 +18,8 @@ from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, worth_a_batch
 from pyspark_wm_source.options.axes import TimeAxis
-from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.values.offsets import NOT_STARTED, QueryOffset
+from pyspark_wm_source.values.ranges import RangeResult
 
 GROUP, STATE_KEY = "g-1", "0123456789abcdef" * 4
 MANY = 1_000

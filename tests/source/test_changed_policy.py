@@ -18,10 +18,10 @@ from keyedwm.kafka.client.values import Committed, TopicPartition
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.driver.planner import Planner
-from pyspark_wm_source.driver.splits import part_group
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import ChannelRange, RangeResult
 from pyspark_wm_source.values.offsets import QueryOffset, state_place
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
+from pyspark_wm_source.values.split import part_group
 from tests.source.scripted import Log
 from tests.source.test_lost_states import Followed, reset_rows
 

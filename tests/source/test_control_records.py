@@ -20,9 +20,9 @@ from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.authors import Authors
-from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.task.scan import policy_run
+from pyspark_wm_source.values.control_authors import ControlAuthors
+from pyspark_wm_source.values.ranges import ChannelRange
 
 A = TopicPartition("t", 0)
 OPTIONS = {"kafka.bootstrap.servers": "x:1", "subscribe": "t"}
@@ -219,7 +219,7 @@ def position(end: int) -> dict[TopicPartition, ChannelPosition]:
 
 def test_records_without_a_barrier_are_looked_through_once(log):
     barriers, read = log
-    aligner = Aligner(None, Authors())
+    aligner = Aligner(None, ControlAuthors())
     for end in range(1_000_000, 1_000_050):
         assert aligner.ends(position(end), None) == {A: 0}
     assert sum(last - first for first, last in read) <= 1_000_100
@@ -231,7 +231,7 @@ def test_records_without_a_barrier_are_looked_through_once(log):
 
 def test_a_log_that_was_shortened_is_looked_through_again(log):
     barriers, _ = log
-    aligner = Aligner(None, Authors())
+    aligner = Aligner(None, ControlAuthors())
     assert aligner.ends(position(1_000), None) == {A: 0}
     barriers[10] = Cut(query="q", snapshot=0, channels={})
     assert aligner.ends(position(500), None) == {A: 11}
@@ -241,7 +241,7 @@ def test_the_aligner_passes_over_barriers_of_others(log):
     barriers, _ = log
     barriers[3] = Cut(query="q", snapshot=0, channels={})
     barriers[9] = Cut(query="forger", snapshot=7, channels={})
-    assert Aligner(None, Authors(query="q")).ends(position(20), None) == {A: 4}
+    assert Aligner(None, ControlAuthors(query="q")).ends(position(20), None) == {A: 4}
 
 
 def test_at_least_once_counts_what_comes_again_apart_from_what_others_wrote():

@@ -24,10 +24,10 @@ from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task import propagated
-from pyspark_wm_source.task.authors import Authors
-from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.task.propagated import query_number
 from pyspark_wm_source.task.scan import policy_run
+from pyspark_wm_source.values.control_authors import ControlAuthors
+from pyspark_wm_source.values.ranges import ChannelRange
 from tests.source.test_control_records import OPTIONS, A
 
 SECRET = b"a secret of thirty-two bytes, ..."
@@ -182,27 +182,30 @@ def log_of(monkeypatch, own: list[ControlRecord]) -> None:
 
 def test_a_batch_ends_at_the_newest_genuine_barrier_not_at_a_copy_of_an_older_one(monkeypatch):
     signed_cut(monkeypatch, {4: 4, 10: 5, 12: 4, 14: 5})
-    aligner = Aligner(None, Authors(secret=SECRET))
+    aligner = Aligner(None, ControlAuthors(secret=SECRET))
     assert aligner.ends({A: ChannelPosition(position=0, end=20, barrier=None)}, None) == {A: 11}
 
 
 def test_a_copy_of_an_earlier_querys_barrier_ends_no_batch(monkeypatch):
     log_of(monkeypatch, [genuine(12, 6, 90), of_earlier_query(14)])
     last = proven([genuine(1, 5, 80)]).axes[0].policy
-    aligner = Aligner(None, Authors(secret=SECRET))
+    aligner = Aligner(None, ControlAuthors(secret=SECRET))
     assert aligner.ends({A: ChannelPosition(position=11, end=20, barrier=last)}, None) == {A: 13}
 
 
 @pytest.mark.parametrize(
-    ("authors", "why"),
+    ("control_authors", "why"),
     [
-        (Authors(secret=b"another secret of thirty-two ...."), "it has no code, or one that option controlSecret"),
-        (Authors(query="mine"), "it is of query 'q', option propagateFrom names 'mine'"),
+        (
+            ControlAuthors(secret=b"another secret of thirty-two ...."),
+            "it has no code, or one that option",
+        ),
+        (ControlAuthors(query="mine"), "it is of query 'q', option propagateFrom names 'mine'"),
     ],
 )
-def test_who_waits_for_a_barrier_is_told_which_record_does_not_count_and_why(authors, why, monkeypatch, caplog):
+def test_who_waits_for_a_barrier_is_told_which_record_does_not_count_and_why(control_authors, why, monkeypatch, caplog):
     signed_cut(monkeypatch, {4: 4, 10: 5})
-    aligner = Aligner(None, authors)
+    aligner = Aligner(None, control_authors)
     for end in (20, 21):  # what was looked through is not read again
         assert aligner.ends({A: ChannelPosition(position=0, end=end, barrier=None)}, None) == {A: 0}
         assert f"wait for a barrier: the control record at offset 10 does not count, {why}" in caplog.text
@@ -211,7 +214,7 @@ def test_who_waits_for_a_barrier_is_told_which_record_does_not_count_and_why(aut
 
 def test_copies_of_what_was_read_end_no_batch(monkeypatch):
     signed_cut(monkeypatch, {12: 4, 14: 5})
-    aligner = Aligner(None, Authors(secret=SECRET))
+    aligner = Aligner(None, ControlAuthors(secret=SECRET))
     last = proven([genuine(1, 5, 80)]).axes[0].policy
     assert last.query == query_number("q")
     assert aligner.ends({A: ChannelPosition(position=11, end=20, barrier=last)}, None) == {A: 11}
@@ -224,7 +227,7 @@ def test_the_secret_is_given_in_place_by_a_variable_or_by_a_file(side, monkeypat
     for given_as in (SECRET.decode(), "env:THE_SECRET", f"file:{tmp_path / 'secret'}"):
         if side == "source":
             options = SourceOptions.parse(OPTIONS | {"propagate": "true", "controlSecret": given_as})
-            found = options.authors.secret
+            found = options.control_authors.secret
         else:
             options = KafkaTarget.parse({"kafka.bootstrap.servers": "x:1", "topic": "t", "controlSecret": given_as})
             found = options.secret

@@ -14,8 +14,8 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import axes_of
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.task.scan import policy_run
+from pyspark_wm_source.values.ranges import ChannelRange
 from tests.tools import Record, produce
 
 PLACE = TopicPartition("t", 0)

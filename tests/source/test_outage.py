@@ -15,9 +15,9 @@ from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.task import scan
-from pyspark_wm_source.task.channel import RangeResult
 from pyspark_wm_source.values.offsets import QueryOffset
 from pyspark_wm_source.values.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage
+from pyspark_wm_source.values.ranges import RangeResult
 from tests.source.scripted import Driver, Log, ScriptedCluster
 from tests.source.test_state_commits import OPTIONS, RANGE, STATE
 

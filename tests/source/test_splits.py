@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyedwm.core.rows import ControlKind
-from pyspark_wm_source.driver.splits import OFFSETS_PER_TASK, ControlSettings, Split, splits
+from pyspark_wm_source.driver.splits import OFFSETS_PER_TASK, ControlSettings, splits
 from pyspark_wm_source.values.offsets import QueryOffset
+from pyspark_wm_source.values.split import Split
 from tests.source.plans import Simulation, tp
 
 

@@ -26,12 +26,12 @@ from keyedwm.kafka.records.read import Records, Wanted, no_records
 from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.driver.recover_state import Recovery, StateLoader
-from pyspark_wm_source.driver.splits import Split
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task import fetching, scan
-from pyspark_wm_source.task.channel import ChannelRange, RangeResult
 from pyspark_wm_source.task.scan import _commit_states
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
+from pyspark_wm_source.values.split import Split
 from tests.source.scripted import Driver, Log, ScriptedCluster
 
 A = TopicPartition("t", 0)

@@ -22,10 +22,10 @@ from keyedwm.kafka.records.partitioner import partition_of
 from keyedwm.kafka.records.read import Records, Wanted, read_records
 from keyedwm.kafka.records.record_columns import RecordColumns
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import ChannelRange
 from pyspark_wm_source.task.items import EventRun, lay_out
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
 from pyspark_wm_source.task.stages import run_stage
+from pyspark_wm_source.values.ranges import ChannelRange
 
 _ROWS = 8
 _CHANNEL = TopicPartition("warm", 0)

@@ -16,8 +16,9 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import axes_of
 from pyspark_wm_source.task import unreadable
-from pyspark_wm_source.task.channel import ChannelRange, EventTimeRun
+from pyspark_wm_source.task.channel import EventTimeRun
 from pyspark_wm_source.task.unreadable import sentence
+from pyspark_wm_source.values.ranges import ChannelRange
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Authors:
+class ControlAuthors:
     """query: the only one that counts, None for any. secret: what a record's code is made with, None: none is asked."""
 
     query: str | None = None
