@@ -171,8 +171,6 @@ def test_a_result_column_has_a_name(name):
 def test_a_table_in_the_place_of_something_else_is_told_on_one_line():
     with pytest.raises(OptionError, match=r"^the join has no side pyarrow.Table k: .*, it has left and right .*$"):
         WindowJoin(window_joins.plan_of(tumbling(10))).add_message(ONE, "left")
-    with pytest.raises(OptionError, match=r"^window_function uses pyarrow.Table k: .*, whose changes .*$"):
-        WindowOperator(plan_of(tumbling(10), aggregates=(("n", window_function(lambda _: ONE, pa.int64())),)))
 
 
 def test_the_result_of_a_window_function_is_a_type_of_arrow():

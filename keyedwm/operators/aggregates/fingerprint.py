@@ -21,19 +21,16 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from keyedwm.core.errors import OptionError
-from keyedwm.core.text import shown
-
 _PLAIN = (
     type(None), type(...), bool, int, float, complex, str, bytes, Decimal, Fraction, date, time, timedelta, timezone,
     PurePath, re.Pattern, range, slice,
 )  # fmt: skip
 
 
-def fingerprint(function: Callable, where: str) -> str:
-    """Return a short text for this function; where: for the message of the OptionError that refuses it."""
+def fingerprint(function: Callable) -> str:
+    """Return a short text for this function; raise ValueError where 0.2.0 refused it."""
     digest = hashlib.sha256()
-    for piece in _Walk(where).pieces(function):
+    for piece in _Walk().pieces(function):
         digest.update(f"{len(piece)}:{piece}".encode())
     return digest.hexdigest()[:16]
 
@@ -41,8 +38,7 @@ def fingerprint(function: Callable, where: str) -> str:
 class _Walk:
     """Visits a function and all that it refers to, each function once."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self) -> None:
         self._seen: dict[int, int] = {}
 
     def pieces(self, value: Any) -> Iterator[str]:
@@ -78,10 +74,7 @@ class _Walk:
         elif is_dataclass(value):
             parts = (type(value), *(getattr(value, field.name) for field in fields(value)))
         else:
-            raise OptionError(
-                f"{self._where} uses {shown(value)}, whose changes between two starts cannot be noticed; use a plain "
-                "value, a function or a dataclass of those instead"
-            )
+            raise ValueError(f"changes of {type(value).__name__} between two starts could not be noticed")
         yield from self.pieces(parts)
 
     def _named(self, value: Any) -> Iterator[str]:

@@ -312,11 +312,9 @@ class Aggregate:
         return f"Aggregate({self.column}: version {self.version}; {self.result}; {self.single_stage})"
 
     def describe_by_code(self) -> str:
-        """Return the text that keyedwm 0.2.0 put into its plan's digest; raise OptionError where it had none."""
+        """Return the text that keyedwm 0.2.0 put into its plan's digest; raise ValueError where it refused one."""
         told = [
-            f"{name} {fingerprint(function, f'Aggregate({self.column!r}): {name}')}"
-            for name in _FUNCTIONS
-            if (function := getattr(self, name)) is not None
+            f"{name} {fingerprint(function)}" for name in _FUNCTIONS if (function := getattr(self, name)) is not None
         ]
         return f"Aggregate({self.column}: {', '.join(told)}; {self.result}; {self.single_stage})"
 

@@ -276,7 +276,7 @@ class WindowPlan:
             return ()
         try:
             return (self._digest_of([described_by_code(spec) for _, spec in self.aggregates]),)
-        except (OptionError, ValueError):  # 0.2.0 refused such functions, so it left no state of them
+        except ValueError:  # 0.2.0 refused such functions, so it left no state of them
             return ()
 
     def _digest_of(self, described: Sequence[str]) -> str:
