@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from benchmarks.measure import VALUE, Sheet, committed, new_topic
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, stage
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 
 if TYPE_CHECKING:
     from benchmarks.turns import Bench

@@ -28,10 +28,10 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import broker
 from keyedwm.testing.java import find_java
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, stage
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_source.reader import row_schema, stream_reader
 
 if TYPE_CHECKING:

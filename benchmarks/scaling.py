@@ -43,10 +43,10 @@ from keyedwm.operators.state.blobs import packed
 from keyedwm.spark.hosting.inbox import Inbox
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.broker import broker
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
 from pyspark_wm_source.reader import row_schema, stream_reader
 from pyspark_wm_source.values.offsets import Channel, QueryOffset

@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import OptionError
-from pyspark_wm_sink.kafka.options import KafkaTarget
-from pyspark_wm_sink.options import SinkOptions, SnapshotMode
-from pyspark_wm_sink.source_columns import has_control
+from pyspark_wm_sink.batch.source_columns import has_control
+from pyspark_wm_sink.options.kafka_target import KafkaTarget
+from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:

@@ -19,10 +19,10 @@ from keyedwm.cli.printable import PlainConsole
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import one_line
+from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
-from pyspark_wm_sink.paths import local_directory
-from pyspark_wm_sink.record import Record
+from pyspark_wm_sink.places.paths import local_directory
 
 HELP = "print the snapshots, watermarks and offsets that a sink has written down"
 _MOST = 10

@@ -16,7 +16,7 @@ from typing import Any
 from keyedwm.config.secrets import refuse_login_in
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.parsing import parse_json
-from pyspark_wm_sink.paths import local_directory
+from pyspark_wm_sink.places.paths import local_directory
 
 HELP = "print the startingOffsets that continue a query of Spark's own Kafka source"
 _VERSION = "v1"

@@ -2,7 +2,7 @@
 
 Rule: every step answers with what became true, in order: watermarks by key, then the idle marker. The output never
 goes back. A channel without a watermark blocks its key; idle and done channels hold nobody. A regression is found here
-as it arrives; the sink, which gets a batch's rows out of order, sorts them first (pyspark_wm_sink/monotone.py).
+as it arrives; the sink, which gets a batch's rows out of order, sorts them first (pyspark_wm_sink/batch/monotone.py).
 """
 
 from __future__ import annotations

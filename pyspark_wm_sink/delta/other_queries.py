@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import is_of_operator
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.delta.table import is_restored_behind, newest_of_each_query
-from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.reports import BatchReport
 
 _log = logging.getLogger("keyedwm.sink")
 

@@ -20,17 +20,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.reports import merge_reports
+from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.delta import table as delta
 from pyspark_wm_sink.delta.library_errors import is_refusal, one_line, shown_cause
 from pyspark_wm_sink.delta.other_queries import check_reads_nothing_again
 from pyspark_wm_sink.delta.row_rules import row_rules
 from pyspark_wm_sink.delta.stage import DeltaStagePlan, StagedFiles
 from pyspark_wm_sink.delta.storage import discard
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.paths import local_directory
-from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.reports import merge_reports
-from pyspark_wm_sink.seal import check_replay, seal
+from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.places.paths import local_directory
 
 _ATTEMPTS = 10
 _log = logging.getLogger("keyedwm.sink")

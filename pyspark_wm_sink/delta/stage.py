@@ -20,15 +20,15 @@ from keyedwm.arrow.row_hash import MODULUS, content_sum
 from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.rows import CONTROL, REJECTED, channel_name
+from pyspark_wm_sink.batch.errors_to import split_rejected
+from pyspark_wm_sink.batch.reports import TaskReport
+from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
 from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
 from pyspark_wm_sink.delta.row_rules import NO_RULES, RowRules
 from pyspark_wm_sink.delta.stats import columns_with_statistics, float_bounds, stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
 from pyspark_wm_sink.delta.written import as_written
-from pyspark_wm_sink.errors_to import split_rejected
-from pyspark_wm_sink.reports import TaskReport
-from pyspark_wm_sink.task import Task, TaskInput
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20

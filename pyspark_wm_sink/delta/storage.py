@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 from deltalake.fs import DeltaStorageHandler
 
 from keyedwm.core.errors import OptionError
-from pyspark_wm_sink.paths import local_directory
+from pyspark_wm_sink.places.paths import local_directory
 
 
 def files_of(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:

@@ -18,11 +18,11 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from keyedwm.core.errors import InputError, UnavailableError
+from pyspark_wm_sink.batch.record import METADATA_KEY, Record
 from pyspark_wm_sink.delta.features import check_features
 from pyspark_wm_sink.delta.fitting import ODD_NAME, Fitted, fit, odd_names
 from pyspark_wm_sink.delta.library_errors import access_error, one_line, shown_cause, unread_feature
 from pyspark_wm_sink.delta.stage import StagedFile
-from pyspark_wm_sink.record import METADATA_KEY, Record
 
 # How many commits of the history are searched for the record, step by step: it is nearly always in the newest.
 _LOOK_BACK: tuple[int | None, ...] = (1, 32, 1_024, None)

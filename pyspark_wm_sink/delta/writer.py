@@ -16,6 +16,10 @@ from pyspark.sql.types import StructType
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
 from keyedwm.runtime.worker import Travelling, freeze_gc
+from pyspark_wm_sink.batch.errors_to import check_rejected
+from pyspark_wm_sink.batch.reports import require_all
+from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.delta.columns import table_columns
 from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
 from pyspark_wm_sink.delta.partitions import check_columns
@@ -24,11 +28,7 @@ from pyspark_wm_sink.delta.row_rules import NO_RULES, RowRules, row_rules
 from pyspark_wm_sink.delta.stage import DeltaStagePlan, StagedFiles, stage
 from pyspark_wm_sink.delta.storage import check_may_write, discard
 from pyspark_wm_sink.delta.table import arrow_schema, check_names, check_table, columns_of, delta_schema, open_table
-from pyspark_wm_sink.errors_to import check_rejected
-from pyspark_wm_sink.options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
-from pyspark_wm_sink.reports import require_all
-from pyspark_wm_sink.source_columns import check_inline, has_control, has_offsets
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.sink_options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
 
 
 class _DeltaWriter(Travelling):

@@ -23,9 +23,9 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import Sender, new_producer
 from keyedwm.kafka.requests.transactions import Transaction, add_partitions, begin, end
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, explain_fenced, partition_count
-from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.reports import BatchReport
 
 _Row = tuple[bytes, bytes]
 

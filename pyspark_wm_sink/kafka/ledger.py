@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from keyedwm.kafka.requests.transactions import Transaction
-from pyspark_wm_sink.notes import Notes, checksum
-from pyspark_wm_sink.record import Record
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.places.notes import Notes, checksum
 
 KEPT = 100  # published entries kept for inspection; only the newest is needed
 _NAME = re.compile(r"(\d+)\.(decided|published)\.json")

@@ -17,7 +17,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.transactions import Holder, Transaction, begin, holder
 from pyspark_wm_sink.kafka.ledger import Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
-from pyspark_wm_sink.notes import Claim
+from pyspark_wm_sink.places.notes import Claim
 
 _MAX_RUNS = 1_000
 _log = logging.getLogger("keyedwm.sink")

@@ -28,15 +28,15 @@ from keyedwm.core.errors import (
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.kafka.requests.transactions import Fate, Transaction, end, lingering, statuses
+from pyspark_wm_sink.batch.reports import BatchReport, merge_reports
+from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.kafka.control_records import write_control
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.kafka.marker import Marker
 from pyspark_wm_sink.kafka.ownership import fence_others, require_fence, take_ownership
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords
-from pyspark_wm_sink.notes import Claim
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.reports import BatchReport, merge_reports
-from pyspark_wm_sink.seal import check_replay, seal
+from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.places.notes import Claim
 
 _SWEEP_EVERY, _SWEEP_GAPS_EVERY = 20, 5  # batches
 _WARN_AT_SHARE = 0.5  # of transactionTimeout, which runs from a task's first row

@@ -28,11 +28,11 @@ from keyedwm.kafka.records.record_columns import Layout, lay_out
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.kafka.requests.produce import Sender, new_producer, to_rows
 from keyedwm.kafka.requests.transactions import Fate, Transaction, add_partitions, begin, end, fate
-from pyspark_wm_sink.errors_to import split_rejected
+from pyspark_wm_sink.batch.errors_to import split_rejected
+from pyspark_wm_sink.batch.reports import TaskReport
+from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.kafka.error_records import error_records
 from pyspark_wm_sink.kafka.event_times import with_event_times
-from pyspark_wm_sink.reports import TaskReport
-from pyspark_wm_sink.task import Task, TaskInput
 
 _GROUP_BYTES = 16 << 20
 RECORD_COLUMNS = ("key", "value", "headers")

@@ -19,19 +19,19 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.kafka.requests.transactions import longest_timeout_ms
 from keyedwm.runtime.worker import Travelling, freeze_gc
-from pyspark_wm_sink.errors_to import check_rejected
+from pyspark_wm_sink.batch.errors_to import check_rejected
+from pyspark_wm_sink.batch.reports import require_all
+from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.error_records import check_error_column
 from pyspark_wm_sink.kafka.event_times import event_time_columns
 from pyspark_wm_sink.kafka.ledger import Ledger
-from pyspark_wm_sink.kafka.options import KafkaTarget
 from pyspark_wm_sink.kafka.publish import KafkaPublication, abort, publish_to_kafka, recover, sweep
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, partition_count, stage
-from pyspark_wm_sink.ledger_files import SCHEMES
-from pyspark_wm_sink.notes import application
-from pyspark_wm_sink.options import ControlRows, SinkOptions, SnapshotMode
-from pyspark_wm_sink.reports import require_all
-from pyspark_wm_sink.source_columns import check_inline, has_control, has_offsets
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.kafka_target import KafkaTarget
+from pyspark_wm_sink.options.sink_options import ControlRows, SinkOptions, SnapshotMode
+from pyspark_wm_sink.places.ledger_files import SCHEMES
+from pyspark_wm_sink.places.notes import application
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -14,7 +14,7 @@ from keyedwm.cli.doctor import machine
 from keyedwm.core.errors import InputError
 from keyedwm.runtime import compiled
 from keyedwm.runtime import private_dirs as private
-from pyspark_wm_sink.ledger_files import RemoteFiles
+from pyspark_wm_sink.places.ledger_files import RemoteFiles
 
 pytestmark = pytest.mark.starts
 
@@ -46,7 +46,7 @@ def add_one(x):
 
 def test_a_process_that_checks_options_loads_no_kafka_client():
     checks = (
-        "from pyspark_wm_source.reader import row_schema; from pyspark_wm_sink.options import SinkOptions;"
+        "from pyspark_wm_source.reader import row_schema; from pyspark_wm_sink.options.sink_options import SinkOptions;"
         "row_schema({'kafka.bootstrap.servers': 'a:1', 'subscribe': 't'}); SinkOptions.parse({'path': '/t'});"
     )
     source = f"{checks} import sys; print([heavy for heavy in ('kafka', 'numba', 'pandas') if heavy in sys.modules])"

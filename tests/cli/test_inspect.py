@@ -12,9 +12,9 @@ from keyedwm.cli.inspect import _storage
 from keyedwm.cli.main import main
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.requests.transactions import Transaction
+from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.record import ChannelRecord, Record
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.delta_sink import how, staged
 
 

@@ -32,8 +32,8 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPl
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketNote
+from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
-from pyspark_wm_sink.record import ChannelRecord, Record
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
 from pyspark_wm_source.values.offsets import Channel, CutLimits, QueryOffset, RetiredChannel
 from pyspark_wm_source.values.ranges import RangeResult

@@ -14,10 +14,10 @@ import pytest
 from keyedwm.core.encoding import decode_committed
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.groups import Committed
+from pyspark_wm_sink.batch.record import METADATA_KEY, Record
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.marker import Marker
-from pyspark_wm_sink.notes import Claim
-from pyspark_wm_sink.record import METADATA_KEY, Record
+from pyspark_wm_sink.places.notes import Claim
 from pyspark_wm_source.values.offsets import QueryOffset, state_place
 
 FIXTURES = sorted(path.parent for path in (Path(__file__).parent / "fixtures").glob("*/*/kafka.json"))

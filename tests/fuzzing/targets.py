@@ -35,9 +35,9 @@ from keyedwm.core.inline import VERSION, Cut, Upstream, decode_cut, encode_cut
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
+from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.kafka.marker import Marker
-from pyspark_wm_sink.record import ChannelRecord, Record
 from pyspark_wm_source.values.offsets import Channel, CutLimits, QueryOffset, RetiredChannel
 from tests.kafka import fuzz
 

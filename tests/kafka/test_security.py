@@ -28,9 +28,9 @@ from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import Sender, send
 from keyedwm.testing import admin
+from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.kafka.ledger import Entry
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
-from pyspark_wm_sink.record import Record
 from tests.secured import PASSWORD, Secured, allow, disallow, login
 from tests.tools import wait_until
 

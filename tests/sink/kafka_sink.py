@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from keyedwm.core.errors import UnavailableError
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.notes import Claim
-from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.places.notes import Claim
 from tests.tools import cluster_at, settle, wait_until
 
 # What brokers allow at most: no test is so slow that its transactions end by themselves.
@@ -59,8 +59,8 @@ class Sink:
         )  # fmt: skip
 
     def written(self, batch: int | None, *values: str, partition: int = 0, control: tuple = ()):
+        from pyspark_wm_sink.batch.task import Task
         from pyspark_wm_sink.kafka.stage import stage
-        from pyspark_wm_sink.task import Task
 
         self.number += 1
         query = self.query if batch is not None else None
@@ -74,8 +74,8 @@ class Sink:
 
     def placed(self, batch: int, rows: list[tuple[str, int]], control: tuple = (), task: int = 0):
         """One task that writes (value, partition) rows."""
+        from pyspark_wm_sink.batch.task import Task
         from pyspark_wm_sink.kafka.stage import stage
-        from pyspark_wm_sink.task import Task
 
         self.number += 1
         who = Task(query=self.query, run=self.run, batch=batch, partition=task, attempt=0, number=self.number)
@@ -85,8 +85,8 @@ class Sink:
 
     def staged(self, batch: int, table: pa.Table, partition: int = 0, event_times: tuple[str, ...] = ()):
         """One task that writes the rows of a source's batch, with its control rows."""
+        from pyspark_wm_sink.batch.task import Task
         from pyspark_wm_sink.kafka.stage import stage
-        from pyspark_wm_sink.task import Task
 
         self.number += 1
         task = Task(query=self.query, run=self.run, batch=batch, partition=partition, attempt=0, number=self.number)

@@ -18,11 +18,11 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import Committed
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.system.world.brokers import Brokers
 from tests.system.world.clock import Clock
 from tests.system.world.wire import SimulatedConnection

@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from keyedwm.core.errors import FencedError, InputError, RegressionError, UnavailableError
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.delta.publish import publish
 from pyspark_wm_sink.delta.stage import stage
-from pyspark_wm_sink.task import Task
 from pyspark_wm_sink.writer import stream_writer
 from tests.sink.delta_sink import SPARK_COLUMNS, barrier, files, how, staged
 

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from pyspark_wm_sink.record import Record
+from pyspark_wm_sink.batch.record import Record
 
 
 def values(table: Path, version: int | None = None) -> list[str]:

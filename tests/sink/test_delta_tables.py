@@ -286,7 +286,7 @@ def test_large_tasks_make_several_files_of_a_good_size(spark, table, monkeypatch
 
 
 def _task():
-    from pyspark_wm_sink.task import Task
+    from pyspark_wm_sink.batch.task import Task
 
     return Task(query="q", run="r", batch=0, partition=0, attempt=0)
 

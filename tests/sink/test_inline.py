@@ -13,7 +13,7 @@ from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, decode_cut, encode_cut
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.conftest import records_of
 from tests.sink.kafka_sink import Died, Sink
 from tests.tools import Record, at, controls, events, produce, wait_until
@@ -216,7 +216,7 @@ def test_inline_refuses_what_leaves_a_reader_without_control_rows(kafka, topic_o
 
 
 def test_two_channels_of_one_status_do_not_mix(sink):
-    from pyspark_wm_sink.seal import last_status
+    from pyspark_wm_sink.batch.seal import last_status
 
     rows = [idle(0, 5), replace(idle(0, 3), kind=ControlKind.ACTIVE), idle(1, 2), moved(1, 7, 5)]
     assert last_status(rows) == {"in-0": ControlKind.IDLE, "in-1": ControlKind.WATERMARK}

@@ -11,8 +11,8 @@ import pytest
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import UnavailableError
 from keyedwm.core.rows import ControlKind
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import stage
-from pyspark_wm_sink.task import Task
 from tests.sink.kafka_sink import Died
 from tests.tools import wait_until
 

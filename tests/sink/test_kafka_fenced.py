@@ -11,7 +11,7 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.kafka_sink import Died
 
 

@@ -10,8 +10,8 @@ import pytest
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import InputError, RegressionError, UnavailableError
 from keyedwm.core.rows import ControlKind
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import stage
-from pyspark_wm_sink.task import Task
 from tests.sink.conftest import records_of
 from tests.sink.kafka_sink import Died, Sink
 

@@ -13,13 +13,13 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, UnavailableError
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.transactions import Transaction
-from pyspark_wm_sink import ledger_files as files_module
-from pyspark_wm_sink import notes as notes_module
+from pyspark_wm_sink.batch.reports import BatchReport
+from pyspark_wm_sink.batch.seal import seal
 from pyspark_wm_sink.kafka.ledger import KEPT, Entry, Ledger, RunHistory
-from pyspark_wm_sink.notes import Claim
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.reports import BatchReport
-from pyspark_wm_sink.seal import seal
+from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.places import ledger_files as files_module
+from pyspark_wm_sink.places import notes as notes_module
+from pyspark_wm_sink.places.notes import Claim
 
 
 def entry(batch: int) -> Entry:

@@ -24,10 +24,10 @@ from keyedwm.kafka.requests.transactions import Transaction
 from keyedwm.runtime import private_dirs as private
 from pyspark_wm_sink.kafka.ledger import KEPT, Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import Marker
-from pyspark_wm_sink.kafka.options import KafkaTarget
 from pyspark_wm_sink.kafka.writer import _check_checkpoint
-from pyspark_wm_sink.ledger_files import RemoteFiles
-from pyspark_wm_sink.notes import Claim
+from pyspark_wm_sink.options.kafka_target import KafkaTarget
+from pyspark_wm_sink.places.ledger_files import RemoteFiles
+from pyspark_wm_sink.places.notes import Claim
 from tests.sink.test_decided import brokers, how, markers, publish  # noqa: F401 (fixtures)
 from tests.sink.test_ledger import entry
 

@@ -11,7 +11,7 @@ import pytest
 from keyedwm.cli.main import main
 from keyedwm.testing.object_store import ObjectStore, object_store
 from pyspark_wm_sink.kafka.ledger import Ledger
-from pyspark_wm_sink.notes import Claim
+from pyspark_wm_sink.places.notes import Claim
 from tests.sink.test_ledger import entry
 
 

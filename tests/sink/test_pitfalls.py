@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.kafka_sink import Sink
 from tests.sink.test_inline import barrier, moved
 from tests.tools import events

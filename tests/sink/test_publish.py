@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from keyedwm.core.errors import FencedError, InputError
+from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.publish import publish
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.record import Record
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.delta_sink import barrier, files, how, numbers, staged
 from tests.tools import wait_until
 

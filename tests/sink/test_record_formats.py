@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError
-from pyspark_wm_sink import record as module
-from pyspark_wm_sink import task as task_module
-from pyspark_wm_sink.record import ChannelRecord, Record
+from pyspark_wm_sink.batch import record as module
+from pyspark_wm_sink.batch import task as task_module
+from pyspark_wm_sink.batch.record import ChannelRecord, Record
 
 FEW = Record(
     query="q", run="r", batch=7, attempt="a", snapshot=7, rows=3, ignored=0,

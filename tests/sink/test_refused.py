@@ -16,9 +16,9 @@ from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Isolation
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing import admin
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
-from pyspark_wm_sink.options import SinkOptions
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.writer import stream_writer
 from tests.secured import PASSWORD, Secured
 from tests.secured import allow as allow_on

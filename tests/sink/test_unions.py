@@ -19,12 +19,12 @@ from keyedwm.core.rows import CONTROL_FIELDS_1, ControlKind
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.spark.hosting.inbox import Inbox
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.reports import BatchReport
+from pyspark_wm_sink.batch.seal import seal
+from pyspark_wm_sink.batch.source_columns import has_control
 from pyspark_wm_sink.delta.columns import table_columns
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.reports import BatchReport
-from pyspark_wm_sink.seal import seal
-from pyspark_wm_sink.source_columns import has_control
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
 

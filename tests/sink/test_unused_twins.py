@@ -7,10 +7,10 @@ import pytest
 
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.kafka.requests.transactions import lingering
+from pyspark_wm_sink.batch.reports import merge_reports
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import StagedRecords, stage
-from pyspark_wm_sink.reports import merge_reports
-from pyspark_wm_sink.task import Task
 from tests.sink.test_decided import brokers, how, publish  # noqa: F401 (fixtures)
 
 

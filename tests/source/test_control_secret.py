@@ -19,7 +19,7 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records
 from keyedwm.kafka.requests.fetch import Fetched
-from pyspark_wm_sink.kafka.options import KafkaTarget
+from pyspark_wm_sink.options.kafka_target import KafkaTarget
 from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.options.source_options import SourceOptions

@@ -14,10 +14,10 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import no_records
 from keyedwm.kafka.requests.fetch import Fetched
 from keyedwm.spark.hosting.inbox import Inbox
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.reports import BatchReport
-from pyspark_wm_sink.seal import seal
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.reports import BatchReport
+from pyspark_wm_sink.batch.seal import seal
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_source.driver.planner import Planner
 from pyspark_wm_source.task import fetching
 from pyspark_wm_source.task.scan import _closing, _opening

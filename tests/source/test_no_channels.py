@@ -10,11 +10,11 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.spark.hosting.inbox import Inbox
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.reports import BatchReport
+from pyspark_wm_sink.batch.seal import seal
 from pyspark_wm_sink.kafka.control_records import _cut
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.record import Record
-from pyspark_wm_sink.reports import BatchReport
-from pyspark_wm_sink.seal import seal
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.source.scripted import Log
 from tests.source.test_lost_states import Followed, reset_rows
 

@@ -22,7 +22,7 @@ import keyedwm.spark
 from keyedwm.cli.main import main
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.spark import reason
-from pyspark_wm_sink.options import SinkOptions
+from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.writer import stream_writer
 from pyspark_wm_source.options.source_options import SourceOptions
 

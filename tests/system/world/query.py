@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.watermark import Status
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.batch.task import Task
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.writer import stream_writer
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.reader import StreamReader, arrow_schema

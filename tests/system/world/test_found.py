@@ -24,9 +24,9 @@ from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.transactions import Fate, end
+from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.kafka_sink import Sink
 from tests.system.world.brokers import Brokers
 from tests.system.world.clock import START_MS, Clock, virtual

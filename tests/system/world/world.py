@@ -17,7 +17,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_sink.kafka.publish import LostTransactionError
-from pyspark_wm_sink.options import SnapshotMode
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.system.world.brokers import Brokers
 from tests.system.world.clock import Clock
 from tests.system.world.compare import difference, late

@@ -16,8 +16,8 @@ from keyedwm.config.validation import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.properties import KNOWN
-from pyspark_wm_sink.kafka.options import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
-from pyspark_wm_sink.paths import file_in_the_way, local_directory
+from pyspark_wm_sink.options.kafka_target import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
+from pyspark_wm_sink.places.paths import file_in_the_way, local_directory
 
 STORAGE = "storage."
 _ADDRESS_ONLY = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")

@@ -14,8 +14,8 @@ from keyedwm.config.validation import boolean, duration_ms, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.topic_names import check_topics
-from pyspark_wm_sink.ledger_files import SCHEMES, is_address
-from pyspark_wm_sink.paths import file_in_the_way, local_directory
+from pyspark_wm_sink.places.ledger_files import SCHEMES, is_address
+from pyspark_wm_sink.places.paths import file_in_the_way, local_directory
 
 EXACTLY_ONCE_NAMES = ("ledger", "transactionalIdPrefix", "transactionTimeout")
 KAFKA_NAMES = ("topic", "controlSecret", *EXACTLY_ONCE_NAMES)

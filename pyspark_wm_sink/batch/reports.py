@@ -18,7 +18,7 @@ from keyedwm.arrow.row_hash import MODULUS
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.core.rows import ControlKind
-from pyspark_wm_sink.task import Task
+from pyspark_wm_sink.batch.task import Task
 
 R = TypeVar("R", bound="TaskReport")
 

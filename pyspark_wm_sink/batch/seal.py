@@ -26,10 +26,10 @@ from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.rows import ORDER, ControlKind, is_of_operator
 from keyedwm.core.text import listed
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.monotone import WatermarkAdvances, check_coalesced, check_watermarks
-from pyspark_wm_sink.options import SnapshotMode
-from pyspark_wm_sink.record import ChannelRecord, Record
-from pyspark_wm_sink.reports import BatchReport
+from pyspark_wm_sink.batch.monotone import WatermarkAdvances, check_coalesced, check_watermarks
+from pyspark_wm_sink.batch.record import ChannelRecord, Record
+from pyspark_wm_sink.batch.reports import BatchReport
+from pyspark_wm_sink.options.sink_options import SnapshotMode
 
 
 def seal(last: Record | None, report: BatchReport, mode: SnapshotMode, guarantee: Guarantee) -> Record:

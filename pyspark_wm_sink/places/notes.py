@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import parse_json
-from pyspark_wm_sink.ledger_files import LedgerFiles, ledger_files
+from pyspark_wm_sink.places.ledger_files import LedgerFiles, ledger_files
 
 VERSION = 1
 _MAX_OWNERS = 1_000

@@ -1,0 +1,1 @@
+"""Local directories and addresses, and the files that a writer keeps there."""
