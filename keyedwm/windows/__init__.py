@@ -1,25 +1,91 @@
-"""Windows, joins and their plans for programs without Spark: the public names of `keyedwm.operators`.
+# ruff: noqa: A004  the aggregates are called as Spark calls its own
+"""Windows and joins for programs without Spark: every public name of them; times are milliseconds.
 
-Rule: an operator loads when its name is asked for; the workers of Spark import none of this.
+Rule: nothing else of the project imports this package, so the workers of Spark never load it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from keyedwm.core.touching import Touching
+from keyedwm.operators.aggregates.functions import (
+    Aggregate,
+    approx_count_distinct,
+    avg,
+    collect,
+    count,
+    count_if,
+    first,
+    last,
+    linear_trend,
+    map_agg,
+    max,
+    min,
+    stddev,
+    sum,
+    top_n,
+    variance,
+)
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
+from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.functions import median, quantile, window_function
+from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.window_join import WindowJoin
+from keyedwm.operators.messages.on_demand import on_demand
+from keyedwm.operators.messages.plan import (
+    Full,
+    StorePlan,
+    hopping,
+    hopping_key_rows,
+    hopping_rows,
+    session_rows,
+    tumbling_key_rows,
+    tumbling_rows,
+)
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.window_operator import WindowOperator
+from keyedwm.operators.panes import Early, EveryBy
+from keyedwm.operators.state.store import MemoryStore
 
-if TYPE_CHECKING:
-    from keyedwm.operators.messages.join.window_join import WindowJoin
-    from keyedwm.operators.messages.window_operator import WindowOperator
-
-__all__ = ["WindowJoin", "WindowOperator"]
-
-_HOMES = {
-    "WindowJoin": "keyedwm.operators.messages.join.window_join",
-    "WindowOperator": "keyedwm.operators.messages.window_operator",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load an operator from the module that defines it."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "Aggregate",
+    "Early",
+    "Emit",
+    "EveryBy",
+    "Full",
+    "How",
+    "Keep",
+    "MemoryStore",
+    "Retention",
+    "SessionWindow",
+    "SlidingWindow",
+    "StorePlan",
+    "Touching",
+    "WindowJoin",
+    "WindowJoinPlan",
+    "WindowJoinSide",
+    "WindowOperator",
+    "approx_count_distinct",
+    "avg",
+    "collect",
+    "count",
+    "count_if",
+    "first",
+    "hopping",
+    "hopping_key_rows",
+    "hopping_rows",
+    "last",
+    "linear_trend",
+    "map_agg",
+    "max",
+    "median",
+    "min",
+    "on_demand",
+    "quantile",
+    "session_rows",
+    "stddev",
+    "sum",
+    "top_n",
+    "tumbling",
+    "tumbling_key_rows",
+    "tumbling_rows",
+    "variance",
+    "window_function",
+]
