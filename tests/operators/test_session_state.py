@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.frames import session_log
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.protocol import operator_of
-from keyedwm.operators.state import session_log, store
+from keyedwm.operators.state import store
 from keyedwm.operators.state.blobs import packed, unpacked
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.streams import AGGREGATES, Event, plan_of, rows_of, table

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from conformance.driver import DrivenOperator
 from keyedwm.core.late import LatePolicy, LateRule
+from keyedwm.operators.frames import session_log
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.panes import Early, EveryBy
-from keyedwm.operators.state import session_log, store
+from keyedwm.operators.state import store
 from tests.operators.streams import WINDOWS, Event, plan_of, rows_of, table
 
 EARLY = (
