@@ -67,7 +67,7 @@ class Marker:
         except AccessError as error:
             self._warn(str(error))
             return None
-        parsed = [decided for where, of in found.items() if (decided := self._parsed(where, of)) is not None]
+        parsed = [decided for tp, of in found.items() if (decided := self._parsed(tp, of)) is not None]
         newest = max((decided.batch for decided in parsed), default=None)
         if newest is None:
             return None
@@ -96,7 +96,7 @@ class Marker:
         except KeyedwmError as error:
             self._warn(str(error))
 
-    def _parsed(self, where: TopicPartition, committed: Committed) -> Decided | None:
+    def _parsed(self, tp: TopicPartition, committed: Committed) -> Decided | None:
         """Others may write to the group: what is no marker is ignored with a warning, not so one of a later version."""
         try:
             value = parse_json(committed.metadata)
@@ -105,7 +105,7 @@ class Marker:
         version = value.get("version") if isinstance(value, dict) else None
         if type(version) is int and version > _VERSION:
             raise FormatError(
-                f"group {self.group} holds at {where} a marker of format version {shown(version)}, this "
+                f"group {self.group} holds at {tp} a marker of format version {shown(version)}, this "
                 f"keyedwm reads versions 1 and {_VERSION}: a later version has written with this query: use that"
             )
         if isinstance(value, dict) and type(value.get("batch")) is int:
@@ -115,7 +115,7 @@ class Marker:
             if version == _VERSION and isinstance(value.get("checksum"), str):
                 return Decided(batch=value["batch"], checksums=frozenset([value["checksum"]]), runs=runs)
         _log.warning("group %s holds an offset of %s that is no marker of a known version, it is ignored",
-                     self.group, where)  # fmt: skip
+                     self.group, tp)  # fmt: skip
         return None
 
     def _warn(self, why: str) -> None:

@@ -199,7 +199,7 @@ def _newest_in(
         try:
             for part in read_ranges(cluster, ranges, _BARRIERS, Isolation.READ_COMMITTED):
                 for record in part.records.control_records:
-                    tp = part.where
+                    tp = part.tp
                     cut = counting.cut_of(record, tp)
                     if cut is not None and (tp not in found or cut.snapshot > found[tp].cut.snapshot):
                         found[tp] = BarrierPosition(cut, record.offset + 1)

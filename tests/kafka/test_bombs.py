@@ -15,9 +15,10 @@ from kafka.protocol.producer import ProduceRequest
 from keyedwm.core.inline import HEADER
 from keyedwm.kafka.client.connection import Retry
 from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.records import codecs
 from keyedwm.kafka.records import read as records
 from keyedwm.kafka.records.pieces import LARGEST_UNIT_BYTES
-from keyedwm.kafka.records.read import Wanted, codecs
+from keyedwm.kafka.records.read import Wanted
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from tests.kafka import fuzz

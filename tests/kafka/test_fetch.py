@@ -53,7 +53,7 @@ def checked(fetched: Iterator[Fetched], ranges: list[OffsetRange]) -> list[list[
         positions = [part.next_offset for part in parts]
         assert positions == sorted(positions)
         for part in parts:
-            assert part.where == (asked.topic, asked.partition)
+            assert part.tp == (asked.topic, asked.partition)
             assert not part.records.count or part.records.offset[-1] < part.next_offset
     return by_range
 

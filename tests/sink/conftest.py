@@ -169,5 +169,5 @@ def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tupl
     for part in read_ranges(cluster, ranges, Wanted(headers=True), Isolation.READ_COMMITTED):
         rows = part.records
         columns = (rows.key.to_pylist(), rows.value.to_pylist(), rows.headers.to_pylist())
-        found += [(part.where.partition, *row) for row in zip(*columns, strict=True)]
+        found += [(part.tp.partition, *row) for row in zip(*columns, strict=True)]
     return found

@@ -142,10 +142,10 @@ class CorruptRecordError(InputError):
     next_offset: int | None = None
 
     @classmethod
-    def of(cls, where: TopicPartition, offset: int, found: str, next_offset: int | None = None) -> CorruptRecordError:
+    def of(cls, tp: TopicPartition, offset: int, found: str, next_offset: int | None = None) -> CorruptRecordError:
         """For the batch that starts at `offset`."""
-        error = cls(f"the record batch at offset {offset} of {where} {found}")
-        error.topic, error.partition = where
+        error = cls(f"the record batch at offset {offset} of {tp} {found}")
+        error.topic, error.partition = tp
         error.offset, error.next_offset = offset, next_offset
         return error
 
@@ -160,12 +160,12 @@ class OffsetOutOfRangeError(DataLossError):
     latest: int = -1
 
     @classmethod
-    def of(cls, where: TopicPartition, offset: int, earliest: int, latest: int) -> OffsetOutOfRangeError:
+    def of(cls, tp: TopicPartition, offset: int, earliest: int, latest: int) -> OffsetOutOfRangeError:
         """For one asked offset."""
         error = cls(
-            f"offset {offset} of {where} is out of range: the log holds the offsets {earliest} to {latest} (exclusive)"
+            f"offset {offset} of {tp} is out of range: the log holds the offsets {earliest} to {latest} (exclusive)"
         )
-        error.topic, error.partition = where
+        error.topic, error.partition = tp
         error.offset, error.earliest, error.latest = offset, earliest, latest
         return error
 
@@ -191,13 +191,13 @@ class LogTruncatedError(DataLossError):
     offset: int = -1
 
     @classmethod
-    def of(cls, where: TopicPartition, offset: int, epoch: int, end_offset: int) -> LogTruncatedError:
+    def of(cls, tp: TopicPartition, offset: int, epoch: int, end_offset: int) -> LogTruncatedError:
         """For the position of a reader, the leader epoch of what it read last and where the log diverges from that."""
         error = cls(
-            f"the log of {where} was truncated to offset {end_offset}, although it was read up to offset {offset} in "
+            f"the log of {tp} was truncated to offset {end_offset}, although it was read up to offset {offset} in "
             f"leader epoch {epoch}: an unclean leader election lost records"
         )
-        error.topic, error.partition = where
+        error.topic, error.partition = tp
         error.offset = offset
         return error
 

@@ -25,8 +25,8 @@ class TopicPartition(NamedTuple):
 def by_topic(partitions: Iterable[TopicPartition], part: Callable[[TopicPartition], _Part]) -> dict[str, list[_Part]]:
     """Return what `part` makes of each partition, in their order, by topic: the shape of Kafka's requests."""
     found: dict[str, list[_Part]] = {}
-    for where in partitions:
-        found.setdefault(where.topic, []).append(part(where))
+    for tp in partitions:
+        found.setdefault(tp.topic, []).append(part(tp))
     return found
 
 

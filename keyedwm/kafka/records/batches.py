@@ -64,7 +64,7 @@ class Batches:
     next_offset: one past the last offset of the last batch, or what was asked for if there is none.
     """
 
-    where: TopicPartition
+    tp: TopicPartition
     raw: bytes
     table: np.ndarray
     next_offset: int
@@ -79,16 +79,16 @@ class Batches:
         return int(struct.unpack_from(">i", self.raw, at)[0])
 
 
-def find_batches(where: TopicPartition, raw: bytes, asked: int) -> Batches:
+def find_batches(tp: TopicPartition, raw: bytes, asked: int) -> Batches:
     """Read the batch headers in the bytes that a fetch from offset `asked` brought."""
     table = np.empty((len(raw) // HEADER_BYTES, len(BatchField)), np.int64)
     found, fault, at_offset = _scan(np.frombuffer(raw, np.uint8), table)
     table = table[:found]
     # The intact batches before a damaged one are returned first; the next call fails at the damaged one.
     if fault and not (found and table[-1, BatchField.LAST_OFFSET] >= asked):
-        raise CorruptRecordError.of(where, int(at_offset), _FAULTS[_Fault(fault)])
+        raise CorruptRecordError.of(tp, int(at_offset), _FAULTS[_Fault(fault)])
     next_offset = max(asked, int(table[-1, BatchField.LAST_OFFSET]) + 1) if found else asked
-    return Batches(where, raw, table, next_offset)
+    return Batches(tp, raw, table, next_offset)
 
 
 def verify(batches: Batches, asked: int) -> Batches:
@@ -106,7 +106,7 @@ def verify(batches: Batches, asked: int) -> Batches:
     if len(whole) and whole[-1, BatchField.LAST_OFFSET] >= asked:
         return replace(batches, table=whole, next_offset=int(whole[-1, BatchField.LAST_OFFSET]) + 1)
     raise CorruptRecordError.of(
-        batches.where, int(row[BatchField.BASE_OFFSET]), "has a wrong checksum", int(row[BatchField.LAST_OFFSET]) + 1
+        batches.tp, int(row[BatchField.BASE_OFFSET]), "has a wrong checksum", int(row[BatchField.LAST_OFFSET]) + 1
     )
 
 
@@ -151,9 +151,7 @@ def _is_abort(batches: Batches, row: int) -> bool:
         position = _after_varint(marker, position)
     if position + 4 > len(marker):
         offset = int(batches.table[row, BatchField.BASE_OFFSET])
-        raise CorruptRecordError.of(
-            batches.where, offset, "is a control batch without a transaction marker", offset + 1
-        )
+        raise CorruptRecordError.of(batches.tp, offset, "is a control batch without a transaction marker", offset + 1)
     return bool(struct.unpack_from(">hh", marker, position)[1] == _ABORT)
 
 

@@ -43,7 +43,7 @@ def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Pi
     first, size = 0, 0
     held: list[bytes] = []
     for i in range(len(chosen)):
-        stream = _opened(batches.where, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], unit_bytes)
+        stream = _opened(batches.tp, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], unit_bytes)
         head, second = next(stream, b""), next(stream, None)
         if held and (second is not None or size + len(head) > FIRST_BYTES):
             yield Piece(b"".join(held), plan[first:i])
@@ -51,7 +51,7 @@ def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Pi
         if second is not None:
             begun = deque((head, second))
             del head, second
-            yield from _long(batches.where, plan[i], _continued(begun, stream), unit_bytes)
+            yield from _long(batches.tp, plan[i], _continued(begun, stream), unit_bytes)
             first = i + 1
             continue
         plan[i, PlanColumn.START], plan[i, PlanColumn.END] = size, size + len(head)
@@ -61,11 +61,9 @@ def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Pi
         yield Piece(b"".join(held), plan[first:])
 
 
-def corrupt(where: TopicPartition, batch: np.ndarray, found: str) -> CorruptRecordError:
+def corrupt(tp: TopicPartition, batch: np.ndarray, found: str) -> CorruptRecordError:
     """Name the batch of one row of a plan as damaged."""
-    return CorruptRecordError.of(
-        where, int(batch[PlanColumn.BASE_OFFSET]), found, int(batch[PlanColumn.LAST_OFFSET]) + 1
-    )
+    return CorruptRecordError.of(tp, int(batch[PlanColumn.BASE_OFFSET]), found, int(batch[PlanColumn.LAST_OFFSET]) + 1)
 
 
 def _plan(table: np.ndarray) -> np.ndarray:
@@ -82,21 +80,21 @@ def _plan(table: np.ndarray) -> np.ndarray:
     return plan
 
 
-def _opened(where: TopicPartition, row: np.ndarray, data: memoryview, unit_bytes: int) -> Iterator[bytes]:
+def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, unit_bytes: int) -> Iterator[bytes]:
     """The records of one batch as they are decompressed."""
     offset, after = int(row[BatchField.BASE_OFFSET]), int(row[BatchField.LAST_OFFSET]) + 1
     number = int(row[BatchField.ATTRIBUTES]) & CODEC_BITS
     if number not in Codec._value2member_map_:
-        raise CorruptRecordError.of(where, offset, f"is compressed by an unknown codec ({number})", after)
+        raise CorruptRecordError.of(tp, offset, f"is compressed by an unknown codec ({number})", after)
     codec = Codec(number)
     try:
         yield from chunks(codec, data, unit_bytes)
     except TooLargeError as error:
         found = f"cannot be decompressed ({codec.name.lower()}) in {unit_bytes} bytes of memory: {_ENLARGE}"
-        raise RecordTooLargeError(f"the record batch at offset {offset} of {where} {found}") from error
+        raise RecordTooLargeError(f"the record batch at offset {offset} of {tp} {found}") from error
     except DamagedError as error:
         found = f"cannot be decompressed ({codec.name.lower()}: {error})"
-        raise CorruptRecordError.of(where, offset, found, after) from error
+        raise CorruptRecordError.of(tp, offset, found, after) from error
 
 
 def _continued(begun: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
@@ -106,11 +104,11 @@ def _continued(begun: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
     yield from stream
 
 
-def _long(where: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], unit_bytes: int) -> Iterator[Piece]:
+def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], unit_bytes: int) -> Iterator[Piece]:
     """Cut one batch, as it is decompressed, behind the last whole record of what there is."""
     left, least = int(batch[PlanColumn.COUNT]), int(batch[PlanColumn.LEAST_OFFSET])
     if left < 0:
-        raise corrupt(where, batch, CLAIM)
+        raise corrupt(tp, batch, CLAIM)
     held, needed = io.BytesIO(), 0
     for chunk in stream:
         some = held.write(chunk)
@@ -118,14 +116,14 @@ def _long(where: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], uni
         if held.tell() < needed or not some:
             continue
         if not left:
-            _refuse(where, batch, Fault.LEFTOVER)
+            _refuse(tp, batch, Fault.LEFTOVER)
         data = held.getvalue()  # no copy: they are the buffer's own bytes
         rows, end, needed, last = whole_records(np.frombuffer(data, np.uint8), left)
         if needed < 0:
-            _refuse(where, batch, Fault(-needed))
+            _refuse(tp, batch, Fault(-needed))
         if needed > unit_bytes:
             raise RecordTooLargeError(
-                f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {where} has a record of {needed} "
+                f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {tp} has a record of {needed} "
                 f"bytes, above the {unit_bytes} that may be decompressed at once: {_ENLARGE}"
             )
         if rows:
@@ -138,8 +136,8 @@ def _long(where: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], uni
         held.write(memoryview(data)[end:])
         del data
     if left or held.tell():
-        _refuse(where, batch, Fault.LENGTH if left else Fault.LEFTOVER)
+        _refuse(tp, batch, Fault.LENGTH if left else Fault.LEFTOVER)
 
 
-def _refuse(where: TopicPartition, batch: np.ndarray, fault: Fault) -> NoReturn:
-    raise corrupt(where, batch, FAULTS[fault])
+def _refuse(tp: TopicPartition, batch: np.ndarray, fault: Fault) -> NoReturn:
+    raise corrupt(tp, batch, FAULTS[fault])

@@ -102,7 +102,7 @@ def read_records(
     for data, plan, more in pieces(batches, chosen, unit_bytes):
         last = not more and plan[-1, PlanColumn.LAST_OFFSET] == behind
         bytes_in = np.frombuffer(data, np.uint8)
-        for found, is_end in _found(batches.where, bytes_in, plan, span, wanted):
+        for found, is_end in _found(batches.tp, bytes_in, plan, span, wanted):
             if last and is_end:
                 # Markers and aborted batches behind the last piece are passed with it.
                 yield _decoded(bytes_in, found, wanted, finish)
@@ -126,20 +126,20 @@ def no_records(wanted: Wanted, next_offset: int) -> Records:
 
 
 def _found(
-    where: TopicPartition, data: np.ndarray, plan: np.ndarray, span: tuple[int, int], wanted: Wanted
+    tp: TopicPartition, data: np.ndarray, plan: np.ndarray, span: tuple[int, int], wanted: Wanted
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Find the records of one piece, step by step; true with the last step."""
     counts, sizes = plan[:, PlanColumn.COUNT], plan[:, PlanColumn.END] - plan[:, PlanColumn.START]
     offsets = plan[:, PlanColumn.LAST_OFFSET] - plan[:, PlanColumn.BASE_OFFSET] + 1
     wrong = np.flatnonzero((counts < 0) | (counts > sizes // LEAST_RECORD_BYTES) | (counts > offsets))
     if len(wrong):
-        raise corrupt(where, plan[wrong[0]], CLAIM)
+        raise corrupt(tp, plan[wrong[0]], CLAIM)
     left, cursor = int(counts.sum()), begin(plan)
     while cursor[0] < len(plan):
         found = np.empty((len(RecordField), min(left, MOST_ROWS)), np.int64)
         rows, fault = find_records(data, plan, span, found, cursor)
         if fault:
-            raise corrupt(where, plan[rows], FAULTS[Fault(fault)])
+            raise corrupt(tp, plan[rows], FAULTS[Fault(fault)])
         steps = _steps(found[:, :rows], wanted)
         yield from ((step, cursor[0] == len(plan) and step is steps[-1]) for step in steps)
 

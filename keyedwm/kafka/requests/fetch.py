@@ -68,7 +68,7 @@ class Fetched:
     """Some records of the range number `index`, following those given before; `done` when they reach its end."""
 
     index: int
-    where: TopicPartition
+    tp: TopicPartition
     records: Records
     next_offset: int
     done: bool
@@ -91,8 +91,8 @@ def read_ranges(
     wanted = wanted or Wanted()
     for index, part in enumerate(ranges):
         if part.start >= part.end:
-            where = TopicPartition(part.topic, part.partition)
-            yield Fetched(index, where, no_records(wanted, part.end), part.end, done=True)
+            tp = TopicPartition(part.topic, part.partition)
+            yield Fetched(index, tp, no_records(wanted, part.end), part.end, done=True)
     fetcher = _Fetcher(cluster, wanted, isolation or cluster.config.isolation, stall_ms)
     for turn in _turns(ranges):
         yield from fetcher.run(turn)
@@ -134,7 +134,7 @@ def _turns(ranges: Sequence[OffsetRange]) -> Iterator[list[RangeReader]]:
     ]
     while waiting:
         turn: dict[TopicPartition, RangeReader] = {}
-        later = [reader for reader in waiting if turn.setdefault(reader.where, reader) is not reader]
+        later = [reader for reader in waiting if turn.setdefault(reader.tp, reader) is not reader]
         yield list(turn.values())
         waiting = later
 
@@ -150,7 +150,7 @@ class _Fetcher:
     def run(self, readers: list[RangeReader]) -> Iterator[Fetched]:
         """Read until every range is done."""
         self._waiting = readers
-        self._retry = Retry(self._cluster.config, f"reading {readers[0].where}", self._stall_ms)
+        self._retry = Retry(self._cluster.config, f"reading {readers[0].tp}", self._stall_ms)
         self._restart_short_log_timer()
         leaders: dict[int, _Leader] = {}
         while self._waiting or leaders:
@@ -171,14 +171,14 @@ class _Fetcher:
         """Hand waiting ranges to their leaders, and ask those that are not busy."""
         waiting, self._waiting = self._waiting, []
         if waiting:
-            by_place = {reader.where: reader for reader in waiting}
+            by_place = {reader.tp: reader for reader in waiting}
             nodes = self._cluster.leaders(by_place, self._retry)
             self._waiting = [reader for reader in waiting if self._is_other_topic(reader)]
             for node, places in nodes.items():
-                for where in places:
-                    if by_place[where] not in self._waiting:
-                        chosen = self._replicas.node_for(where, node)
-                        leaders.setdefault(chosen, _Leader(chosen)).readers.append(by_place[where])
+                for tp in places:
+                    if by_place[tp] not in self._waiting:
+                        chosen = self._replicas.node_for(tp, node)
+                        leaders.setdefault(chosen, _Leader(chosen)).readers.append(by_place[tp])
             if self._waiting:
                 self._doubt_topic(self._waiting[0])
         for leader in leaders.values():
@@ -187,18 +187,18 @@ class _Fetcher:
 
     def _is_other_topic(self, reader: RangeReader) -> bool:
         """Whether the metadata has another topic id than the range."""
-        found = self._cluster.metadata.topic_id(reader.where.topic)
+        found = self._cluster.metadata.topic_id(reader.tp.topic)
         reader.topic_id = reader.topic_id or found
         return found not in {None, reader.topic_id}
 
     def _doubt_topic(self, reader: RangeReader) -> None:
         """Ask for the topic again, as one answer may be stale; then it is the id of a recreated topic."""
-        topic = reader.where.topic
+        topic = reader.tp.topic
         found = self._cluster.metadata.topic_id(topic)
         self._other_topic_ids += 1
         if self._other_topic_ids >= _OTHER_TOPIC_IDS:
             raise TopicRecreatedError.of(topic, reader.topic_id, found)
-        self._cluster.forget_leaders({reader.where.topic for reader in self._waiting})
+        self._cluster.forget_leaders({reader.tp.topic for reader in self._waiting})
         self._retry.pause(f"topic {topic!r} has the topic id {found}, expected {reader.topic_id}")
 
     def _send(self, leader: _Leader, *, wait: bool) -> None:
@@ -239,8 +239,8 @@ class _Fetcher:
             return self._refused(leader, dict.fromkeys(leader.asked, described(response.error_code)))
         found = by_partition(response, leader.asked)
         refused = {reader: reason for reader in leader.asked if (reason := self._refusal(reader, found, leader))}
-        asked = [(reader, found[reader.where]) for reader in leader.asked if reader not in refused]
-        elsewhere = {r for r, data in asked if self._replicas.redirected(r.where, data, leader.node)}
+        asked = [(reader, found[reader.tp]) for reader in leader.asked if reader not in refused]
+        elsewhere = {r for r, data in asked if self._replicas.redirected(r.tp, data, leader.node)}
         asked = [(reader, data) for reader, data in asked if reader not in elsewhere]
         leader.readers = deque(reader for reader in leader.readers if reader not in elsewhere)
         self._waiting += [reader for reader in leader.asked if reader in elsewhere]
@@ -266,14 +266,14 @@ class _Fetcher:
         for reader, data in asked:
             reader.empty_answers += readable_end(data, self._isolation) >= reader.end
         doubtful = [reader for reader, _ in asked if reader.empty_answers >= _EMPTY_ANSWERS]
-        followers = [reader for reader in doubtful if self._replicas.is_follower(reader.where, leader.node)]
+        followers = [reader for reader in doubtful if self._replicas.is_follower(reader.tp, leader.node)]
         if followers:  # only the leader's answer is a proof
             for reader in followers:
                 reader.empty_answers = 0
             self._return(leader, followers)
             return []
-        local = self._cluster.earliest_local([reader.where for reader in doubtful]) if doubtful else {}
-        proven = [reader for reader in doubtful if local[reader.where] <= reader.position]
+        local = self._cluster.earliest_local([reader.tp for reader in doubtful]) if doubtful else {}
+        proven = [reader for reader in doubtful if local[reader.tp] <= reader.position]
         parts = []
         for reader in proven:
             parts.append(_Part(reader, reader.position, None, [], done=True))
@@ -283,12 +283,12 @@ class _Fetcher:
     def _pause_for_nothing(self, reader: RangeReader, data: Any, leader: _Leader) -> None:
         if time.monotonic() >= self._short_log_at:
             self._refuse_short_logs(leader.asked)
-            if self._replicas.is_follower(reader.where, leader.node):
+            if self._replicas.is_follower(reader.tp, leader.node):
                 self._return(leader, leader.asked)
             self._restart_short_log_timer()
         end = readable_end(data, self._isolation)
         self._retry.pause(
-            f"nothing after offset {reader.position} of {reader.where}, which can be read up to offset {end}; "
+            f"nothing after offset {reader.position} of {reader.tp}, which can be read up to offset {end}; "
             f"the range ends at {reader.end}"
         )
 
@@ -297,25 +297,25 @@ class _Fetcher:
 
     def _refuse_short_logs(self, readers: Sequence[RangeReader]) -> None:
         """A log that ends before a range was truncated or recreated; a new leader may not know its end (KIP-207)."""
-        ends = self._cluster.latest([reader.where for reader in readers], Isolation.READ_UNCOMMITTED)
+        ends = self._cluster.latest([reader.tp for reader in readers], Isolation.READ_UNCOMMITTED)
         for reader in readers:
-            if ends[reader.where] < reader.end:
+            if ends[reader.tp] < reader.end:
                 raise self._out_of_range(reader)
 
     def _out_of_range(self, reader: RangeReader) -> OffsetOutOfRangeError:
-        earliest = self._cluster.earliest([reader.where])[reader.where]
-        latest = self._cluster.latest([reader.where], Isolation.READ_UNCOMMITTED)[reader.where]
-        return OffsetOutOfRangeError.of(reader.where, reader.position, earliest, latest)
+        earliest = self._cluster.earliest([reader.tp])[reader.tp]
+        latest = self._cluster.latest([reader.tp], Isolation.READ_UNCOMMITTED)[reader.tp]
+        return OffsetOutOfRangeError.of(reader.tp, reader.position, earliest, latest)
 
     def _part(self, reader: RangeReader, data: Any, leader: _Leader) -> _Part | None:
         """The batches for one range, or None if there is none in the answer."""
         check_divergence(reader, data)
         start, raw = reader.position, data.records or b""
-        batches = find_batches(reader.where, raw, start)
+        batches = find_batches(reader.tp, raw, start)
         if batches.next_offset == start:
             if raw and not len(batches) and reader is leader.asked[0]:
                 # The first partition of a request gets its first batch whole, however large (KIP-74).
-                raise CorruptRecordError.of(reader.where, start, "is cut off")
+                raise CorruptRecordError.of(reader.tp, start, "is cut off")
             return None
         if self._cluster.config.check_crcs:
             batches = verify(batches, start)
@@ -332,13 +332,13 @@ class _Fetcher:
     def _decode(self, part: _Part) -> Iterator[Fetched]:
         reader = part.reader
         if part.batches is None:
-            yield Fetched(reader.index, reader.where, no_records(self._wanted, reader.end), reader.end, done=True)
+            yield Fetched(reader.index, reader.tp, no_records(self._wanted, reader.end), reader.end, done=True)
             return
         aborted = part.aborted if self._isolation is Isolation.READ_COMMITTED else []
         unit_bytes = max(self._cluster.config.fetch_bytes // 8 * 7, LARGEST_UNIT_BYTES)
         for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted, unit_bytes):
             done = records.next_offset >= reader.end
-            yield Fetched(reader.index, reader.where, records, records.next_offset, done)
+            yield Fetched(reader.index, reader.tp, records, records.next_offset, done)
             if done:  # what the batch holds behind the range may be a piece of its own
                 return
 
@@ -350,29 +350,29 @@ class _Fetcher:
 
     def _return(self, leader: _Leader, readers: Iterable[RangeReader]) -> None:
         returned = set(readers)
-        if any(self._replicas.is_follower(reader.where, leader.node) for reader in returned):
+        if any(self._replicas.is_follower(reader.tp, leader.node) for reader in returned):
             self._replicas.use_leaders()
         leader.readers = deque(reader for reader in leader.readers if reader not in returned)
         self._waiting += returned
-        self._cluster.forget_leaders({reader.where.topic for reader in returned})
+        self._cluster.forget_leaders({reader.tp.topic for reader in returned})
 
     def _refusal(self, reader: RangeReader, found: dict[TopicPartition, Any], leader: _Leader) -> str | None:
         """Why a range was not answered, None if it was; raises the error if asking again does not help."""
-        where = reader.where
-        if where not in found:
-            return f"{where}: the answer leaves this partition out"
-        number = int(found[where].error_code)
+        tp = reader.tp
+        if tp not in found:
+            return f"{tp}: the answer leaves this partition out"
+        number = int(found[tp].error_code)
         code = Code.of(number)
         if code is Code.NONE:
             return None
-        if self._replicas.is_follower(where, leader.node):
-            return f"{where}: {described(number)} from the replica {leader.node}"
+        if self._replicas.is_follower(tp, leader.node):
+            return f"{tp}: {described(number)} from the replica {leader.node}"
         if code is Code.OFFSET_OUT_OF_RANGE:
             raise self._out_of_range(reader)
         if code.denied:
-            raise AccessError(f"not allowed to read {where}: {described(number)}")
+            raise AccessError(f"not allowed to read {tp}: {described(number)}")
         if code is Code.CORRUPT_MESSAGE:
-            raise CorruptRecordError.of(where, reader.position, "is damaged on the broker's disk")
+            raise CorruptRecordError.of(tp, reader.position, "is damaged on the broker's disk")
         if not code.retriable and code is not Code.OTHER:
-            raise InputError(f"{where} cannot be read from offset {reader.position}: {described(number)}")
-        return f"{where}: {described(number)}"
+            raise InputError(f"{tp} cannot be read from offset {reader.position}: {described(number)}")
+        return f"{tp}: {described(number)}"

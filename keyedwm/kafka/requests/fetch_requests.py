@@ -35,7 +35,7 @@ class RangeReader:
     """
 
     index: int
-    where: TopicPartition
+    tp: TopicPartition
     position: int
     end: int
     topic_id: UUID | None = None
@@ -54,25 +54,25 @@ class Replicas:
         self._named: dict[TopicPartition, int] = {}
         self._redirects: Counter[TopicPartition] = Counter()
 
-    def node_for(self, where: TopicPartition, leader: int) -> int:
+    def node_for(self, tp: TopicPartition, leader: int) -> int:
         """The node to ask for a partition."""
-        return self._named.get(where, leader)
+        return self._named.get(tp, leader)
 
-    def redirected(self, where: TopicPartition, data: Any, node: int) -> bool:
+    def redirected(self, tp: TopicPartition, data: Any, node: int) -> bool:
         """Whether a node's answer names another replica to read from."""
         named = getattr(data, "preferred_read_replica", _NO_REPLICA)  # answers before version 11 name none
         if not self.rack or named in {_NO_REPLICA, node}:
             return False
-        self._redirects[where] += 1
-        if self._redirects[where] > _MOST_REDIRECTS:
+        self._redirects[tp] += 1
+        if self._redirects[tp] > _MOST_REDIRECTS:
             self.use_leaders()
         else:
-            self._named[where] = named
+            self._named[tp] = named
         return True
 
-    def is_follower(self, where: TopicPartition, node: int) -> bool:
+    def is_follower(self, tp: TopicPartition, node: int) -> bool:
         """Whether a node was named by the leader, and is not asked as the leader itself."""
-        return self._named.get(where) == node
+        return self._named.get(tp) == node
 
     def use_leaders(self) -> None:
         """Read from leaders only from now on."""
@@ -93,15 +93,15 @@ def fetch_request(
     topic_type = FetchRequest.FetchTopic
     topics: list[Any] = []
     for reader in readers:
-        if not topics or topics[-1].topic != reader.where.topic:
+        if not topics or topics[-1].topic != reader.tp.topic:
             topic_id = reader.topic_id or _NO_TOPIC_ID
-            topics.append(topic_type(topic=reader.where.topic, topic_id=topic_id, partitions=[]))
+            topics.append(topic_type(topic=reader.tp.topic, topic_id=topic_id, partitions=[]))
         topics[-1].partitions.append(
             topic_type.FetchPartition(
-                partition=reader.where.partition,
+                partition=reader.tp.partition,
                 fetch_offset=reader.position,
                 partition_max_bytes=config.partition_fetch_bytes,
-                current_leader_epoch=metadata.leader_epoch(reader.where),
+                current_leader_epoch=metadata.leader_epoch(reader.tp),
                 last_fetched_epoch=reader.leader_epoch,
                 log_start_offset=-1,
             )
@@ -123,22 +123,22 @@ def fetch_request(
 
 def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPartition, Any]:
     """An answer's data by partition; partitions that were not asked for are left out."""
-    asked = {reader.where for reader in readers}
-    names = {reader.topic_id: reader.where.topic for reader in readers}
+    asked = {reader.tp for reader in readers}
+    names = {reader.topic_id: reader.tp.topic for reader in readers}
     by_id = response.API_VERSION >= _TOPIC_IDS_SINCE
     found = {
         TopicPartition(names.get(topic.topic_id, "") if by_id else topic.topic, part.partition_index): part
         for topic in response.responses
         for part in topic.partitions
     }
-    return {where: part for where, part in found.items() if where in asked}
+    return {tp: part for tp, part in found.items() if tp in asked}
 
 
 def check_divergence(reader: RangeReader, data: Any) -> None:
     """Raise LogTruncatedError if the leader's log holds something else before the position than what was read."""
     diverging = getattr(data, "diverging_epoch", None)  # answers before version 12 have none
     if diverging is not None and diverging.end_offset >= 0:
-        raise LogTruncatedError.of(reader.where, reader.position, reader.leader_epoch, diverging.end_offset)
+        raise LogTruncatedError.of(reader.tp, reader.position, reader.leader_epoch, diverging.end_offset)
 
 
 def readable_end(data: Any, isolation: Isolation) -> int:

@@ -43,12 +43,12 @@ def _parts(
     """Cut a commit into requests that a coordinator takes: it writes each as one batch of its topic."""
     part: dict[TopicPartition, tuple[int, str]] = {}
     size = 0
-    for where, position in positions.items():
-        size_of_one = len(group) + len(where[0]) + len(position[1]) + _COMMIT_OVERHEAD_BYTES
+    for tp, position in positions.items():
+        size_of_one = len(group) + len(tp[0]) + len(position[1]) + _COMMIT_OVERHEAD_BYTES
         if part and size + size_of_one > _COMMIT_BYTES:
             yield part
             part, size = {}, 0
-        part[TopicPartition(*where)] = position
+        part[TopicPartition(*tp)] = position
         size += size_of_one
     yield part
 
@@ -74,8 +74,8 @@ def _commit(
             for p in t.partitions
         }
         answers |= codes
-        pending = {where: position for where, position in pending.items() if codes.get(where, Code.OTHER) in _WAIT}
-        _wait(coordinators, group, (codes[where] for where in pending), retry)
+        pending = {tp: position for tp, position in pending.items() if codes.get(tp, Code.OTHER) in _WAIT}
+        _wait(coordinators, group, (codes[tp] for tp in pending), retry)
     return answers
 
 
@@ -88,7 +88,7 @@ def fetch(
 ) -> dict[TopicPartition, Committed]:
     """See Cluster.fetch_offsets."""
     retry = Retry(connection.config, f"reading the committed offsets of group {group!r}", timeout_ms)
-    places = None if partitions is None else [TopicPartition(*where) for where in partitions]
+    places = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
     while places is None or places:
         response = _to_coordinator(connection, coordinators, group, _fetch_request(group, places), retry)
         try:
@@ -134,10 +134,10 @@ def _wait(coordinators: Coordinators, group: str, codes: Iterable[Code], retry: 
 def _commit_request(group: str, positions: Mapping[TopicPartition, tuple[int, str]]) -> OffsetCommitRequest:
     topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
 
-    def part(where: TopicPartition) -> Any:
-        next_offset, metadata = positions[where]
+    def part(tp: TopicPartition) -> Any:
+        next_offset, metadata = positions[tp]
         return topic_type.OffsetCommitRequestPartition(
-            partition_index=where.partition,
+            partition_index=tp.partition,
             committed_offset=next_offset,
             committed_leader_epoch=-1,
             committed_metadata=metadata,
@@ -153,7 +153,7 @@ def _fetch_request(group: str, places: list[TopicPartition] | None) -> OffsetFet
     group_type = OffsetFetchRequest.OffsetFetchRequestGroup
     asked = [
         group_type.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
-        for name, numbers in by_topic(places or (), lambda where: where.partition).items()
+        for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
     ]
     topics = None if places is None else asked  # null asks for all
     return OffsetFetchRequest(

@@ -22,11 +22,11 @@ def epoch_ends(metadata: Metadata, epochs: Mapping[TopicPartition, int]) -> dict
     """See Cluster.epoch_ends."""
     topic_type = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
-    def part(where: TopicPartition) -> Any:
+    def part(tp: TopicPartition) -> Any:
         return topic_type.OffsetForLeaderPartition(
-            partition=where.partition,
-            current_leader_epoch=metadata.leader_epoch(where),
-            leader_epoch=epochs[where],
+            partition=tp.partition,
+            current_leader_epoch=metadata.leader_epoch(tp),
+            leader_epoch=epochs[tp],
         )
 
     def request(partitions: list[TopicPartition]) -> OffsetForLeaderEpochRequest:
@@ -37,4 +37,4 @@ def epoch_ends(metadata: Metadata, epochs: Mapping[TopicPartition, int]) -> dict
         return {TopicPartition(t.topic, part.partition): part for t in answer.topics for part in t.partitions}
 
     answers = ask_leaders(metadata, epochs, request, parts)
-    return {where: None if part.end_offset == _UNKNOWN else part.end_offset for where, part in answers.items()}
+    return {tp: None if part.end_offset == _UNKNOWN else part.end_offset for tp, part in answers.items()}

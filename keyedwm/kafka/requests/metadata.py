@@ -71,10 +71,10 @@ class Metadata:
         known = self._topics.get(topic)
         return None if known is None else known.topic_id
 
-    def leader_epoch(self, where: TopicPartition) -> int:
+    def leader_epoch(self, tp: TopicPartition) -> int:
         """The leader epoch of a partition as last heard; -1 if unknown."""
-        known = self._topics.get(where.topic)
-        leader = None if known is None else known.leaders.get(where.partition)
+        known = self._topics.get(tp.topic)
+        leader = None if known is None else known.leaders.get(tp.partition)
         return -1 if leader is None else leader.epoch
 
     def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
@@ -83,23 +83,23 @@ class Metadata:
         while True:
             found: dict[int, list[TopicPartition]] = {}
             leaderless: list[TopicPartition] = []
-            for where in partitions:
-                topic = self._topics.get(where.topic)
-                leader = topic.leaders.get(where.partition) if topic else None
+            for tp in partitions:
+                topic = self._topics.get(tp.topic)
+                leader = topic.leaders.get(tp.partition) if topic else None
                 if leader is None or leader.node == _NO_LEADER:
-                    leaderless.append(where)
+                    leaderless.append(tp)
                 else:
-                    found.setdefault(leader.node, []).append(where)
+                    found.setdefault(leader.node, []).append(tp)
             if not leaderless:
                 return found
-            if all(self._known(where) for where in leaderless):
+            if all(self._known(tp) for tp in leaderless):
                 retry.pause(f"{leaderless[0]} has no leader")
-            present = self.partitions({where.topic for where in leaderless})
-            for where in leaderless:
-                if where.partition not in present[where.topic]:
+            present = self.partitions({tp.topic for tp in leaderless})
+            for tp in leaderless:
+                if tp.partition not in present[tp.topic]:
                     raise UnknownTopicError(
                         f"This server does not host this topic-partition: "
-                        f"topic {where.topic!r} has no partition {where.partition}"
+                        f"topic {tp.topic!r} has no partition {tp.partition}"
                     )
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
@@ -107,8 +107,8 @@ class Metadata:
         for topic in topics:
             self._topics.pop(topic, None)
 
-    def _known(self, where: TopicPartition) -> bool:
-        return where.topic in self._topics and where.partition in self._topics[where.topic].leaders
+    def _known(self, tp: TopicPartition) -> bool:
+        return tp.topic in self._topics and tp.partition in self._topics[tp.topic].leaders
 
     def _described(self, topics: Iterable[str], *, missing_ok: bool) -> dict[str, _Topic]:
         wanted = sorted(set(topics))

@@ -38,7 +38,7 @@ def latest(
     metadata: Metadata, partitions: Iterable[tuple[str, int]], isolation: Isolation
 ) -> dict[TopicPartition, int]:
     """See Cluster.latest."""
-    return {where: end.offset for where, end in log_ends(metadata, partitions, isolation).items()}
+    return {tp: end.offset for tp, end in log_ends(metadata, partitions, isolation).items()}
 
 
 def log_ends(
@@ -47,8 +47,8 @@ def log_ends(
     """See Cluster.log_ends."""
     found = _ask(metadata, dict.fromkeys(map(_pair, partitions), _LATEST), isolation)
     return {
-        where: LogEnd(part.offset, None if part.leader_epoch == _NO_EPOCH else part.leader_epoch)
-        for where, part in found.items()
+        tp: LogEnd(part.offset, None if part.leader_epoch == _NO_EPOCH else part.leader_epoch)
+        for tp, part in found.items()
     }
 
 
@@ -56,19 +56,19 @@ def by_timestamp(
     metadata: Metadata, timestamps_ms: Mapping[tuple[str, int], int], isolation: Isolation
 ) -> dict[TopicPartition, int | None]:
     """See Cluster.by_timestamp."""
-    for where, timestamp_ms in timestamps_ms.items():
+    for tp, timestamp_ms in timestamps_ms.items():
         if timestamp_ms < 0:
-            raise InputError(f"timestamp {timestamp_ms} of {_pair(where)} is before 1970: it must be 0 ms or more")
-    found = _offsets(_ask(metadata, {_pair(where): ms for where, ms in timestamps_ms.items()}, isolation))
-    return {where: None if offset == _NO_OFFSET else offset for where, offset in found.items()}
+            raise InputError(f"timestamp {timestamp_ms} of {_pair(tp)} is before 1970: it must be 0 ms or more")
+    found = _offsets(_ask(metadata, {_pair(tp): ms for tp, ms in timestamps_ms.items()}, isolation))
+    return {tp: None if offset == _NO_OFFSET else offset for tp, offset in found.items()}
 
 
-def _pair(where: tuple[str, int]) -> TopicPartition:
-    return TopicPartition(*where)
+def _pair(tp: tuple[str, int]) -> TopicPartition:
+    return TopicPartition(*tp)
 
 
 def _offsets(parts: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-    return {where: part.offset for where, part in parts.items()}
+    return {tp: part.offset for tp, part in parts.items()}
 
 
 def _ask(
@@ -110,28 +110,28 @@ def ask_leaders(
                 failed |= dict.fromkeys(partitions, str(error))
                 continue
             parts = parts_of(response)
-            for where in partitions:
-                part = parts.get(where)
+            for tp in partitions:
+                part = parts.get(tp)
                 if part is None:
-                    failed[where] = "the answer leaves this partition out"
+                    failed[tp] = "the answer leaves this partition out"
                 elif part.error_code == Code.NONE:
-                    found[where] = part
-                    del pending[where]
+                    found[tp] = part
+                    del pending[tp]
                 else:
-                    failed[where] = _retriable(where, part.error_code)
+                    failed[tp] = _retriable(tp, part.error_code)
         if failed:
-            metadata.forget_leaders({where.topic for where in failed})
-            where = min(failed)
-            retry.pause(f"{where}: {failed[where]}")
+            metadata.forget_leaders({tp.topic for tp in failed})
+            tp = min(failed)
+            retry.pause(f"{tp}: {failed[tp]}")
     return found
 
 
-def _retriable(where: TopicPartition, code: int) -> str:
+def _retriable(tp: TopicPartition, code: int) -> str:
     kind = Code.of(code)
     if kind.denied:
-        raise AccessError(f"not allowed to read the offsets of {where}: {described(code)}")
+        raise AccessError(f"not allowed to read the offsets of {tp}: {described(code)}")
     if not kind.retriable:
-        raise InputError(f"the offsets of {where} cannot be read: {described(code)}")
+        raise InputError(f"the offsets of {tp} cannot be read: {described(code)}")
     return described(code)
 
 
@@ -144,11 +144,11 @@ def _request(
 ) -> ListOffsetsRequest:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
 
-    def part(where: TopicPartition) -> Any:
+    def part(tp: TopicPartition) -> Any:
         return topic_type.ListOffsetsPartition(
-            partition_index=where.partition,
-            current_leader_epoch=metadata.leader_epoch(where),
-            timestamp=timestamps[where],
+            partition_index=tp.partition,
+            current_leader_epoch=metadata.leader_epoch(tp),
+            timestamp=timestamps[tp],
         )
 
     topics = [topic_type(name=name, partitions=parts) for name, parts in by_topic(partitions, part).items()]

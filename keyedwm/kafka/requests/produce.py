@@ -66,7 +66,7 @@ def new_producer(cluster: Cluster) -> Producer:
 class _Unacknowledged:
     """A batch that is not acknowledged yet, and its rows; `answer` is None until it is sent."""
 
-    where: TopicPartition
+    tp: TopicPartition
     batch: Batch
     rows: Layout
     sequence: int
@@ -98,8 +98,8 @@ class Sender:
         rows = {TopicPartition(topic, p): layout for p, layout in laid.items()}
         retry = Retry(self._cluster.config, f"writing to topic {topic!r}")
         self._ends = {}
-        for one in _interleaved({where: self._batches(where, part) for where, part in rows.items()}):
-            while len(self._in_flight) == MOST_IN_FLIGHT or self._must_wait(one.where):
+        for one in _interleaved({tp: self._batches(tp, part) for tp, part in rows.items()}):
+            while len(self._in_flight) == MOST_IN_FLIGHT or self._must_wait(one.tp):
                 self._await_ack(retry)
             self._submit(one, retry)
             self._in_flight.append(one)
@@ -107,28 +107,26 @@ class Sender:
             self._await_ack(retry)
         return self._ends
 
-    def _must_wait(self, where: TopicPartition) -> bool:
+    def _must_wait(self, tp: TopicPartition) -> bool:
         """Whether the first batch to a partition is still under way: a leader that refused it, because it is not the
         leader yet, would take the second from a producer it has never seen, and then never the first.
         """
-        return where not in self._known and any(one.where == where for one in self._in_flight)
+        return tp not in self._known and any(one.tp == tp for one in self._in_flight)
 
-    def _batches(self, where: TopicPartition, rows: Layout) -> Iterator[_Unacknowledged]:
-        limit = self._limit_bytes(where.topic)
-        for one in self._encoded(where, rows, self.sequences.get(where, 0), limit):
-            self.sequences[where] = (one.sequence + one.batch.count) & _LAST_SEQUENCE
+    def _batches(self, tp: TopicPartition, rows: Layout) -> Iterator[_Unacknowledged]:
+        limit = self._limit_bytes(tp.topic)
+        for one in self._encoded(tp, rows, self.sequences.get(tp, 0), limit):
+            self.sequences[tp] = (one.sequence + one.batch.count) & _LAST_SEQUENCE
             yield one
 
-    def _encoded(
-        self, where: TopicPartition, rows: Layout, sequence: int, batch_bytes: int
-    ) -> Iterator[_Unacknowledged]:
+    def _encoded(self, tp: TopicPartition, rows: Layout, sequence: int, batch_bytes: int) -> Iterator[_Unacknowledged]:
         done = 0
         batches = encode(
             rows, codec=self._codec, producer=self._producer, base_sequence=sequence, batch_bytes=batch_bytes
         )
         for batch in batches:
             part = rows if batch.count == len(rows.timestamp_ms) else rows.span(done, done + batch.count)
-            yield _Unacknowledged(where, batch, part, (sequence + done) & _LAST_SEQUENCE)
+            yield _Unacknowledged(tp, batch, part, (sequence + done) & _LAST_SEQUENCE)
             done += batch.count
 
     def _limit_bytes(self, topic: str) -> int:
@@ -141,14 +139,14 @@ class Sender:
         return self._batch_bytes[topic]
 
     def _submit(self, one: _Unacknowledged, retry: Retry) -> None:
-        (node,) = self._cluster.leaders([one.where], retry)
+        (node,) = self._cluster.leaders([one.tp], retry)
         topic_type = ProduceRequest.TopicProduceData
-        part = topic_type.PartitionProduceData(index=one.where.partition, records=one.batch.data)
+        part = topic_type.PartitionProduceData(index=one.tp.partition, records=one.batch.data)
         request = ProduceRequest(
             transactional_id=self._transactional_id,
             acks=_ACKS_ALL,
             timeout_ms=self._cluster.config.request_timeout_ms,
-            topic_data=[topic_type(name=one.where.topic, partition_data=[part])],
+            topic_data=[topic_type(name=one.tp.topic, partition_data=[part])],
             max_version=11,
         )
         one.answer = self._cluster.connection.submit(node, request)
@@ -160,8 +158,8 @@ class Sender:
         if failure is None:
             retry.progress()
             return
-        followers = [one for one in self._in_flight if one.where == oldest.where]
-        self._in_flight = deque(one for one in self._in_flight if one.where != oldest.where)
+        followers = [one for one in self._in_flight if one.tp == oldest.tp]
+        self._in_flight = deque(one for one in self._in_flight if one.tp != oldest.tp)
         for one in followers:
             self._outcome(one, following=True)
         self._send_again(deque([oldest, *followers]), failure, retry)
@@ -172,7 +170,7 @@ class Sender:
         while unwritten:
             one = unwritten.popleft()
             while failure is not None and failure is not _TOO_LARGE:
-                self._cluster.forget_leaders([one.where.topic])
+                self._cluster.forget_leaders([one.tp.topic])
                 retry.pause(failure)
                 failure = self._sent_and_answered(one, retry)
             if failure is _TOO_LARGE:
@@ -187,11 +185,11 @@ class Sender:
     def _halves(self, one: _Unacknowledged) -> list[_Unacknowledged]:
         """The rows of a batch that is too large in two or more, and later ones no larger than these."""
         limit = max(one.rows.payload_bytes // 2, 1)
-        self._batch_bytes[one.where.topic] = min(limit, self._limit_bytes(one.where.topic))
+        self._batch_bytes[one.tp.topic] = min(limit, self._limit_bytes(one.tp.topic))
         middle = one.batch.count // 2
         first, last = one.rows.span(0, middle), one.rows.span(middle, one.batch.count)
         halves = ((first, one.sequence), (last, (one.sequence + middle) & _LAST_SEQUENCE))
-        return [cut for rows, sequence in halves for cut in self._encoded(one.where, rows, sequence, BATCH_BYTES)]
+        return [cut for rows, sequence in halves for cut in self._encoded(one.tp, rows, sequence, BATCH_BYTES)]
 
     def _outcome(self, one: _Unacknowledged, *, following: bool = False) -> str | None:
         """None if the batch is written, _TOO_LARGE if it must be cut, else why it has to be sent again."""
@@ -204,9 +202,9 @@ class Sender:
             return str(error)
         code = Code.of(part.error_code)
         if code in {Code.NONE, Code.DUPLICATE_SEQUENCE}:
-            self._known.add(one.where)
+            self._known.add(one.tp)
             if part.base_offset >= 0:
-                self._ends[one.where] = part.base_offset + one.batch.count
+                self._ends[one.tp] = part.base_offset + one.batch.count
             return None
         if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE} and (one.batch.count > 1 or following):
             return _TOO_LARGE
@@ -246,46 +244,45 @@ def _interleaved(
     """One batch of each in turn, so that all leaders work."""
     going = dict(sources)
     while going:
-        for where in list(going):
-            batch = next(going[where], None)
+        for tp in list(going):
+            batch = next(going[tp], None)
             if batch is None:
-                del going[where]
+                del going[tp]
             else:
                 yield batch
 
 
 def _refused(sent: _Unacknowledged, code: Code, part: Any) -> Exception:
-    where, why = sent.where, described(part.error_code)
+    tp, why = sent.tp, described(part.error_code)
     if code.denied:
-        return AccessError(f"not allowed to write to {where}: {why}")
+        return AccessError(f"not allowed to write to {tp}: {why}")
     if code in {Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED}:
-        return FencedError(f"another producer with the same transactional id writes to {where}: {why}")
+        return FencedError(f"another producer with the same transactional id writes to {tp}: {why}")
     if code in {Code.INVALID_TXN_STATE, Code.TRANSACTION_ABORTABLE}:
         return UnavailableError(
-            f"the transaction that writes to {where} was ended before all its rows were written: {why}"
+            f"the transaction that writes to {tp} was ended before all its rows were written: {why}"
         )
     if code in {Code.OUT_OF_ORDER_SEQUENCE, Code.UNKNOWN_PRODUCER_ID}:
         return UnavailableError(
-            f"the leader of {where} no longer remembers which batches it has of this producer, "
-            f"as after a restart: {why}"
+            f"the leader of {tp} no longer remembers which batches it has of this producer, as after a restart: {why}"
         )
     return _refused_records(sent, code, getattr(part, "error_message", None) or why)
 
 
 def _refused_records(sent: _Unacknowledged, code: Code, why: str) -> Exception:
     """The error for records that no broker would take."""
-    where = sent.where
+    tp = sent.tp
     if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE}:
         size = len(sent.batch.data)
         return InputError(
-            f"{where} rejected a batch of {size} bytes with {sent.batch.count} records: "
+            f"{tp} rejected a batch of {size} bytes with {sent.batch.count} records: "
             "raise the topic's max.message.bytes, or write smaller records"
         )
     if code is Code.INVALID_TIMESTAMP:
         now = datetime.fromtimestamp(time.time_ns() // 1_000_000_000, timezone.utc)
         return UnavailableError(
-            f"{where} rejected records for their time, which is that of the host that writes them: the clock of "
+            f"{tp} rejected records for their time, which is that of the host that writes them: the clock of "
             f"{socket.gethostname()} reads {now:%Y-%m-%d %H:%M:%S} UTC; set it right, or raise the topic's "
             f"message.timestamp.after.max.ms (or .before.max.ms)"
         )
-    return InputError(f"{where} rejected a batch: {why}")
+    return InputError(f"{tp} rejected a batch: {why}")

@@ -21,7 +21,7 @@ from keyedwm.kafka.requests.transactions import Fate, Transaction, ask, end, ref
 
 
 def commit_as(
-    cluster: Cluster, producer: Transaction, group: str, where: TopicPartition, position: Committed, *, timeout_ms: int
+    cluster: Cluster, producer: Transaction, group: str, tp: TopicPartition, position: Committed, *, timeout_ms: int
 ) -> None:
     """Commit one offset of a group as `producer`, which was begun with `timeout_ms`.
 
@@ -32,7 +32,7 @@ def commit_as(
     over_at = time.monotonic() + timeout_ms / 1_000
     try:
         _add_group(cluster, producer, group)
-        _commit_offset(cluster, producer, group, where, position)
+        _commit_offset(cluster, producer, group, tp, position)
         fate = end(cluster, [producer], commit=True)[producer]
         if fate is not Fate.COMMITTED:
             raise FencedError(
@@ -64,11 +64,11 @@ def _add_group(cluster: Cluster, producer: Transaction, group: str) -> None:
 
 
 def _commit_offset(
-    cluster: Cluster, producer: Transaction, group: str, where: TopicPartition, position: Committed
+    cluster: Cluster, producer: Transaction, group: str, tp: TopicPartition, position: Committed
 ) -> None:
     topic_type = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     part = topic_type.TxnOffsetCommitRequestPartition(
-        partition_index=where.partition,
+        partition_index=tp.partition,
         committed_offset=position.next_offset,
         committed_leader_epoch=-1,
         committed_metadata=position.metadata,
@@ -81,7 +81,7 @@ def _commit_offset(
         generation_id=-1,
         member_id="",
         group_instance_id=None,
-        topics=[topic_type(name=where.topic, partitions=[part])],
+        topics=[topic_type(name=tp.topic, partitions=[part])],
         min_version=3,
         max_version=3,
     )
@@ -89,9 +89,7 @@ def _commit_offset(
     answer, code = ask(cluster, (group, GROUP), request, _offset_code, retry)
     if code is Code.NONE:
         return
-    refused = refusal(
-        producer.transactional_id, f"used for an offset of {where} in group {group!r}", _offset_code(answer)
-    )
+    refused = refusal(producer.transactional_id, f"used for an offset of {tp} in group {group!r}", _offset_code(answer))
     if not isinstance(refused, FencedError):
         end(cluster, [producer], commit=False)
     raise refused

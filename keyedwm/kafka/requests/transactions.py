@@ -87,7 +87,7 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transacti
 
 def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
     """Take partitions into the transaction; must come before the first batch to each."""
-    numbers = by_topic(partitions, lambda where: where.partition)
+    numbers = by_topic(partitions, lambda tp: tp.partition)
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transaction.transactional_id,

@@ -222,7 +222,7 @@ def test_a_recreated_topic_has_another_id_no_committed_offsets_and_refuses_who_a
 def test_a_fetch_by_an_id_that_no_topic_has_is_refused_by_its_code(cluster: Cluster, topic: str) -> None:
     send(cluster, topic, {0: pa.table({"value": ["a"]})})
     reader = RangeReader(0, TopicPartition(topic, 0), 0, 1, uuid.uuid4())
-    (node,) = cluster.leaders([reader.where], Retry(cluster.config, "looking for the leader"))
+    (node,) = cluster.leaders([reader.tp], Retry(cluster.config, "looking for the leader"))
     request = fetch_request([reader], Isolation.READ_UNCOMMITTED, cluster.config, cluster.metadata, rack="", wait=False)
     answer = cluster.connection.call(node, request)
     assert Code.of(answer.responses[0].partitions[0].error_code) is Code.UNKNOWN_TOPIC_ID
