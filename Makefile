@@ -81,7 +81,7 @@ profile: java  ## where the time of a micro-batch goes: a table, and a flame gra
 	@$(BIN)/python -W ignore -m benchmarks.profiles
 
 cluster: java  ## keep three Kafka brokers, a Spark cluster of three workers and an object store running, and say how to use them
-	@$(BIN)/python -m keyedwm.testing
+	@$(BIN)/python -m tests.support
 
 cluster-test: install  ## the tests that start a Spark cluster, of which make test runs a minute (half an hour)
 	@$(BIN)/pytest -q -m cluster tests/cluster

@@ -28,8 +28,8 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.connector import spark_kafka_connector_jars
 from keyedwm.testing.local import local_broker
-from keyedwm.testing.standalone import standalone
 from pyspark_wm_source.reader import row_schema, stream_reader
+from tests.support.standalone import standalone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,7 +30,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.session.conf import recommended_conf
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
-from keyedwm.testing.standalone import standalone
+from tests.support.standalone import standalone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

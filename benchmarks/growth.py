@@ -24,7 +24,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.session.conf import recommended_conf
 from keyedwm.testing.broker import broker
-from keyedwm.testing.standalone import standalone
+from tests.support.standalone import standalone
 
 RECORDS, BATCH = 4_000_000, 400_000
 READ = "bench-growth-source"

@@ -7,8 +7,6 @@ export SPARK_HOME
 case "${1:-}" in
   master) exec spark-class $deploy.master.Master --host "${SPARK_MASTER_HOST:-spark-master}" --port 7077 --webui-port 8080 ;;
   worker) exec spark-class $deploy.worker.Worker --cores 1 --memory 1g --work-dir /home/keyedwm/work "$2" ;;
-  object-store)
-    server=$(python -c 'import keyedwm.testing as t; print(t.__path__[0])')/object_store_server.py
-    exec python -I -W ignore "$server" /opt/object-store 0.0.0.0 9000 keyedwm ;;
+  object-store) exec python -I -W ignore /opt/object-store-server.py /opt/object-store 0.0.0.0 9000 keyedwm ;;
   *) exec "$@" ;;
 esac

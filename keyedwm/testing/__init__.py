@@ -1,5 +1,5 @@
-"""Real Kafka brokers for tests, the demo and `keyedwm broker`: started, reached through a faulty proxy, stopped; and
-`check_policy`, the laws of a watermark policy as a test.
+"""A real Kafka broker for tests, the demo and `keyedwm broker`, started and stopped, and `check_policy`, the laws of a
+watermark policy as a test.
 
 Only `keyedwm.cli` imports this package among the shipped code.
 """

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from keyedwm.runtime.compiled import cache_directory
-from keyedwm.testing.standalone import Standalone, of_session, standalone
 from tests.cluster.job import Job
 from tests.cluster.outputs import Copy
+from tests.support.standalone import Standalone, of_session, standalone
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 900.0

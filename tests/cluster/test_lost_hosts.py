@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
-from keyedwm.testing.standalone import Standalone, of_session
 from tests.cluster.conftest import Feed
 from tests.cluster.outputs import copied, counted, events_of
+from tests.support.standalone import Standalone, of_session
 
 pytestmark = [pytest.mark.starts, pytest.mark.cluster]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm.testing.standalone import Standalone, of_session
 from tests.cluster.conftest import END_MS, NAMES, Feed
 from tests.cluster.outputs import counted, events_of
+from tests.support.standalone import Standalone, of_session
 
 pytestmark = [pytest.mark.starts, pytest.mark.cluster]
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pyarrow.fs import FileSelector, S3FileSystem
 
-from keyedwm.testing.object_store import VARIABLE, ObjectStore, object_store
-from keyedwm.testing.s3a import s3a_conf, s3a_jars
 from tests.cluster.conftest import EVENTS, Feed
 from tests.cluster.outputs import copied, counted, counted_in_order, events_of
+from tests.support.object_store import VARIABLE, ObjectStore, object_store
+from tests.support.s3a import s3a_conf, s3a_jars
 
 pytestmark = [pytest.mark.starts, pytest.mark.cluster, pytest.mark.timeout(2_700)]
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from keyedwm.runtime.compiled import cache_directory
-from keyedwm.testing.standalone import Standalone, standalone
 from tests.cluster.conftest import LIMIT_S, Feed
 from tests.installed import built_wheel, environment_of
+from tests.support.standalone import Standalone, standalone
 
 pytestmark = [pytest.mark.starts, pytest.mark.cluster]
 

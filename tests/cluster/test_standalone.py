@@ -8,7 +8,7 @@ import re
 import pytest
 
 from keyedwm.core.errors import OptionError, OutOfTurnError
-from keyedwm.testing.standalone import of_session, standalone
+from tests.support.standalone import of_session, standalone
 
 pytestmark = [pytest.mark.starts, pytest.mark.cluster, pytest.mark.every_run]
 

@@ -17,8 +17,8 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker
-from keyedwm.testing.proxy import Link, Proxy, broker_behind_proxy
-from keyedwm.testing.several import cluster_behind_proxies
+from tests.support.proxy import Link, Proxy, broker_behind_proxy
+from tests.support.several import cluster_behind_proxies
 
 # A crashed broker is let in again after its old session is over; transactions end on the second.
 _PROPERTIES = {

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keyedwm.kafka.requests.transactions import Transaction, end, lingering
-from keyedwm.testing.proxy import Link
 from tests.e2e.driver import sleep_until
 from tests.e2e.world import LIMIT_S, CampaignError, World
+from tests.support.proxy import Link
 from tests.tools import SPARK_SAW_TWO, wait_until
 
 SHORT = "4 seconds"

@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.testing.standalone import Standalone, Worker, of_session, standalone
 from tests.e2e.brokers import Brokers, running
 from tests.e2e.disk import Disk, disk, keep
 from tests.e2e.driver import Driver, Told, python_of_spark, sleep_until
 from tests.e2e.feed import PARTITIONS, Feed, Findings
 from tests.e2e.pipeline import LOCAL, Wanted
 from tests.e2e.targets import TARGETS, Target
+from tests.support.standalone import Standalone, Worker, of_session, standalone
 from tests.tools import wait_until
 
 LIMIT_S = 240.0

@@ -14,9 +14,9 @@ from collections import Counter
 from typing import Any
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.testing import hostile
-from keyedwm.testing.hostile import HostileBroker, Lie, Request, framed, hostile_broker
 from tests.kafka.test_hostile import CALLS, METADATA, MOST_REQUESTS, connected
+from tests.support import hostile
+from tests.support.hostile import HostileBroker, Lie, Request, framed, hostile_broker
 
 NAMES = ("", "\x1b[2Jx", "a" * 70 + ".x", "x\x00y", "t", "u", "127.0.0.1", "é" * 100)
 NUMBERS = (-32_768, -2, -1, 0, 1, 2, 3, 5, 6, 7, 16, 999, 32_767)

@@ -12,7 +12,7 @@ from keyedwm.cli.main import main
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.testing.hostile import HostileBroker, hostile_broker
+from tests.support.hostile import HostileBroker, hostile_broker
 
 METADATA, CONFIGS = 3, 32
 

@@ -11,8 +11,8 @@ import pytest
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.testing.hostile import HostileBroker, hostile_broker
 from tests.secured import certificates, openssl
+from tests.support.hostile import HostileBroker, hostile_broker
 
 MUCH_MS = 600_000
 METADATA = 3

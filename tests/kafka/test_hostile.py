@@ -25,8 +25,8 @@ from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import send
-from keyedwm.testing import hostile
-from keyedwm.testing.hostile import HostileBroker, Lie, Request, hostile_broker, silent_listener
+from tests.support import hostile
+from tests.support.hostile import HostileBroker, Lie, Request, hostile_broker, silent_listener
 from tests.tools import wait_until
 
 FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = (

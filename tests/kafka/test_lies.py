@@ -12,9 +12,9 @@ from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests import metadata
 from keyedwm.kafka.requests import transactions as txn
-from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
 from tests.kafka import lies
 from tests.kafka.test_hostile import BEGUN, METADATA, connected, patient
+from tests.support.hostile import TOPIC_ID, HostileBroker, hostile_broker
 
 # A handful of requests each, and the shortened waits of the hostile tests.
 from tests.kafka.test_hostile import _compiled, _short_grace  # noqa: F401 isort:skip

@@ -22,7 +22,6 @@ from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.network import _TlsTransport
 from keyedwm.kafka.client.outside import DidNotAnswerError, Outside
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.testing.hostile import TOPIC_ID, HostileBroker, hostile_broker
 from tests.kafka.test_hostile import (
     API_VERSIONS,
     METADATA,
@@ -33,6 +32,7 @@ from tests.kafka.test_hostile import (
     config_of,
     connected,
 )
+from tests.support.hostile import TOPIC_ID, HostileBroker, hostile_broker
 
 pytestmark = pytest.mark.starts
 HERE = "tests.kafka.test_outside"

@@ -16,7 +16,7 @@ from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker
-from keyedwm.testing.several import local_cluster
+from tests.support.several import local_cluster
 
 pytestmark = pytest.mark.starts
 

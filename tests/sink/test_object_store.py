@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from keyedwm.cli.main import main
-from keyedwm.testing.object_store import ObjectStore, object_store
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.places.notes import Claim
 from tests.sink.test_ledger import entry
+from tests.support.object_store import ObjectStore, object_store
 
 
 @pytest.fixture(scope="module")

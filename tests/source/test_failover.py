@@ -17,7 +17,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.local import LocalBroker
-from keyedwm.testing.several import local_cluster
+from tests.support.several import local_cluster
 from tests.tools import Stream, cluster_at, wait_until
 
 pytestmark = pytest.mark.starts

@@ -12,7 +12,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import TransientError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.testing.several import local_cluster
+from tests.support.several import local_cluster
 from tests.tools import Record, Stream, cluster_at, events, produce, wait_until
 
 pytestmark = pytest.mark.starts

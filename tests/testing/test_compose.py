@@ -1,4 +1,4 @@
-"""docker-compose.yml starts the very Kafka that the container way starts; its Spark and its store are the package's."""
+"""docker-compose.yml starts the Kafka of the container way; its Spark is the package's, its store that of the tests."""
 
 from __future__ import annotations
 

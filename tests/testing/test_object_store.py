@@ -15,8 +15,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.testing import object_store as module
-from keyedwm.testing.object_store import VARIABLE, object_store
+from tests.support import object_store as module
+from tests.support.object_store import VARIABLE, object_store
 
 AT_ONCE = 16
 # Moto looks at no signature, but a request without any is a stranger's, who may not overwrite.
@@ -85,7 +85,7 @@ def test_nothing_of_a_store_is_left_at_its_end():
 @starts
 def test_a_holder_that_is_killed_leaves_no_store():
     program = (
-        "from keyedwm.testing.object_store import object_store\n"
+        "from tests.support.object_store import object_store\n"
         "with object_store() as store: print(store.endpoint, store.log.parent, flush=True); input()"
     )
     with subprocess.Popen(

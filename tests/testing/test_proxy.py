@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from keyedwm.testing.local import free_ports
-from keyedwm.testing.proxy import LOOPBACK, Link, Proxy, broker_behind_proxy
+from tests.support.proxy import LOOPBACK, Link, Proxy, broker_behind_proxy
 from tests.tools import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.starts

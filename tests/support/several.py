@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
 from keyedwm.testing.local import LocalBroker, free_ports, local_broker
-from keyedwm.testing.proxy import LOOPBACK, Proxy
+from tests.support.proxy import LOOPBACK, Proxy
 
 _HEAP_MB = 256
 _QUICK = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}

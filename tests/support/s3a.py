@@ -1,7 +1,7 @@
 """Hadoop's file system S3A for Spark: checkpoints, state and files at s3a://BUCKET/, fetched on demand.
 
 Rule: exactly these artifacts, and only for the Hadoop that is among PySpark's jars: S3A is a part of Hadoop, in its
-version. `python -m keyedwm.testing.s3a` fetches them (some 700 MB, nearly all of it Amazon's own library) and prints
+version. `python -m tests.support.s3a` fetches them (some 700 MB, nearly all of it Amazon's own library) and prints
 the settings.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.testing.ivy import fetch_jars
-from keyedwm.testing.standalone import spark_home
+from tests.support.standalone import spark_home
 
 HADOOP = "3.5.0"
 ARTIFACTS = (

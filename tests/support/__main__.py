@@ -1,4 +1,4 @@
-"""`python -m keyedwm.testing`: Kafka brokers, a Spark cluster and an object store that stay until told to stop."""
+"""`python -m tests.support`: Kafka brokers, a Spark cluster and an object store that stay until told to stop."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 
-from keyedwm.testing.object_store import ObjectStore, object_store
-from keyedwm.testing.several import local_cluster
-from keyedwm.testing.standalone import Standalone, standalone
+from tests.support.object_store import ObjectStore, object_store
+from tests.support.several import local_cluster
+from tests.support.standalone import Standalone, standalone
 
 
 def told(spark: Standalone, bootstrap: str, store: ObjectStore) -> str:
@@ -38,7 +38,7 @@ def reached(store: ObjectStore) -> Iterator[str]:
     yield from (f'    .option("storage.{name}", "{value}")' for name, value in _shown(store, store.storage_options))
     yield "  a ledger there: in the driver's environment"
     yield from (f"    {name}={value}" for name, value in _shown(store, store.variables))
-    yield f"  a checkpoint with its state at s3a://{store.bucket}/NAME: `python -m keyedwm.testing.s3a` fetches what"
+    yield f"  a checkpoint with its state at s3a://{store.bucket}/NAME: `python -m tests.support.s3a` fetches what"
     yield "  Spark needs for it (some 700 MB, once), and says where it is; besides"
     yield from (f"    --conf {name}={value}" for name, value in _shown(store, store.spark_conf))
 

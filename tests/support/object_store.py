@@ -26,7 +26,7 @@ from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.ivy import cache_dir, kept_once
 from keyedwm.testing.local import free_ports
-from keyedwm.testing.proxy import LOOPBACK
+from tests.support.proxy import LOOPBACK
 
 VARIABLE = "KEYEDWM_S3"
 BUCKET = "keyedwm"
@@ -73,7 +73,7 @@ class ObjectStore:
 
     @property
     def spark_conf(self) -> Mapping[str, str]:
-        """Settings with which Spark's S3A (`keyedwm.testing.s3a`) reaches it: checkpoint and state at s3a://BUCKET/."""
+        """Settings with which Spark's S3A (`tests.support.s3a`) reaches it: checkpoint and state at s3a://BUCKET/."""
         return {
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": REGION,

@@ -71,7 +71,7 @@ class HostileBroker:
 
 def framed(request: Request, fields: Mapping[str, Any]) -> bytes:
     """Encode an answer from plain values: dictionaries for structures, lists for arrays."""
-    known = ResponseClassRegistry._response_class_registry[request.api]  # noqa: SLF001 (no public way to ask)
+    known = ResponseClassRegistry._response_class_registry[request.api]
     message = _built(known[request.version], fields)
     message.API_VERSION = request.version
     message.with_header(correlation_id=request.correlation_id)
@@ -79,7 +79,7 @@ def framed(request: Request, fields: Mapping[str, Any]) -> bytes:
 
 
 def _built(kind: Any, fields: Mapping[str, Any]) -> Any:
-    of = kind._struct.fields  # noqa: SLF001 (no public way to ask)
+    of = kind._struct.fields
     return kind(**{name: _value(of[name], value) for name, value in fields.items() if name in of})
 
 
