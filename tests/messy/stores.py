@@ -1,4 +1,4 @@
-"""`aggregate` with a store: every kind of window that keeps its messages, against the scalar models of tests/operators.
+"""`aggregate` with a store: every kind of window that keeps its messages, against the scalar models of the laws.
 
 The models tell of each pane which messages it holds; what its aggregates must be is reckoned from those rows.
 """
@@ -28,10 +28,11 @@ from tests.messy.feed import TOPIC, Feed, Row, random_feed
 from tests.messy.rows import EVENT_TIME
 from tests.messy.scalar import Maker, Wanted
 from tests.messy.windows import check_in_order
-from tests.operators.key_rows import KeyRowModel
-from tests.operators.on_demand_windows import OnDemandModel
-from tests.operators.session_stores import SessionModel
-from tests.operators.stored import KEEP_ALL, Message, Model, table, told
+from tests.operators.laws.grid import GridModel
+from tests.operators.laws.key_rows import KeyRowModel
+from tests.operators.laws.on_demand import OnDemandModel
+from tests.operators.laws.sessions import SessionModel
+from tests.operators.stored import KEEP_ALL, Message, table, told
 
 _TOLD = "told__"
 
@@ -107,7 +108,7 @@ def compare(case: Case, rows: dict, panes: list[dict], expected: list[tuple], at
     wanted = {}
     for pane in expected:
         if isinstance(case.model, KeyRowModel):
-            (_, partition), first, last, label, held, timing, is_last = pane
+            (_, partition), first, last, label, held, timing, _, is_last = pane
             wanted[partition, first, last, label, timing, 0, is_last] = held
         else:
             *place, held, timing, index, is_last = pane
@@ -158,7 +159,7 @@ def hopping(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
     retention = Retention(time_ms=size + rng.choice([0, 2, 10]) * unit)
     return Case(
         feed, plan_of(feed, wanted, window, retention, **how), wanted,
-        Model(size, step, offset, retention=retention, horizon=-(2**60), floor=-(2**60), **model), shift,
+        GridModel(size, step, offset, retention=retention, horizon=-(2**60), floor=-(2**60), **model), shift,
     )  # fmt: skip
 
 

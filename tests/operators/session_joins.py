@@ -16,7 +16,8 @@ from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
-from tests.operators.session_stores import NEVER, WINDOWS
+from tests.operators.laws.kinds import SESSIONS as WINDOWS
+from tests.operators.laws.scalar import NEVER
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, cut, random_messages, table
 
 SIDES = ("left", "right")

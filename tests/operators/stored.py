@@ -1,16 +1,16 @@
-"""Random messages, and a model in plain Python of windows that keep their messages."""
+"""Random messages, their cuts, and a standalone operator that is restarted after each step."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from keyedwm.operators.aggregates.functions import collect
 from keyedwm.operators.messages.functions import window_function
-from keyedwm.operators.messages.plan import Full, StorePlan
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
@@ -53,6 +53,40 @@ def table(messages) -> pa.Table:
     return pa.table([pa.array(column, one.type) for column, one in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
+def messages_of(names: str, *rows: tuple, partition: int = 0) -> list[Message]:
+    """Messages of one partition; names: of what each row tells, of k, n, time and offset; n is the time else."""
+    told_of = [dict(zip(names.split(), row, strict=True)) for row in rows]
+    return [
+        Message(one.get("k", "k"), one.get("n", one.get("time", 1)), one.get("time", 1), "t", partition, one["offset"])
+        for one in told_of
+    ]
+
+
+def operator_of(window, aggregate=None, store=None, **settings) -> WindowOperator:
+    """An operator of which `n` tells the values that are in a window, or another aggregate of them."""
+    return WindowOperator(
+        plan_of(window, (("n", collect("n") if aggregate is None else aggregate),), **settings), store
+    )
+
+
+def panes_of(names: str, operator: WindowOperator) -> list[tuple]:
+    """New panes; names: of what is told of each, of its columns, of start and end of its window, and of the pane."""
+    found = []
+    for row in operator.flush().to_pylist():
+        start, end = edges(row)
+        facts = {**row, "start": start, "end": end, **row["pane"]}
+        found.append(tuple(facts[name] for name in names.split()))
+    return found
+
+
+def edges(row: dict) -> tuple[int, int]:
+    """The edges of a pane's window in ms, or offsets."""
+    start, end = row["window"].values()
+    if isinstance(start, int):
+        return start, end
+    return round(start.timestamp() * 1000), round(end.timestamp() * 1000)
+
+
 def random_messages(seed: int, count: int, *, span: int = 100, channels: int = 3) -> list[Message]:
     """In order of offset by channel, with holes, out of order in time, with duplicates and redelivered runs."""
     rng = random.Random(seed)
@@ -74,142 +108,6 @@ def random_messages(seed: int, count: int, *, span: int = 100, channels: int = 3
         if rng.random() < 0.03:
             made += made[-rng.randrange(1, 6) :]
     return made
-
-
-@dataclass
-class Model:
-    """The same rules, one message at a time."""
-
-    size: int
-    step: int
-    offset: int
-    full: Full = Full.WATERMARK
-    retention: Retention = KEEP_ALL
-    rows: int | None = None
-    late_rows: int | None = None
-    accumulating: bool = True
-    told: dict = field(default_factory=dict)
-    held: list[Message] = field(default_factory=list)
-    seen: set = field(default_factory=set)
-    horizon: int = -(10**9)
-    floor: int = -(10**9)
-    shown: dict = field(default_factory=dict)
-    rejected: list = field(default_factory=list)
-    dropped: int = 0
-    made: list = field(default_factory=list)
-
-    def ends(self, time: int) -> list[int]:
-        start = time - (time - self.offset) % self.step
-        return sorted(s + self.size for s in range(start, start - self.size, -self.step) if s <= time < s + self.size)
-
-    def take(self, messages: list[Message]) -> None:
-        """A message may meet a window that goes by the messages before it: then these have their batch first."""
-        horizon, kept_for = self.horizon, self.retention.time_ms
-        fresh = [one for at, one in enumerate(messages) if one[3:] not in self.seen and one not in messages[:at]]
-        for at, one in enumerate(fresh if self.full is Full.MESSAGE and kept_for else ()):
-            floor = horizon - kept_for
-            ends = [] if one.time is None else self.ends(one.time)
-            if any(self.floor < end <= floor for end in ends) and ends[-1] > floor:
-                self.take(fresh[:at])
-                self.take(fresh[at:])
-                return
-            horizon = horizon if one.time is None else max(horizon, one.time)
-        self.take_together(messages)
-
-    def take_together(self, messages: list[Message]) -> None:
-        before, fresh, horizon = self.horizon, [], self.horizon
-        for one in messages:
-            if one[3:] in self.seen:
-                continue
-            self.seen.add(one[3:])
-            if one.time is None:
-                self.rejected.append((one, "no event time"))
-                continue
-            ends = self.ends(one.time)
-            floor = self.floor
-            if self.retention.time_ms is not None:
-                floor = max(floor, horizon - self.retention.time_ms)
-            if not ends:
-                self.rejected.append((one, "between windows"))
-            elif ends[-1] <= floor:
-                self.rejected.append((one, "outside the retention"))
-            else:
-                self.held.append(one)
-                fresh.append(one)
-            if self.full is Full.MESSAGE:
-                horizon = max(horizon, one.time)
-        changed = {(end, one.k) for one in fresh for end in self.ends(one.time)}
-        late = [pair for pair in changed if self.floor < pair[0] <= before]
-        self.show_late(late)
-        if self.rows is not None:
-            due = [(end, k) for end, k in changed if end > max(before, self.floor)]
-            self.show([pair for pair in due if self.news(*pair) >= self.rows], "early")
-        if self.full is Full.MESSAGE:
-            self.advance(horizon)
-
-    def show_late(self, pairs: list[tuple]) -> None:
-        self.show([pair for pair in pairs if self.news(*pair) >= (self.late_rows or 0)], "late")
-
-    def watermark(self, time: int) -> None:
-        if self.full is Full.WATERMARK:
-            self.advance(time)
-            self.limit()
-
-    def advance(self, time: int) -> None:
-        if time <= self.horizon:
-            return
-        pairs = {
-            (end, one.k)
-            for one in self.held
-            for end in self.ends(one.time)
-            if max(self.horizon, self.floor) < end <= time
-        }
-        self.horizon = time
-        self.show(pairs, "on_time")
-        if self.retention.time_ms is not None:
-            self.expire(time - self.retention.time_ms)
-
-    def expire(self, last: int) -> int:
-        before = len(self.held)
-        if self.late_rows is not None:  # what was not enough
-            pairs = {(end, one.k) for one in self.held for end in self.ends(one.time) if self.floor < end <= last}
-            self.show([pair for pair in pairs if pair[0] <= self.horizon and self.news(*pair)], "late")
-        self.floor = max(self.floor, last)
-        self.held = [one for one in self.held if self.ends(one.time)[-1] > self.floor]
-        return before - len(self.held)
-
-    def limit(self) -> None:
-        limits = self.retention
-        while True:
-            ends = sorted({end for one in self.held for end in self.ends(one.time) if end > self.floor})
-            if not (
-                (limits.max_windows is not None and len(ends) > limits.max_windows)
-                or (limits.max_messages is not None and len(self.held) > limits.max_messages)
-            ):
-                return
-            if ends[0] > self.horizon:
-                self.show({(ends[0], one.k) for one in self.held if ends[0] in self.ends(one.time)}, "early", last=True)
-            self.dropped += self.expire(ends[0])
-
-    def news(self, end: int, k: str | None) -> int:
-        return len(self.inside(end, k)) - self.shown.get((end, k), (0, 0))[1]
-
-    def inside(self, end: int, k: str | None) -> list[Message]:
-        mine = [one for one in self.held if one.k == k and end in self.ends(one.time)]
-        return sorted(mine, key=lambda one: (one.time, *one[3:]))
-
-    def show(self, pairs, timing: str, last: bool = False) -> None:
-        for end, k in sorted(pairs, key=lambda pair: (pair[0], pair[1] is None, pair[1] or "")):
-            inside = self.inside(end, k)
-            index, _ = self.shown.get((end, k), (0, 0))
-            new = inside
-            if not self.accumulating:
-                new = [one for one in inside if one[3:] not in self.told.setdefault((end, k), set())]
-                self.told[end, k] |= {one[3:] for one in inside}
-                if not new and timing != "on_time" and not last:
-                    continue
-            self.shown[end, k] = index + 1, len(inside)
-            self.made.append((end - self.size, end, k, told(table(new)) if new else None, timing, index, last))
 
 
 class Restarted:
@@ -236,11 +134,8 @@ class Restarted:
 
 
 def shown(row: dict) -> tuple:
-    start, end = row["window"].values()
-    if not isinstance(start, int):
-        start, end = (round(edge.timestamp() * 1000) for edge in (start, end))
     pane = row["pane"]
-    return start, end, row["k"], row["told"], pane["timing"], pane["index"], pane["last"]
+    return *edges(row), row["k"], row["told"], pane["timing"], pane["index"], pane["last"]
 
 
 def cut(seed: int, messages: list[Message], watermarks: bool) -> list[tuple]:

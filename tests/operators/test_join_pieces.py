@@ -14,8 +14,8 @@ from keyedwm.operators.messages.join.plan import Keep
 from keyedwm.operators.messages.plan import tumbling_rows
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.store import MemoryStore
+from tests.operators.laws.kinds import SESSIONS as WINDOWS
 from tests.operators.session_joins import SIDES, differential, join_plan
-from tests.operators.session_stores import WINDOWS
 from tests.operators.stored import Message, table
 
 PIECE = 7

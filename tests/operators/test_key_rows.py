@@ -1,82 +1,25 @@
-"""Windows that count a key's messages: each topic and partition for itself, by offset, whatever the cut."""
+"""Windows that count a key's messages: each topic and partition for itself, by offset; see `laws`, too."""
 
 from __future__ import annotations
 
-import json
-import random
-from collections import Counter
+from functools import partial
 
 import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.messages import held, held_keys, key_row_operator
+from keyedwm.operators.messages import key_row_operator
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import Full, KeyRowWindow, hopping_key_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state import key_dictionary
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
-from tests.operators.key_rows import WINDOWS, Played, differential
-from tests.operators.stored import Message, cut, plan_of, random_messages, shown, table
-from tests.operators.test_store_buckets import Buckets, joined, rising, staged
+from tests.operators.stored import messages_of, operator_of, panes_of, plan_of, random_messages, table
 
-
-def given(*rows: tuple, partition: int = 0) -> list[Message]:
-    """(offset, key, value): event times say nothing here."""
-    return [Message(key, value, 100 - offset, "t", partition, offset) for offset, key, value in rows]
-
-
-def told(operator: WindowOperator) -> list[tuple]:
-    return [
-        (row["k"], row["partition"], *row["window"].values(), row["n"], row["pane"]["timing"], row["pane"]["last"])
-        for row in operator.flush().to_pylist()
-    ]
-
-
-def operator_of(window, aggregate=None, **settings) -> WindowOperator:
-    return WindowOperator(plan_of(window, aggregates=(("n", aggregate or agg.collect("n")),), **settings))
-
-
-def in_pieces(seed: int, messages: list[Message]) -> list[tuple]:
-    """The same messages, each channel in order, the channels mixed and cut anew."""
-    rng = random.Random(seed)
-    by_channel: dict = {}
-    for one in messages:
-        by_channel.setdefault(one[3:5], []).append(one)
-    mixed = []
-    while by_channel:
-        channel = rng.choice(sorted(by_channel))
-        mixed.append(by_channel[channel].pop(0))
-        if not by_channel[channel]:
-            del by_channel[channel]
-    return cut(seed, mixed, watermarks=False)
-
-
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_panes_messages_and_counts_are_those_of_the_model_with_a_restart_after_each_step(window, full, monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)  # compaction at every third part
-    monkeypatch.setattr(key_row_operator, "_FEW", 4)  # logs are written anew soon
-    monkeypatch.setattr(key_dictionary, "_FEW", 1)  # numbers of keys change
-    for seed in range(6):
-        assert differential(seed, window, full, 60) > 5
-
-
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_neither_the_cut_nor_which_partition_was_read_first_changes_a_result(window):
-    messages, made = random_messages(7, 120), []
-    for seed in range(4):
-        played = Played(plan_of(window))
-        for name, piece in in_pieces(seed, messages):
-            played.step(name, table(piece))
-        made.append((sorted(played.made, key=str), sorted(played.rejected, key=str)))
-    assert made == made[:1] * 4
-    assert len(made[0][0]) > 10
+# Event times say nothing here.
+given = partial(messages_of, "offset k n")
+told = partial(panes_of, "k partition start end n timing last")
 
 
 def test_a_window_is_complete_with_its_last_message_and_counts_those_of_its_key_alone():
@@ -146,45 +89,6 @@ def test_a_store_that_was_lost_is_made_anew_from_the_first_offset_since_places_a
     assert again.get_messages(0, 10**6) == before.get_messages(0, 10**6)
     assert again.get_result() == before.get_result()
     assert before.get_result().num_rows > 5
-
-
-@pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
-def test_the_windows_of_buckets_are_those_of_the_standalone_operator_whatever_the_tasks_and_the_cut(window, seed):
-    steps = rising(cut(f"{seed} {window}", random_messages(f"{seed} {window}", 90), watermarks=True))
-    alone = WindowOperator(plan_of(window))
-    for name, piece in steps:
-        getattr(alone, name)(table(piece) if name == "add_message" else piece)
-    rejected = alone.get_rejected().num_rows
-    wanted = Counter(shown(row) for row in alone.flush().to_pylist())
-    for tasks, cuts in ((2, steps), (1, joined(steps))):
-        many = Buckets(staged(window), 3, tasks=tasks, seed=seed)
-        panes, back = many.run(cuts)
-        assert Counter(panes) == wanted
-        assert len(back) == rejected
-    assert len(wanted) > 10
-
-
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_what_is_held_is_told_from_the_blobs_without_the_plan(window, seed):
-    plan, store = plan_of(window), MemoryStore()
-    operator = WindowOperator(plan, store)
-    for name, piece in cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=False):
-        getattr(operator, name)(table(piece))
-        operator.flush()
-    told_of_plan, facts = json.loads(json.dumps(StagedStore(plan=plan).told())), json.loads(store.get(NOTE))
-    index = {name: blob for name, blob in store.blobs.items() if name.startswith(held.INDEX)}
-    found = held.windows(told_of_plan, [(facts, index)])
-    wanted = operator.get_windows(-(10**6), 10**6)
-    columns = ("start", "end", "topic", "partition", "first_offset", "last_offset", "messages", "bytes", "is_complete")
-    assert sorted(tuple(getattr(one, name) for name in columns) for one in found) == sorted(
-        tuple(row[name] for name in columns) for row in wanted.to_pylist()
-    )
-    blobs = [held.messages(name, blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
-    rows = [row for blob in blobs for row in held_keys.messages(told_of_plan, facts, index, blob).to_pylist()]
-    kept = operator.get_messages(-(10**6), 10**6).to_pylist()
-    assert sorted(rows, key=str) == sorted(kept, key=str)
-    summary = held.summary(told_of_plan, store.sizes, facts)
-    assert (summary.frames, summary.rows, summary.oldest_ms) == (wanted.num_rows, len(kept), None)
 
 
 REFUSED = {

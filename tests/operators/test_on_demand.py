@@ -2,81 +2,65 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
+from functools import partial
 
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REJECTED
-from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.messages import held, held_on_demand, on_demand_operator
+from keyedwm.operators.messages import on_demand_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand
 from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state import key_dictionary
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
-from tests.operators.on_demand_windows import WINDOWS, differential
-from tests.operators.stored import KEEP_ALL, SCHEMA, Message, Restarted, cut, plan_of, random_messages, shown, table
-from tests.operators.test_key_rows import in_pieces
-from tests.operators.test_store_buckets import Buckets, joined, rising, staged
+from tests.operators import stored
+from tests.operators.laws.kinds import ON_DEMAND as WINDOWS
+from tests.operators.laws.laws import mixed
+from tests.operators.stored import (
+    KEEP_ALL,
+    SCHEMA,
+    Message,
+    Restarted,
+    cut,
+    messages_of,
+    panes_of,
+    plan_of,
+    random_messages,
+    table,
+)
+from tests.operators.test_store_buckets import Buckets, staged
 from tests.operators.test_store_output_law import played as nothing_behind
 
 KEPT = Retention(time_ms=30)
 TEN = on_demand(10, "n >= 6")
 
-
-def given(*rows: tuple) -> list[Message]:
-    """(offset, key, value, time)."""
-    return [Message(key, value, time, "t", 0, offset) for offset, key, value, time in rows]
+given = partial(messages_of, "offset k n time")
+told = partial(panes_of, "k start n timing")
 
 
-def operator_of(window=TEN, store=None, **settings) -> WindowOperator:
-    settings = {"retention": KEPT, "aggregates": (("n", agg.collect("n")),), **settings}
-    return WindowOperator(plan_of(window, **settings), store)
-
-
-def told(operator: WindowOperator) -> list[tuple]:
-    rows = operator.flush().to_pylist()
-    return [
-        (row["k"], round(row["window"]["start"].timestamp() * 1000), row["n"], row["pane"]["timing"]) for row in rows
-    ]
-
-
-def last_words(played: Restarted) -> tuple[dict, list]:
-    return {pane[:3]: pane[3] for pane in played.made}, sorted(played.rejected, key=str)
+def operator_of(window=TEN, **settings) -> WindowOperator:
+    return stored.operator_of(window, **{"retention": KEPT, **settings})
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_panes_messages_and_counts_are_those_of_the_model_with_a_restart_after_each_step(window, monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)  # compaction at every third part
-    monkeypatch.setattr(on_demand_operator, "_FEW", 4)  # the log is written anew soon
-    monkeypatch.setattr(on_demand_operator, "_MOST_ROWS", 7)  # panes leave in pieces
-    monkeypatch.setattr(key_dictionary, "_FEW", 1)  # numbers of keys change
-    assert sum(differential(seed, window, 60) for seed in range(12)) > 50
-
-
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_neither_the_cut_nor_the_order_of_arrival_changes_a_window_or_what_is_given_back(window):
+def test_the_order_of_arrival_changes_no_window_and_nothing_that_is_given_back(window):
     messages, made = random_messages(7, 120), []
     for seed in range(4):
         played = Restarted(plan_of(window, retention=Retention(time_ms=1_000)))
-        steps = in_pieces(seed, messages)
+        steps = cut(seed, mixed(seed, messages), watermarks=False)
         for at, (name, piece) in enumerate(steps):
             played.step(name, table(piece))
             if seed % 2:  # so that most messages come late, also those that open windows
                 played.step("watermark", 400 * at // len(steps))
         played.step("finish")
-        made.append(last_words(played))
+        made.append(({pane[:3]: pane[3] for pane in played.made}, sorted(played.rejected, key=str)))
     assert made == made[:1] * 4
     assert len(made[0][0]) > 10
     assert {reason for _, reason in made[0][1]} == {"no event time", "between windows"}
@@ -192,26 +176,6 @@ def test_messages_are_grouped_without_by_columns_too():
     assert operator.flush()["n"].to_pylist() == [[9, 1]]
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_the_windows_of_buckets_are_those_of_the_standalone_operator_whatever_the_tasks_and_the_cut(window, seed):
-    settings = {"retention": KEPT}
-    steps = rising(cut(f"{seed} {window}", random_messages(f"{seed} {window}", 90), watermarks=True))
-    steps += [("add_message", []), ("watermark", 500)]
-    alone = Restarted(plan_of(window, **settings))
-    for name, piece in steps:
-        alone.step(name, table(piece) if name == "add_message" else piece)
-    many = Buckets(staged(window, **settings), 3, tasks=2, seed=seed)
-    panes, back = many.run(steps)
-    assert Counter(panes) == Counter(alone.made)
-    assert Counter(map(str, back)) == Counter(str((tuple(one), reason)) for one, reason in alone.rejected)
-    once = Restarted(plan_of(window, **settings))
-    for name, piece in joined(steps):
-        once.step(name, table(piece) if name == "add_message" else piece)
-    assert last_words(once) == last_words(alone)
-    assert len(panes) > 10
-    assert "between windows" in {reason for _, reason in back}
-
-
 def test_messages_that_wait_in_vain_do_not_end_a_query_and_without_emit_they_are_counted():
     for late in (LatePolicy.FAIL, LatePolicy.DROP):
         buckets = Buckets(staged(TEN, late=late, retention=KEPT), 1)
@@ -225,28 +189,6 @@ def test_messages_that_wait_in_vain_do_not_end_a_query_and_without_emit_they_are
 def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, seed):
     plan = plan_of(OnDemandWindow(window.size_ms, "n >= 1"), retention=KEPT)
     assert nothing_behind(store_operator(plan, MemoryStore()), f"{seed} {window}", 1) > 10
-
-
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_messages_and_counts_are_told_from_the_blobs_without_the_plan(window, seed):
-    plan, store = plan_of(window, retention=KEPT), MemoryStore()
-    operator = WindowOperator(plan, store)
-    for name, piece in cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True):
-        getattr(operator, name)(table(piece) if name == "add_message" else piece)
-        operator.flush()
-    told_of_plan, facts = json.loads(json.dumps(StagedStore(plan=plan).told())), json.loads(store.get(NOTE))
-    blobs = [held.messages(name, blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
-    kept = operator.get_messages(-(10**6), 10**6).to_pylist()
-    assert sorted((row for one in blobs for row in one.to_pylist()), key=str) == sorted(kept, key=str)
-    windows = {(row["k"], row["start"]) for row in operator.get_windows(-(10**6), 10**6, by_key=True).to_pylist()}
-    summary = held.summary(told_of_plan, store.sizes, facts)
-    assert (summary.frames, summary.rows) == (len(windows), len(kept))
-    assert summary.oldest_ms == min(start for _, start in windows)
-    found = held_on_demand.windows(told_of_plan, facts, store.blobs)
-    assert found.schema == held_on_demand.schema_of(told_of_plan, "opened", store.get("opened"))
-    wanted = operator.get_windows(-(10**6), 10**6, by_key=True)
-    assert found.rename_columns(wanted.column_names).to_pylist() == wanted.to_pylist()
-    assert held_on_demand.windows(told_of_plan, facts, {}) is None
 
 
 def test_windows_are_listed_by_their_keys_and_channels_and_say_whether_they_are_complete():
@@ -307,7 +249,7 @@ def test_the_state_is_of_one_size_and_condition(other):
     operator.add_message(table(given((1, "a", 1, 5))))
     operator.flush()
     with pytest.raises(FormatError, match="windows, by columns"):
-        operator_of(other, store)
+        operator_of(other, store=store)
 
 
 def test_a_message_that_comes_again_changes_nothing():
@@ -315,7 +257,6 @@ def test_a_message_that_comes_again_changes_nothing():
     messages = table(random.Random(1).sample(given((0, "a", 9, 5), (1, "a", 1, 7), (2, "b", 9, 6)), 3))
     operator.add_message(messages)
     operator.watermark(20)
-    first = [shown({**row, "told": row["n"]}) for row in operator.flush().to_pylist()]
+    assert len(told(operator)) == 2
     operator.add_message(messages)
-    assert len(first) == 2
     assert (operator.flush().num_rows, operator.counts.replayed) == (0, 3)

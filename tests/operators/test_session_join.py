@@ -18,8 +18,8 @@ from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
+from tests.operators.laws.kinds import SESSIONS as WINDOWS
 from tests.operators.session_joins import SIDES, differential, join_plan, pair_of
-from tests.operators.session_stores import WINDOWS
 from tests.operators.stored import SCHEMA, Message, table
 
 TEN = SessionWindow(10)

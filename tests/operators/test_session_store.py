@@ -1,48 +1,32 @@
-"""Sessions that keep their messages: any cut, any restart, late messages that join, limits, and what is held."""
+"""Sessions that keep their messages: late messages that join, limits, and panes by the clock; see `laws`, too."""
 
 from __future__ import annotations
 
-import json
+from functools import partial
 
 import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.touching import Touching
-from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import held, held_sessions, session_store_operator
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import Full
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.windows import WindowOperator
-from tests.operators.session_stores import WINDOWS, differential
-from tests.operators.stored import Message, Restarted, cut, plan_of, random_messages, table
+from tests.operators import stored
+from tests.operators.stored import messages_of, panes_of, plan_of, table
 
 TEN = SessionWindow(10)
 LONG = Retention(time_ms=1_000)
 
-
-def given(*rows: tuple, partition: int = 0) -> list[Message]:
-    """(offset, key, event time), whose value is the time, too."""
-    return [Message(key, time, time, "t", partition, offset) for offset, key, time in rows]
-
-
-def operator_of(window=TEN, aggregate=None, store=None, **settings) -> WindowOperator:
-    plan = plan_of(window, aggregates=(("n", aggregate or agg.collect("n")),), **{"retention": LONG} | settings)
-    return WindowOperator(plan, store)
-
-
-def told(operator: WindowOperator) -> list[tuple]:
-    return [
-        (row["k"], *(round(edge.timestamp() * 1_000) for edge in row["window"].values()), row["n"],
-         *row["pane"].values()) for row in operator.flush().to_pylist()
-    ]  # fmt: skip
+given = partial(messages_of, "offset k time")  # whose value is the time, too
+told = partial(panes_of, "k start end n timing index last")
+operator_of = partial(stored.operator_of, TEN, retention=LONG)
 
 
 @pytest.fixture(autouse=True)
@@ -51,30 +35,6 @@ def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(session_store_operator, "_FEW", 4)
     monkeypatch.setattr(session_store_operator, "_MOST_ROWS", 7)
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
-
-
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_panes_messages_and_counts_are_those_of_the_model_with_a_restart_after_each_step(window):
-    panes = [differential(seed, window, 25) for seed in range(36)]
-    assert sum(panes) > 150
-
-
-def test_neither_the_cut_nor_a_restart_changes_which_sessions_there_are_and_what_comes_back():
-    messages, made = random_messages("session cuts", 120), []
-    for seed in range(4):
-        played = Restarted(plan_of(TEN, retention=Retention(time_ms=30)), always=seed % 2 == 0)
-        before = 0
-        for border in range(30, 121, 30):  # watermarks at the same places, messages cut between them in any way
-            for _, piece in cut(seed, messages[before:border], watermarks=False):
-                played.step("add_message", table(piece))
-            played.step("watermark", border - 25)
-            before = border
-        played.step("finish")
-        newest = {pane[:3]: pane[3] for pane in played.made}
-        made.append((newest, sorted(played.rejected, key=str)))
-    assert made == made[:1] * 4
-    assert len(made[0][0]) > 5
-    assert made[0][1]
 
 
 def test_a_late_message_joins_two_sessions_whose_panes_are_counted_on():
@@ -104,7 +64,7 @@ def test_a_session_that_was_shown_and_grows_past_the_watermark_speaks_again_when
 
 @pytest.mark.parametrize(("touching", "complete_at"), [(Touching.MERGE, 11), (Touching.SEPARATE, 10)])
 def test_a_session_is_complete_when_no_message_can_join_it_any_more(touching, complete_at):
-    operator = operator_of(SessionWindow(10, touching))
+    operator = stored.operator_of(SessionWindow(10, touching), retention=LONG)
     operator.add_message(table(given((0, "a", 0))))
     operator.watermark(complete_at - 1)
     assert told(operator) == []
@@ -197,38 +157,6 @@ def test_early_and_late_panes_by_the_clock_come_together():
     assert [row[3:6] for row in told(operator)] == [([0], "on_time", 1)]
     operator.timeout(operator.next_timeout_ms)
     assert [row[3:6] for row in told(operator)] == [([0, 4, 5], "late", 2)]
-
-
-def test_what_is_held_is_told_from_the_blobs_alone(seed):
-    plan = plan_of(TEN, retention=Retention(time_ms=40))
-    stores = []
-    operators = []
-    steps = cut(seed, random_messages(f"held {seed}", 80), watermarks=True)
-    for mine in ("x", "all"):
-        store = MemoryStore()
-        operator = WindowOperator(plan, store)
-        for name, asked in steps:
-            taken = table([one for one in asked if mine in ("all", one.k)]) if name == "add_message" else asked
-            getattr(operator, name)(taken)
-            operator.flush()
-        stores.append(store)
-        operators.append(operator)
-    for store, operator in zip(stores, operators, strict=True):
-        facts = json.loads(store.get(NOTE))
-        logged = {name: blob for name, blob in store.blobs.items() if name.startswith(held.INDEX)}
-        told_of = json.loads(json.dumps(StagedStore(plan=plan).told()))
-        found = held_sessions.windows(told_of, [(facts, logged)])
-        found = found.rename_columns(["k", *found.column_names[1:]])
-        assert found.to_pylist() == operator.get_windows(-(10**6), 10**6, by_key=True).to_pylist()
-        kept = [
-            one for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)
-            for one in held_sessions.messages(told_of, logged, held.messages(name, blob)).to_pylist()
-        ]  # fmt: skip
-        assert sorted(kept, key=str) == sorted(operator.get_messages(-(10**6), 10**6).to_pylist(), key=str)
-        summary = held.summary(told_of, store.sizes, facts)
-        sessions = {tuple(one[name] for name in ("k", "start")) for one in found.to_pylist()}
-        assert (summary.frames, summary.rows) == (len(sessions), len(kept))
-        assert summary.oldest_ms == min(found["start"].to_pylist())
 
 
 def test_messages_of_a_session_are_found_by_time_by_key_and_by_offset_within_a_time():

@@ -12,7 +12,15 @@ from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.pending import WindowTimes
-from keyedwm.operators.messages.plan import Full, HoppingWindow, StorePlan, hopping, hopping_rows, tumbling_rows
+from keyedwm.operators.messages.plan import (
+    Full,
+    HoppingWindow,
+    StorePlan,
+    hopping,
+    hopping_rows,
+    tumbling_key_rows,
+    tumbling_rows,
+)
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
@@ -86,25 +94,6 @@ def test_a_function_of_ones_own_is_given_the_arrow_table_of_each_window_in_order
     operator.add_message(messages((0, 8, 5), (1, 2, 1), (2, 5, 90)))
     operator.watermark(10)
     assert results(operator, "spread", "rows", "last") == [(0, "on_time", 4, 3, 5)]
-
-
-def test_what_a_window_says_last_does_not_depend_on_how_its_input_was_cut():
-    given = random_messages(11, 60)
-    for full in Full:
-        last, rejected = [], []
-        for seed in range(5):
-            played = Restarted(
-                plan_of(hopping(10, 4), full=full, retention=Retention(time_ms=20)), always=seed % 2 == 0
-            )
-            for name, piece in [("add_message", given)] if seed == 4 else cut(seed, given, watermarks=False):
-                played.step(name, table(piece))
-            played.step("finish")
-            last.append({pane[:3]: pane[3] for pane in played.made})
-            rejected.append(sorted(played.rejected, key=str))
-        assert last == last[:1] * 5
-        assert rejected == rejected[:1] * 5
-        assert len(last[0]) > 20
-    assert any(reason == "outside the retention" for _, reason in rejected[0])
 
 
 def test_results_stay_until_flush_and_asking_twice_says_the_same():
@@ -191,6 +180,15 @@ def test_messages_are_read_by_range_join_keys_key_or_both():
 # Rows
 
 
+@pytest.mark.parametrize("window", [tumbling_rows(4), tumbling_key_rows(4)], ids=str)
+def test_a_trend_over_windows_of_rows_goes_by_event_times_and_a_list_by_offsets(window):
+    operator = operator_of(window, ("rise", agg.linear_trend("n")), ("all", agg.collect("n")))
+    times = (4_000, None, 1_000, 2_000)  # the value of a row is its second
+    operator.add_message(table([Message("x", (ms or 0) // 1_000, ms, "a", 0, at) for at, ms in enumerate(times)]))
+    (row,) = operator.flush().to_pylist()
+    assert (round(row["rise"], 12), row["all"]) == (1.0, [4, 0, 1, 2])
+
+
 def test_a_window_of_rows_is_complete_with_its_last_offset_or_with_the_first_message_behind_it():
     for full, third, fourth in ((Full.WATERMARK, [(5, "on_time", 6)], []), (Full.MESSAGE, [], [(5, "on_time", 6)])):
         operator = operator_of(tumbling_rows(3), ("n", agg.sum("n")), by=(), full=full)
@@ -225,19 +223,6 @@ def test_early_panes_that_an_earlier_version_left_of_windows_before_the_first_of
     operator = WindowOperator(plan, store)
     operator.timeout(10)
     assert results(operator, "offsets") == [(10, "early", [10, 11])]
-
-
-def test_windows_of_rows_do_not_depend_on_the_cut():
-    given = random_messages(3, 60)
-    made = []
-    for seed in range(3):
-        played = Restarted(plan_of(hopping_rows(5, 3), retention=Retention(max_windows=4)))
-        for name, piece in cut(seed, given, watermarks=False):
-            played.step(name, table(piece))
-        played.step("finish")
-        made.append(sorted(played.made, key=str))
-    assert made == made[:1] * 3
-    assert len(made[0]) > 20
 
 
 def test_windows_of_rows_are_kept_by_number():

@@ -1,36 +1,21 @@
-"""A model in plain Python of sessions that keep their messages, and its differential run.
-
-python -m tests.operators.session_stores 10000 [FIRST]
-"""
+"""The scalar model of sessions of event time that keep their messages."""
 
 from __future__ import annotations
 
-import random
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages import session_store_operator
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early, EveryBy
-from keyedwm.operators.state import store as logs
-from tests.operators.stored import KEEP_ALL, Message, Restarted, cut, plan_of, random_messages, table, told
-
-WINDOWS = tuple(SessionWindow(gap, touching) for touching in Touching for gap in (1, 4, 12))
-RETENTIONS = (
-    KEEP_ALL, Retention(time_ms=15), Retention(max_messages=12), Retention(max_windows=4),
-    Retention(time_ms=60, max_messages=25), Retention(max_bytes=500),
-)  # fmt: skip
-SETTINGS = (
-    {}, {"early": Early(rows=2)}, {"late_rows": 2}, {"late_every_ms": 9, "late_by": EveryBy.EVENT},
-    {"late_every_ms": 7}, {"early": Early(every_ms=5)}, {"early": Early(every_ms=5, by=EveryBy.EVENT)},
-)  # fmt: skip
-NEVER = -(10**9)
+from tests.operators.laws.scalar import NEVER, Listed, ScalarModel, by_key, by_time, size
+from tests.operators.stored import Message, table, told
 
 
 @dataclass
-class SessionModel:
+class SessionModel(ScalarModel):
     """All messages that are held; sessions are found anew each time they are asked for."""
 
     window: SessionWindow
@@ -50,11 +35,17 @@ class SessionModel:
     early_due: int | None = None
     early_began: int | None = None
 
+    @classmethod
+    def of(cls, plan: StorePlan) -> SessionModel:
+        named = ("early", "late_rows", "late_every_ms", "late_by")
+        given = {name: getattr(plan, name) for name in named}
+        return cls(plan.window, plan.retention, {name: one for name, one in given.items() if one is not None})
+
     def sessions(self) -> list[list[Message]]:
         """In order of end, start and key."""
         found: list[list[Message]] = []
         last: dict = {}
-        for one in sorted(self.held, key=lambda one: (one.time, *one[3:])):
+        for one in self.holding():
             mine = last.get(one.k)
             reach = None if mine is None else mine[-1].time + self.window.gap_ms
             if mine is not None and (one.time < reach or (one.time == reach and self.merges)):
@@ -62,7 +53,7 @@ class SessionModel:
             else:
                 last[one.k] = [one]
                 found.append(last[one.k])
-        return sorted(found, key=lambda mine: (self.end(mine), mine[0].time, mine[0].k is None, mine[0].k or ""))
+        return sorted(found, key=lambda mine: (self.end(mine), mine[0].time, by_key(mine[0].k)))
 
     @property
     def merges(self) -> bool:
@@ -74,7 +65,8 @@ class SessionModel:
     def news(self, mine: list[Message]) -> int:
         return sum(one not in self.told for one in mine)
 
-    def take(self, messages: list[Message], now: int) -> None:
+    def take(self, messages: list[Message], now_ms: int = 0) -> None:
+        now = now_ms
         fresh = set()
         for one in messages:
             if one[3:] in self.seen:
@@ -119,11 +111,11 @@ class SessionModel:
         if self.retention.time_ms is not None:
             self.expire(time - self.retention.time_ms - self.merges)
 
-    def timeout(self, now: int) -> None:
-        if self.settings.get("late_by") is not EveryBy.EVENT and self.late_due is not None and now >= self.late_due:
+    def timeout(self, now_ms: int) -> None:
+        if self.settings.get("late_by") is not EveryBy.EVENT and self.late_due is not None and now_ms >= self.late_due:
             self.show_late()
         if not self.settings.get("early", Early(rows=1)).by_event:
-            self.show_early(now)
+            self.show_early(now_ms)
 
     def show_early(self, at: int) -> None:
         if self.early_due is not None and at >= self.early_due:
@@ -168,83 +160,14 @@ class SessionModel:
             self.told |= set(mine)
             self.made.append((mine[0].time, self.end(mine), mine[0].k, told(table(mine)), timing, index, last))
 
+    def next_timeout(self) -> int | None:
+        due = [] if self.settings.get("late_by") is EveryBy.EVENT else [self.late_due]
+        due += [] if self.settings.get("early", Early(rows=1)).by_event else [self.early_due]
+        return min((at for at in due if at is not None), default=None)
 
-def size(one: Message) -> int:
-    """Bytes in Arrow: texts and their lengths, numbers."""
-    return 4 + len(one.k or "") + 8 + 8 + 4 + len(one.topic) + 4 + 8
+    def holding(self) -> list[Message]:
+        return sorted(self.held, key=by_time)
 
-
-def steps_of(seed: int, messages: list[Message]) -> list[tuple]:
-    """With the wall clock beside: it moves with the messages, by less or more."""
-    rng, now, steps = random.Random(f"clock {seed}"), 0, []
-    for name, given in cut(seed, messages, watermarks=True):
-        now += rng.choice([0, 1, 3, 10])
-        steps.append((name, given, now))
-        if rng.random() < 0.3:
-            steps.append(("timeout", now, now))
-    return steps
-
-
-def differential(seed: int, window: SessionWindow, count: int) -> int:
-    """Play random messages to the operator and to the model; return how many panes there were."""
-    retention, settings = RETENTIONS[seed % len(RETENTIONS)], SETTINGS[seed // len(RETENTIONS) % len(SETTINGS)]
-    model = SessionModel(window, retention, settings)
-    played = Restarted(plan_of(window, retention=retention, **settings), always=seed % 3 != 2)
-    messages = random_messages(f"sessions {seed}", count)
-    for name, given, now in steps_of(seed, messages):
-        begin = len(model.made)
-        if name == "add_message":
-            model.take(given, now)
-            model.timeout(now)
-            found = played.step(name, table(given), now)
-        else:
-            getattr(model, name)(given)
-            found = played.step(name, given)
-        model.limit()
-        assert found == model.made[begin:]
-        check_held(played, model)
-    counts = played.operator.counts
-    assert counts.given == len(messages) == counts.taken + counts.rejected + counts.replayed
-    assert counts.taken - counts.expired - counts.dropped_messages == len(model.held)
-    assert counts.dropped_messages == model.dropped
-    if seed % 2:
-        model.finish()
-        played.step("finish")
-        assert played.operator.get_messages(-(10**6), 10**6).num_rows == 0
-    assert sorted(played.made, key=str) == sorted(model.made, key=str)
-    assert sorted(played.rejected, key=str) == sorted(model.rejected, key=str)
-    return len(model.made)
-
-
-def check_held(played: Restarted, model: SessionModel) -> None:
-    found = [tuple(one.values()) for one in played.operator.get_messages(-(10**6), 10**6).to_pylist()]
-    assert found == sorted(model.held, key=lambda one: (one.time, *one[3:]))
-    windows = [tuple(one.values()) for one in played.operator.get_windows(-(10**6), 10**6, by_key=True).to_pylist()]
-    wanted = []
-    for mine in model.sessions():
-        for channel in sorted({one[3:5] for one in mine}):
-            part = [one for one in mine if one[3:5] == channel]
-            offsets = [one.offset for one in part]
-            wanted.append((mine[0].k, mine[0].time, model.end(mine), *channel, min(offsets), max(offsets), len(part),
-                           sum(map(size, part)), model.end(mine) <= model.complete))  # fmt: skip
-    assert windows == wanted
-
-
-def main(seeds: int, first: int = 0) -> None:
-    """Play the seeds; a difference ends it with the seed's number."""
-    logs.FAN_OUT, session_store_operator._FEW = 3, 4  # compaction at every third part, logs written anew soon
-    panes = 0
-    for seed in range(first, first + seeds):
-        window = WINDOWS[seed // (len(RETENTIONS) * len(SETTINGS)) % len(WINDOWS)]
-        try:
-            panes += differential(seed, window, 10 + seed % 60)
-        except AssertionError:
-            print(f"seed {seed} differs: {window}")
-            raise
-        if (seed - first + 1) % 500 == 0:
-            print(f"{seed - first + 1} seeds, {panes} panes", flush=True)
-    print(f"{seeds} seeds, {panes} panes, no difference")
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:3]))
+    def windows(self) -> Iterator[Listed]:
+        for mine in self.sessions():
+            yield mine[0].k, mine[0].time, self.end(mine), mine, self.end(mine) <= self.complete

@@ -1,0 +1,1 @@
+"""Laws of operators over kept messages: each holds for every kind of window, whatever its input and its restarts."""
