@@ -6,6 +6,7 @@ written to a disk unencrypted, and no message holds a password.
 
 from __future__ import annotations
 
+import re
 import secrets
 import ssl
 import tempfile
@@ -17,13 +18,18 @@ from typing import TYPE_CHECKING
 
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.client.pem import of_der, why_not_shown, why_not_trusted
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
 _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS and JCEKS
 _DER = b"\x30"
+_PLACE = re.compile(r"^\[\w+\] | \(_ssl\.c:\d+\)$")  # in the source of Python
+TRUSTED = "certificates of authorities in PEM are expected"
+_SHOWN = (
+    "a private key in PEM, opened by kafka.ssl.key.password if it is encrypted, is expected, then its own certificate, "
+    "then those of the authorities in between"
+)
 
 
 class _Kind(Enum):
@@ -51,7 +57,7 @@ class Store:
         if not Path(path).is_file():
             raise wrong(location, path, "a readable file is expected")
         kind = choice(f"kafka.ssl.{side}.type", given.get(f"ssl.{side}.type", "JKS"), _Kind)
-        start = _content(location, path, 4)
+        start = _first_bytes(location, path, 4)
         if start in _JKS:
             raise wrong(
                 location, path,
@@ -59,10 +65,10 @@ class Store:
                 "-deststoretype PKCS12",
             )  # fmt: skip
         pem = kind is _Kind.PEM
-        if start[:1] == _DER and (found := of_der(_content(location, path))):
-            raise wrong(location, path, f"{found}, and give PEM as kafka.ssl.{side}.type")
         if pem and start[:1] == _DER:
-            raise wrong(f"kafka.ssl.{side}.type", kind.value, f"{path} is no PEM file; PKCS12 is expected")
+            raise wrong(
+                f"kafka.ssl.{side}.type", kind.value, f"{path} is no PEM file, but binary: PKCS12, or DER to convert"
+            )
         if not pem and start[:1] != _DER:
             raise wrong(f"kafka.ssl.{side}.type", kind.value, f"{path} is no PKCS #12 file; is it PEM?")
         key_password = given.get("ssl.key.password") if side == "keystore" else None
@@ -82,8 +88,7 @@ class Store:
         try:
             context.load_verify_locations(self.path)
         except (OSError, ValueError) as error:
-            option = f"kafka.ssl.{self.side}.location"
-            raise wrong(option, self.path, why_not_trusted(_content(option, self.path))) from error
+            raise wrong(f"kafka.ssl.{self.side}.location", self.path, f"{refusal(error)}{TRUSTED}") from error
 
     def identify(self, context: ssl.SSLContext) -> None:
         """Let a context show the store's certificate; raises OptionError."""
@@ -109,9 +114,7 @@ class Store:
         try:
             context.load_cert_chain(path, password=password)
         except (OSError, ValueError) as error:
-            option = f"kafka.ssl.{self.side}.location"
-            why = why_not_shown(_content(option, path), password, "kafka.ssl.key.password")
-            raise wrong(option, self.path, why) from error
+            raise wrong(f"kafka.ssl.{self.side}.location", self.path, f"{refusal(error)}{_SHOWN}") from error
 
     def _opened(self) -> PKCS12KeyAndCertificates:
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
@@ -126,9 +129,15 @@ class Store:
             ) from error
 
 
-def _content(option: str, path: str, most_bytes: int = -1) -> bytes:
+def refusal(error: OSError | ValueError) -> str:
+    """Begin a sentence with the reason why OpenSSL loads no such file; it repeats nothing of the content."""
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+    return f"it cannot be loaded ({_PLACE.sub('', reason)}): "
+
+
+def _first_bytes(option: str, path: str, count: int) -> bytes:
     try:
         with Path(path).open("rb") as file:
-            return file.read(most_bytes)
+            return file.read(count)
     except OSError as error:
         raise wrong(option, path, f"it cannot be read here: {error.strerror}") from error

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client import token
-from keyedwm.kafka.client.keystores import Store
-from keyedwm.kafka.client.pem import why_not_trusted
+from keyedwm.kafka.client.keystores import TRUSTED, Store, refusal
 from keyedwm.kafka.client.tls import TlsLimits
 
 if TYPE_CHECKING:
@@ -172,8 +171,9 @@ def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
     try:
         context.load_verify_locations(cadata=pem)
     except (OSError, ValueError) as error:
-        why = why_not_trusted(pem.encode())
-        raise OptionError(f"option kafka.ssl.truststore.certificates: the value given is wrong; {why}") from error
+        raise OptionError(
+            f"option kafka.ssl.truststore.certificates: the value given is wrong; {refusal(error)}{TRUSTED}"
+        ) from error
 
 
 def _tls(given: Mapping[str, str]) -> dict[str, Any]:

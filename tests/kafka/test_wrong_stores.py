@@ -1,4 +1,4 @@
-"""Key and trust stores with the wrong content: one sentence says what was found and what would be right."""
+"""Key and trust stores with the wrong content: one sentence says what would be right."""
 
 from __future__ import annotations
 
@@ -49,72 +49,54 @@ def refused(**options: str) -> str:
         ).security.as_kafka_python()
     said = str(caught.value)
     assert "\n" not in said
-    assert "[SSL" not in said, "OpenSSL's words"
+    assert "_ssl.c" not in said
     return said
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("key.pem", "it holds 1 private key only, certificates of authorities are expected"),
-        ("request.pem", "it holds 1 certificate request only, certificates of authorities are expected"),
-        ("words.pem", "it holds nothing that begins with -----BEGIN, certificates of authorities are expected"),
-        ("damaged.pem", "certificate 2 of 2 is damaged: it is no base64"),
-        ("no-certificate.pem", "what stands as certificate 1 of 1 is none"),
-        ("cert.der", "it is one certificate in DER; convert it: openssl x509 -inform DER -in OLD -out NEW, and give"),
-        ("key.der", "it is a private key in DER; convert it: openssl pkey -inform DER"),
-    ],
-)
-def test_a_trust_store_with_wrong_content_is_told_by_what_it_holds(home: Path, name: str, said: str) -> None:
+@pytest.mark.parametrize("name", ["key.pem", "request.pem", "words.pem", "damaged.pem", "no-certificate.pem"])
+def test_a_trust_store_with_wrong_content_is_told_what_is_expected(home: Path, name: str) -> None:
     path = str(home / name)
     found = refused(ssl_truststore_location=path, ssl_truststore_type="PEM")
-    assert found.startswith(f"option {TRUST}: {path!r} is wrong; {said}")
+    assert found.startswith(f"option {TRUST}: {path!r} is wrong; it cannot be loaded (")
+    assert "): certificates of authorities in PEM are expected" in found
 
 
 @pytest.mark.parametrize(
-    ("name", "password", "said"),
+    ("name", "password"),
     [
-        ("cert.pem", None, "it holds 1 certificate only, a private key and its certificate are expected"),
-        ("key.pem", None, "it holds 1 private key only, a private key and its certificate are expected"),
-        ("locked-key.pem", RIGHT, "it holds 1 encrypted private key only, a private key and its certificate"),
-        ("locked.pem", None, "the private key is encrypted, and kafka.ssl.key.password is not set: give its password"),
-        ("locked.pem", "of-another", "the private key is encrypted, and kafka.ssl.key.password does not open it"),
-        ("mismatch.pem", None, "its first certificate is not the private key's own: that is expected first"),
-        ("cut.pem", None, "certificate 1 of 1 has no end"),
-        ("damaged.pem", None, "certificate 2 of 2 is damaged: it is no base64"),
-        ("damaged-key.pem", None, "the private key is damaged"),
-        ("cert.der", None, "it is one certificate in DER; convert it"),
-        ("locked.der", RIGHT, "it is an encrypted private key in DER; convert it"),
+        ("cert.pem", None), ("key.pem", None), ("locked-key.pem", RIGHT), ("locked.pem", None),
+        ("locked.pem", "of-another"), ("mismatch.pem", None), ("cut.pem", None), ("damaged.pem", None),
+        ("damaged-key.pem", None),
     ],
-)
-def test_a_key_store_with_wrong_content_is_told_by_what_it_holds(
-    home: Path, name: str, password: str | None, said: str
-) -> None:
+)  # fmt: skip
+def test_a_key_store_with_wrong_content_is_told_what_is_expected(home: Path, name: str, password: str | None) -> None:
     path = str(home / name)
     password = KEY_PASSWORD if password == RIGHT else password  # names of tests are the same in every process
     secret = {} if password is None else {"ssl_key_password": password}
     found = refused(ssl_keystore_location=path, ssl_keystore_type="PEM", **secret)
-    assert found.startswith(f"option {KEYS}: {path!r} is wrong; {said}")
+    assert found.startswith(f"option {KEYS}: {path!r} is wrong; it cannot be loaded (")
+    assert "): a private key in PEM, opened by kafka.ssl.key.password if it is encrypted, is expected" in found
     assert password is None or password not in found
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("key.pem", "it holds 1 private key only"),
-        ("one-line.pem", "certificate 1 of 1 has a backslash and an n where its lines should end"),
-        ("words.pem", "it holds nothing that begins with -----BEGIN"),
-    ],
-)
-def test_what_is_given_in_place_of_certificates_is_not_shown(home: Path, name: str, said: str) -> None:
+@pytest.mark.parametrize("name", ["key.pem", "one-line.pem", "words.pem"])
+def test_what_is_given_in_place_of_certificates_is_not_shown(home: Path, name: str) -> None:
     content = (home / name).read_text()
     found = refused(ssl_truststore_certificates=content)
-    assert found.startswith(f"option kafka.ssl.truststore.certificates: the value given is wrong; {said}")
+    assert found.startswith("option kafka.ssl.truststore.certificates: the value given is wrong; it cannot be loaded (")
+    assert "): certificates of authorities in PEM are expected" in found
     assert not [line for line in content.splitlines() if line in found]
 
 
-def test_a_der_certificate_under_javas_default_type_is_told_as_such(home: Path) -> None:
-    assert "it is one certificate in DER" in refused(ssl_truststore_location=str(home / "cert.der"))
+@pytest.mark.parametrize("side", ["truststore", "keystore"])
+@pytest.mark.parametrize("name", ["cert.der", "key.der", "locked.der"])
+def test_a_der_file_is_no_pem_file(home: Path, side: str, name: str) -> None:
+    given = {f"ssl_{side}_location": str(home / name), f"ssl_{side}_type": "PEM"}
+    assert f"{home / name} is no PEM file, but binary: PKCS12, or DER to convert" in refused(**given)
+
+
+def test_a_der_certificate_under_javas_default_type_is_no_pkcs12_file(home: Path) -> None:
+    assert "cannot be opened as a PKCS #12 file" in refused(ssl_truststore_location=str(home / "cert.der"))
 
 
 def test_sound_stores_are_taken(home: Path) -> None:
@@ -131,5 +113,5 @@ def test_a_store_that_went_away_is_named(home: Path, tmp_path: Path) -> None:
     given = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
     config = ClientConfig.from_options({"bootstrap.servers": "h:1", "security.protocol": "SSL", **given})
     path.unlink()
-    with pytest.raises(OptionError, match=r"kafka\.ssl\.truststore\.location: .* it cannot be read here: No such file"):
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.truststore\.location: .* it cannot be loaded \(No such file"):
         config.security.as_kafka_python()
