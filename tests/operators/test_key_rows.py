@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.operators.messages import key_row_operator
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import Full, KeyRowWindow, hopping_key_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early
+from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
@@ -70,7 +70,7 @@ def test_beyond_a_limit_the_keys_whose_messages_lie_farthest_behind_go_and_begin
 
 
 def test_closed_windows_leave_nothing_behind(monkeypatch):
-    monkeypatch.setattr(key_row_operator, "_FEW", 4)
+    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
     store = MemoryStore()
     operator = WindowOperator(plan_of(tumbling_key_rows(2)), store)
     for key in range(200):

@@ -10,13 +10,13 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REJECTED
-from keyedwm.operators.messages import on_demand_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand
 from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early
+from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
@@ -118,7 +118,7 @@ def test_a_message_is_taken_until_the_window_that_it_could_open_would_be_gone():
 
 
 def test_windows_that_are_gone_leave_nothing_behind(monkeypatch):
-    monkeypatch.setattr(on_demand_operator, "_FEW", 4)
+    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
     store = MemoryStore()
     operator = operator_of(store=store)
     for at in range(200):

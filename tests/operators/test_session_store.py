@@ -32,7 +32,7 @@ operator_of = partial(stored.operator_of, TEN, retention=LONG)
 @pytest.fixture(autouse=True)
 def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
-    monkeypatch.setattr(session_store_operator, "_FEW", 4)
+    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
     monkeypatch.setattr(session_store_operator, "_MOST_ROWS", 7)
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
 

@@ -16,7 +16,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.names import START
 from keyedwm.operators.state.key_dictionary import KeyDictionary
-from keyedwm.operators.state.pair_log import PairTables
+from keyedwm.operators.state.keyed_log import KeyedTables, Pairs
 from keyedwm.operators.state.store import TableLogs
 
 _CHANGED = "touched"
@@ -26,7 +26,7 @@ class EarlyTimer:
     """The (key, frame) pairs changed since the last early panes; none unless the plan has early panes by time."""
 
     def __init__(self, plan: WindowPlan, due_ms: int | None, logs: TableLogs) -> None:
-        self._pairs = PairTables(plan.key_fields, START)
+        self._pairs = KeyedTables(Pairs, plan.key_fields, (START,))
         self._logs = logs
         self._early = plan.early if plan.early is not None and plan.early.every_ms is not None else None
         self.due_ms = due_ms
@@ -39,7 +39,7 @@ class EarlyTimer:
     def append(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> None:
         """Note that these have changed."""
         if self._early is not None and len(changed):
-            self._logs.append(_CHANGED, self._pairs.table(keys, changed, frames))
+            self._logs.append(_CHANGED, self._pairs.table(keys, Pairs(changed, frames)))
 
     def start(self, now_ms: int | None) -> None:
         """Start the clock, if it does not run yet."""
@@ -51,9 +51,9 @@ class EarlyTimer:
         if self._early is None or self.due_ms is None or now_ms < self.due_ms:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         self.due_ms = self._early.next_ms(now_ms)
-        tables = self._logs.read(_CHANGED)
+        found = self._pairs.rows(keys, self._logs.read(_CHANGED))
         self.clear()
-        return self._pairs.pairs(keys, tables)
+        return found.keys, found.bounds
 
     def clear(self) -> None:
         """Count everything as unchanged."""

@@ -20,6 +20,7 @@ from keyedwm.operators.frames.session_parts import SLICE
 from keyedwm.operators.names import END, HIDDEN, START
 from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.keyed_log import newest
 from keyedwm.operators.state.store import StateChanges, TableLogs
 
 SESSIONS = "sessions"
@@ -150,10 +151,8 @@ class SessionTable:
         columns = [ints(contiguous(table[_name(inner.name)])) for inner in fields(Intervals)]
         rows = OpenSessions(read_entries(self._plan, numbers, table), Intervals(*columns))
         rows = rows.take(np.flatnonzero(rows.intervals.ends > self._gone_ms))
-        ids, starts, _ = joined_runs(self._window, rows.entries.keys, rows.intervals.starts, rows.intervals.ends)
-        newest = np.zeros(len(starts), np.int64)
-        np.maximum.at(newest, ids, np.arange(len(rows)))
-        return rows.take(newest)
+        ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.intervals.starts, rows.intervals.ends)
+        return rows.take(newest([ids]))
 
     def _table(self, keys: KeyDictionary, held: OpenSessions) -> pa.Table:
         table = table_of(self._plan, keys, held.entries)

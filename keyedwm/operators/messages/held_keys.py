@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.key_grid import KeyGrid
-from keyedwm.operators.messages.key_rows import FACTS, OpenKeys, channels_of
+from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of
 from keyedwm.operators.messages.marks import OF_KEYS, is_marked
 from keyedwm.operators.messages.plan import Full
-from keyedwm.operators.state.store import tables_of
+from keyedwm.operators.state.store import logs_of
 from keyedwm.operators.summary import Summary
 
 INDEX = "open-keys"
@@ -55,9 +55,12 @@ def windows(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[st
     keys = _keys(blobs)
     if keys is None:
         return
-    held = _grid(told).held(keys.places.counts)
-    places = keys.places.take(held > 0)
-    columns = (column.tolist() for column in (channels_of(places.codes), *places.columns()[2:], held[held > 0]))
+    held = _grid(told).held(keys.rows.counts)
+    places = keys.rows.take(held > 0)
+    columns = (
+        column.tolist()
+        for column in (channels_of(places.codes), places.first, places.last, places.sizes, held[held > 0])
+    )
     for number, first, last, size, rows in zip(*columns, strict=True):
         topic, partition = facts["channels"][number][:2]
         yield HeldWindow(first, last + 1, topic, partition, first, last, rows, size, is_complete=False)
@@ -70,7 +73,7 @@ def messages(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[s
         return rows.slice(0, 0)
     channels = Channels(tuple(told["record"]), facts["channels"])
     codes = keys.codes(rows, channels.numbers(rows))
-    live = keys.live(codes, channels.offsets(rows), _grid(told).held(keys.places.counts) > 0)
+    live = keys.live(codes, channels.offsets(rows), _grid(told).held(keys.rows.counts) > 0)
     return rows.filter(pa.array(live))
 
 
@@ -87,7 +90,6 @@ def _grid(told: Mapping[str, Any]) -> KeyGrid:
 
 def _keys(blobs: Mapping[str, bytes]) -> OpenKeys | None:
     """What is known of each key, None if nothing ever was."""
-    tables = tables_of(blobs, INDEX)
-    if not tables:
-        return None
-    return OpenKeys([one for one in tables[0].schema if one.name not in FACTS], tables)
+    logs = logs_of(blobs)
+    tables = logs.read(INDEX)
+    return OpenKeys(KeyPlaces.key_fields(tables[0]), logs, INDEX) if tables else None

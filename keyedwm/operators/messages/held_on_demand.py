@@ -14,9 +14,9 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.held_by_key import ADDED, CHANNEL, COMPLETE, EDGES
 from keyedwm.operators.messages.listed_keys import key_column, key_columns
 from keyedwm.operators.messages.opened_members import in_key_order, listed
-from keyedwm.operators.messages.opened_windows import FACTS, OPENED, OpenedWindows
+from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.store import tables_of
+from keyedwm.operators.state.store import logs_of
 
 # What is needed of a bucket's blobs.
 BLOBS = (OPENED, held.MESSAGES)
@@ -28,14 +28,15 @@ def windows(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[st
     Columns: `key_columns`, start and end in ms, topic, partition, first_offset, last_offset, messages, bytes,
     is_complete. facts: the store's note of the bucket. blobs: its log of windows, and its messages.
     """
-    tables = tables_of(blobs, OPENED)
+    logs = logs_of(blobs)
+    tables = logs.read(OPENED)
     kept = [held.messages(name, blob) for name, blob in blobs.items() if name.startswith(held.MESSAGES)]
     if not tables or not kept:
         return None
-    opened = OpenedWindows([one for one in tables[0].schema if one.name not in FACTS], tables)
+    opened = OpenedWindows(Opened.key_fields(tables[0]), logs)
     channels = Channels(tuple(told["record"]), facts["channels"])
     size = told["grid"][0]
-    known = opened.windows.take(opened.windows.starts + size - 1 > facts["border"])
+    known = opened.rows.take(opened.rows.starts + size - 1 > facts["border"])
     rows = pa.concat_tables(kept)
     messages = in_key_order(rows, millis(contiguous(rows[told["time"]])), opened.numbers(rows), channels)
     keys, starts, numbers = listed(opened, known, messages, channels, size)
@@ -54,7 +55,7 @@ def windows(told: Mapping[str, Any], facts: Mapping[str, Any], blobs: Mapping[st
 
 def schema_of(told: Mapping[str, Any], name: str, blob: bytes) -> pa.Schema:
     """Return the columns of `windows`; name, blob: a part of a bucket's log of windows."""
-    fields = [one for one in read_stored(name, blob).schema if one.name not in FACTS]
+    fields = Opened.key_fields(read_stored(name, blob))
     keys = [one.with_name(key_column(number)) for number, one in enumerate(fields)]
     numbers = [pa.field(one, pa.int64()) for one in (*EDGES, *ADDED)]
     channel = [pa.field(CHANNEL[0], pa.string()), pa.field(CHANNEL[1], pa.int32())]

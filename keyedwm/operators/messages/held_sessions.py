@@ -12,8 +12,8 @@ from keyedwm.arrow.columns import contiguous, millis
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.listed_keys import key_column, key_columns
 from keyedwm.operators.messages.marks import OF_SESSIONS, is_marked
-from keyedwm.operators.messages.sessions import FACTS, OpenSessions
-from keyedwm.operators.state.store import tables_of
+from keyedwm.operators.messages.sessions import OpenSessions, Parts
+from keyedwm.operators.state.store import logs_of
 from keyedwm.operators.summary import Summary
 
 INDEX = "sessions"
@@ -76,7 +76,6 @@ def _listed(told: Mapping[str, Any], facts: Mapping[str, Any], held: OpenSession
 
 def _sessions(blobs: Mapping[str, bytes]) -> OpenSessions | None:
     """What is known of each session, None if nothing ever was."""
-    tables = tables_of(blobs, INDEX)
-    if not tables:
-        return None
-    return OpenSessions([one for one in tables[0].schema if one.name not in FACTS], tables)
+    logs = logs_of(blobs)
+    tables = logs.read(INDEX)
+    return OpenSessions(Parts.key_fields(tables[0]), logs, INDEX) if tables else None

@@ -22,7 +22,7 @@ from keyedwm.operators.messages.asked import Edge
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.incoming import checked
-from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of, merged
+from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.note import note, read_note
 from keyedwm.operators.messages.plan import Reason, StorePlan
@@ -35,7 +35,6 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 MESSAGES, OPEN = "messages-keys", held_keys.INDEX
 _MOST_ROWS = 1 << 20
-_FEW = 1 << 10
 
 
 class KeyRowOperator:
@@ -49,7 +48,7 @@ class KeyRowOperator:
         self._plan, self._grid = plan, plan.key_grid()
         self._logs = TableLogs(store, note=NOTE, facts=told)
         self.channels = Channels(plan.record, told.get("channels", ()))
-        self._open = OpenKeys(plan.key_fields, self._logs.read(OPEN))
+        self._open = OpenKeys(plan.key_fields, self._logs, OPEN)
         self._account = Account(plan, told.get("counts", {}))
 
     @property
@@ -60,7 +59,7 @@ class KeyRowOperator:
     @property
     def open_entries(self) -> int:
         """How many messages the store holds."""
-        return int(self._grid.held(self._open.places.counts).sum())
+        return int(self._grid.held(self._open.rows.counts).sum())
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark that outputs keep: panes of rows have no event time, so none is behind it."""
@@ -95,7 +94,7 @@ class KeyRowOperator:
 
     def on_barrier(self, _snapshot: int) -> Iterator[Output]:
         """A batch has ended: beyond the limits of size go the keys whose messages lie farthest behind in offsets."""
-        limits, places = self._plan.retention, self._open.places
+        limits, places = self._plan.retention, self._open.rows
         held = self._grid.held(places.counts)
         channels = channels_of(places.codes)
         age = np.array(self.channels.next, np.int64)[channels] - places.first
@@ -116,17 +115,18 @@ class KeyRowOperator:
 
     def on_end(self) -> Iterator[Output]:
         """The input has ended: every window is complete, and nothing is kept."""
-        places = self._open.places
+        places = self._open.rows
         self._account.add(expired=self.open_entries)
         yield from self._show_open(places.take(self._grid.held(places.counts) > 0), Timing.ON_TIME)
         self._forget(places)
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        self._open.compact()
+        self._open.keys.compact([self._open])
+        self._open.tidy()
         self._write_anew()
         changes = self._logs.drain(self._merge)
-        windows = int((self._grid.held(self._open.places.counts) > 0).sum())
+        windows = int((self._grid.held(self._open.rows.counts) > 0).sum())
         told = {
             **self._logs.facts(),
             "channels": self.channels.facts(),
@@ -137,7 +137,7 @@ class KeyRowOperator:
 
     def windows(self, start: int, end: int, *, by_key: bool) -> pa.Table:
         """Return of each key on each channel the window that is complete next, if it overlaps `[start, end]`."""
-        places = self._open.places
+        places = self._open.rows
         places = places.take((self._grid.held(places.counts) > 0) & (places.last >= start) & (places.first <= end))
         channels, numbers = channels_of(places.codes), keys_of(places.codes)
         order = np.lexsort((self._open.keys.ranks(numbers), self.channels.ranks()[channels], places.last))
@@ -153,7 +153,7 @@ class KeyRowOperator:
 
     def messages(self, asked: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
         """Return the messages that are held; see `looking.chosen`."""
-        return looking.chosen(self._plan, self.channels, self._held(self._open.places), asked, equal)
+        return looking.chosen(self._plan, self.channels, self._held(self._open.rows), asked, equal)
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each channel its first offset: the places of a key's messages are counted from there."""
@@ -187,7 +187,7 @@ class KeyRowOperator:
         self, before: KeyPlaces, counts: Ints, held: pa.Table, offsets: Ints, group: Ints
     ) -> tuple[Ints, Ints, Ints]:
         """Return first and last offset and bytes held, once `held` are too; group: whose they are, ascending."""
-        first, last, sizes = (column.copy() for column in before.columns()[2:])
+        first, last, sizes = (column.copy() for column in (before.first, before.last, before.sizes))
         old = self._grid.held(before.counts) - self._left(before.counts, counts)
         fewer = (old > 0) & (old < self._grid.held(before.counts))
         emptied = old <= 0
@@ -215,9 +215,7 @@ class KeyRowOperator:
         return np.minimum(np.maximum(self._grid.first_starts(counts), 0) - (before - held), held)
 
     def _know(self, before: KeyPlaces, counts: Ints, facts: tuple[Ints, Ints, Ints]) -> None:
-        places = KeyPlaces(before.codes, self._grid.forgotten(counts), *facts)
-        self._open.put(places)
-        self._logs.append(OPEN, self._open.table(places))
+        self._open.put(KeyPlaces.of(before.codes, self._grid.forgotten(counts), *facts))
 
     def _forget(self, places: KeyPlaces) -> None:
         if len(places.codes):
@@ -284,29 +282,23 @@ class KeyRowOperator:
     def _live(self, rows: pa.Table) -> tuple[Flags, Ints]:
         """Return which messages are held still, and the codes of all."""
         codes = self._open.codes(rows, self.channels.numbers(rows))
-        held = self._grid.held(self._open.places.counts) > 0
+        held = self._grid.held(self._open.rows.counts) > 0
         return self._open.live(codes, self.channels.offsets(rows), held), codes
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         if log == OPEN:
-            return merged(self._plan.key_fields, tables)
+            return self._open.merge(tables)
         rows = pa.concat_tables(tables)
         return rows.filter(pa.array(self._live(rows)[0]))
 
     def _write_anew(self) -> None:
-        """Write a log anew, or drop it, if most of its rows are needed no more."""
-        places = self._open.places
-        wanted = {
-            OPEN: (len(places.codes), lambda: self._open.table(places)),
-            MESSAGES: (self.open_entries, lambda: self._held(places)),
-        }
-        for log, (count, table) in wanted.items():
-            if self._logs.rows.get(log, 0) <= (2 * count + _FEW if count else 0):
-                continue
+        """Write the messages anew, or drop them, if most of them are needed no more."""
+        count = self.open_entries
+        if self._logs.is_mostly_old(MESSAGES, count):
+            anew = self._held(self._open.rows)
+            self._logs.drop(MESSAGES)
             if count:
-                self._logs.replace(log, table())
-            else:
-                self._logs.drop(log)
+                self._logs.append(MESSAGES, anew)
 
 
 def pieces(in_order: Ints, sizes: Ints) -> Iterator[Ints]:

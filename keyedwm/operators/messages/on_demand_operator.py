@@ -25,7 +25,7 @@ from keyedwm.operators.messages.incoming import check_times, checked
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
 from keyedwm.operators.messages.note import note, read_note
 from keyedwm.operators.messages.opened_members import OrderedMessages, in_key_order, listed, ranges
-from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows, merged, spans
+from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows, spans
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, pane_rows
 from keyedwm.operators.messages.retention import StoreCounts
@@ -35,7 +35,6 @@ from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 _MOST_ROWS = 1 << 20
-_FEW = 1 << 10
 
 
 class OnDemandOperator:
@@ -52,8 +51,8 @@ class OnDemandOperator:
         # By this event time no message is taken any more; it never goes back, whatever the retention is from now on.
         self._border: int = told.get("border", self._due_border())
         self._messages = MessageStore(plan, self.channels, self._logs, 0, self._first_kept)
-        self._opened = OpenedWindows(plan.key_fields, self._logs.read(OPENED))
-        self._opened.forget(self._first_kept - self._size)
+        self._opened = OpenedWindows(plan.key_fields, self._logs)
+        self._opened.forget(self._opened.rows.starts < self._first_kept - self._size)
         self._account = Account(plan, told.get("counts", {}))
 
     @property
@@ -104,7 +103,7 @@ class OnDemandOperator:
         """Take the watermark: it completes windows, and gives back what waited for a window in vain."""
         before = self._watermark_ms
         if time_ms > before:
-            self._watermark_ms, ends = time_ms, self._opened.windows.starts + self._size
+            self._watermark_ms, ends = time_ms, self._opened.rows.starts + self._size
             yield from self._show(np.flatnonzero((ends > before) & (ends <= time_ms)), Timing.ON_TIME)
         if self._due_border() > self._border:
             self._border = self._due_border()
@@ -128,12 +127,9 @@ class OnDemandOperator:
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        self._opened.compact()
-        known = self._opened.windows
-        if self._logs.rows.get(OPENED, 0) > (2 * len(known) + _FEW if len(known) else 0):
-            self._logs.drop(OPENED)
-            if len(known):
-                self._logs.append(OPENED, self._opened.table(known))
+        self._opened.keys.compact([self._opened])
+        self._opened.tidy()
+        known = self._opened.rows
         changes = self._logs.drain(self._merge)
         kept = known.starts[self._is_kept()]
         told = {
@@ -146,7 +142,7 @@ class OnDemandOperator:
 
     def windows(self, start: int, end: int, *, by_key: bool) -> pa.Table:
         """Return the windows that overlap `[start, end]`, each key its own: one row for each topic and partition."""
-        known = self._opened.windows
+        known = self._opened.rows
         chosen = self._is_kept() & (known.starts + self._size > start) & (known.starts <= end)
         messages = self._in_order(self._read(start - self._size, end + self._size))
         keys, starts, (channel, *facts) = listed(self._opened, known.take(chosen), messages, self.channels, self._size)
@@ -181,23 +177,21 @@ class OnDemandOperator:
 
     def _is_kept(self) -> Flags:
         """Which windows take messages."""
-        return self._opened.windows.starts + self._size - 1 > self._border
+        return self._opened.rows.starts + self._size - 1 > self._border
 
     def _take(self, rows: pa.Table, at: Ints, numbers: Ints, is_opener: Flags) -> Iterator[Output]:
         """Hold messages, open the windows that they open, and show those that are complete and have news."""
         self._messages.add(rows, at, numbers, at - at % self._size)
         keys = self._opened.numbers(rows)
-        fresh = self._opened.open(keys[is_opener], at[is_opener])
-        if len(fresh):
-            self._logs.append(OPENED, self._opened.table(fresh))
-        order, windows = np.lexsort((at, keys)), self._opened.windows
+        self._opened.open(keys[is_opener], at[is_opener])
+        order, windows = np.lexsort((at, keys)), self._opened.rows
         ends = windows.starts + self._size
         first, behind = spans(windows.keys, windows.starts, ends, keys[order], at[order])
         yield from self._show(np.flatnonzero((behind > first) & (ends <= self._watermark_ms)), Timing.LATE)
 
     def _expire(self) -> None:
         """Let the slices go that no window needs, and give back their messages that are in none."""
-        first, windows, returned = self._first_kept, self._opened.windows, 0
+        first, windows, returned = self._first_kept, self._opened.rows, 0
         for start in self._messages.slices[self._messages.slices < first].tolist():
             mine = self._in_order(self._messages.read_slices(np.array([start])))
             begin, behind = spans(mine.keys, mine.at - self._size + 1, mine.at + 1, windows.keys, windows.starts)
@@ -206,7 +200,7 @@ class OnDemandOperator:
             returned += alone.num_rows
         held, _ = self._messages.forget(first)
         self._account.add(expired=held - returned, taken=-returned)
-        self._opened.forget(first - self._size)
+        self._opened.forget(self._opened.rows.starts < first - self._size)
 
     def _read(self, low: int, high: int) -> pa.Table:
         """Return the messages of the slices that overlap `[low, high)`."""
@@ -222,10 +216,10 @@ class OnDemandOperator:
 
     def _show(self, chosen: Ints, timing: Timing) -> Iterator[Output]:
         """Yield a pane of each of these windows, in order of end and key, those of a slice together."""
-        windows = self._opened.windows.take(chosen)
+        windows = self._opened.rows.take(chosen)
         if not len(windows):
             return
-        self._logs.append(OPENED, self._opened.table(self._opened.mark_shown(chosen)))
+        self._opened.mark_shown(chosen)
         slices = windows.starts - windows.starts % self._size
         for start in np.unique(slices).tolist():
             mine = windows.take(slices == start)
@@ -251,4 +245,4 @@ class OnDemandOperator:
         return Output(made, ends - 1)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        return merged(self._plan.key_fields, tables) if log == OPENED else self._messages.merge(log, tables)
+        return self._opened.merge(tables) if log == OPENED else self._messages.merge(log, tables)

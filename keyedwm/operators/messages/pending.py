@@ -19,7 +19,7 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.names import END
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.key_dictionary import KeyDictionary
-from keyedwm.operators.state.pair_log import PairTables
+from keyedwm.operators.state.keyed_log import KeyedTables, Pairs
 from keyedwm.operators.state.store import TableLogs
 
 
@@ -109,7 +109,7 @@ class Pending:
         facts: Sequence[Any] = (None, None),
     ) -> None:
         self._log, self._logs, self._every_ms = log, logs, every_ms
-        self._pairs = PairTables(plan.key_fields, END)
+        self._pairs = KeyedTables(Pairs, plan.key_fields, (END,))
         self._beat = Beat(every_ms, keeps_beat=True, facts=facts) if keeps_beat else None
         self._times = WindowTimes(every_ms, (None, None) if keeps_beat else facts)
 
@@ -159,9 +159,9 @@ class Pending:
 
     def _write(self, keys: KeyDictionary, changed: Mapping[int, Ints]) -> None:
         for end, numbers in changed.items():
-            self._logs.append(self._log, self._pairs.table(keys, numbers, np.full(len(numbers), end, np.int64)))
+            self._logs.append(self._log, self._pairs.table(keys, Pairs(numbers, np.full(len(numbers), end, np.int64))))
 
     def _all(self, keys: KeyDictionary) -> dict[int, Ints]:
-        found, ends = self._pairs.pairs(keys, self._logs.read(self._log))
+        found = self._pairs.rows(keys, self._logs.read(self._log))
         self._logs.drop(self._log)
-        return {end: found[ends == end] for end in np.unique(ends).tolist()}
+        return {end: found.keys[found.bounds == end] for end in np.unique(found.bounds).tolist()}

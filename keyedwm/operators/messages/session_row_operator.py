@@ -43,11 +43,11 @@ class SessionRowOperator(KeyRowOperator):
         before = self._open.found(codes[heads[first_run]])
         goes_on = (before.counts > 0) & (offsets[heads[first_run]] - before.last <= self._reach)
         ended = self._idle_and_over(before.codes)
-        ended |= np.isin(self._open.places.codes, before.codes[(before.counts > 0) & (~goes_on | over[first_run])])
-        held = self._held(self._open.places.take(ended))
+        ended |= np.isin(self._open.rows.codes, before.codes[(before.counts > 0) & (~goes_on | over[first_run])])
+        held = self._held(self._open.rows.take(ended))
         self._account.add(taken=rows.num_rows, expired=held.num_rows + over[run].sum())
         yield from self._show_over(pa.concat_tables([held, rows.filter(pa.array(over[run]))]))
-        self._forget(self._open.places.take(ended))
+        self._forget(self._open.rows.take(ended))
         self._hold(rows.filter(pa.array(~over[run])), (codes[~over[run]], offsets[~over[run]]))
 
     def _hold(self, rows: pa.Table, found: tuple[Ints, Ints]) -> None:
@@ -87,5 +87,5 @@ class SessionRowOperator(KeyRowOperator):
 
     def _idle_and_over(self, touched: Ints) -> Flags:
         """Return which sessions that are held are over, of keys that had no message now."""
-        places: KeyPlaces = self._open.places
+        places: KeyPlaces = self._open.rows
         return ~np.isin(places.codes, touched) & self._is_over(places.codes, places.last)

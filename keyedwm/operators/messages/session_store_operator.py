@@ -32,14 +32,13 @@ from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, pane_rows
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.session_messages import SessionMessages
-from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined, merged
+from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined
 from keyedwm.operators.panes import EveryBy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 _MOST_ROWS = 1 << 20
-_FEW = 1 << 10
 
 
 class SessionStoreOperator:
@@ -50,7 +49,7 @@ class SessionStoreOperator:
         self._plan, self._window = plan, plan.session
         self._logs = TableLogs(store, note=NOTE, facts=told)
         self.channels = Channels(plan.record, told.get("channels", ()))
-        self._open = OpenSessions(plan.key_fields, self._logs.read(INDEX))
+        self._open = OpenSessions(plan.key_fields, self._logs, INDEX)
         self._messages = SessionMessages(plan, self.channels, self._logs, told.get("slice_ms"), told.get("looks", {}))
         self._watermark_ms: int | None = told.get("watermark")
         self._complete: int = told.get("complete", NEVER)  # sessions that end by then are
@@ -163,12 +162,8 @@ class SessionStoreOperator:
         """Return what changed in the state since the last call."""
         tables = self._tables()
         self._open.keys.compact(list(tables.values()))
-        for log, table in tables.items():
-            held = len(table.parts)
-            if self._logs.rows.get(log, 0) > (2 * held + _FEW if held else 0):
-                self._logs.drop(log)
-                if held:
-                    self._logs.append(log, table.table(table.parts))
+        for table in tables.values():
+            table.tidy()
         changes = self._logs.drain(self._merge)
         told = {
             **self._logs.facts(),
@@ -278,9 +273,7 @@ class SessionStoreOperator:
         """Hold these parts in the place of others, told by their places; return the sessions that they make."""
         flags = np.zeros(len(self._open.parts), np.bool_)
         flags[gone] = True
-        told, sessions = self._open.replace(flags, made)
-        self._logs.append(INDEX, self._open.table(told))
-        return sessions
+        return self._open.replace(flags, made)
 
     def _is_complete(self) -> Flags:
         return self._open.sessions.ends <= self._complete
@@ -300,7 +293,7 @@ class SessionStoreOperator:
         if not len(places_of):
             return
         sessions = self._open.sessions.take(places_of)
-        self._logs.append(INDEX, self._open.table(self._open.mark_shown(places_of)))
+        self._open.mark_shown(places_of)
         ranks = self._open.keys.ranks(sessions.keys)
         sessions = sessions.take(np.lexsort((ranks, sessions.starts, sessions.ends)))
         behind = np.cumsum(sessions.rows)
@@ -329,7 +322,8 @@ class SessionStoreOperator:
         return message_bytes(rows)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        return merged(self._plan.key_fields, tables) if log in self._tables() else self._messages.merge(tables)
+        table = self._tables().get(log)
+        return self._messages.merge(tables) if table is None else table.merge(tables)
 
     def _read(self, plan: StorePlan, store: BlobStore) -> dict[str, Any]:
         """Return the facts of the note."""

@@ -19,6 +19,7 @@ from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.process.running_plan import RunningPlan
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.keyed_log import newest
 
 _LAST = f"{HIDDEN}last"
 
@@ -61,8 +62,7 @@ class RunningKeys:
         if table is not None:
             numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
             known = Elements(read_entries(plan, numbers, table), ints(contiguous(table[_LAST])))
-            _, from_behind = np.unique(numbers[::-1], return_index=True)
-            self.held = known.take(len(numbers) - 1 - from_behind)
+            self.held = known.take(newest([numbers]))
 
     def numbers(self, columns: list[pa.Array], rows: int) -> Ints:
         """Return the number of each row's key."""

@@ -1,7 +1,7 @@
 """Which panes of a window were emitted: for each (end, key) how many, and the row count of the last one.
 
 Rule: the log of a window is dropped when its allowed lateness is over. Only plans with several panes a window keep it.
-Rows are appended; of several rows of a key the last one counts.
+Rows are appended, and the newest row of a key counts.
 """
 
 from __future__ import annotations
@@ -14,30 +14,24 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints, contiguous, ints
-from keyedwm.operators.names import HIDDEN, ROWS
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.arrow.columns import Ints
+from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.keyed_log import KeyedRows, KeyedTables
 from keyedwm.operators.state.store import TableLogs
 
 _PANES = "panes-"
-_COUNT = f"{HIDDEN}panes"
 
 
 @dataclass(frozen=True, slots=True)
-class _WindowPanes:
-    """The panes of one window, in order of key number."""
+class _WindowPanes(KeyedRows):
+    """The panes of one window."""
 
-    keys: Ints
     panes: Ints
     rows: Ints
 
 
 class Keyed(Protocol):
     """A plan with by columns."""
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Their names."""
 
     @property
     def key_fields(self) -> list[pa.Field]:
@@ -58,7 +52,7 @@ class PaneLog:
     """Logs by the window's end, counted in frames. prefix: of their names."""
 
     def __init__(self, plan: Keyed, window: Numbered, logs: TableLogs, prefix: str = _PANES) -> None:
-        self._plan = plan
+        self._tables = KeyedTables(_WindowPanes, plan.key_fields)
         self._window = window
         self._logs = logs
         self._prefix = prefix
@@ -91,7 +85,8 @@ class PaneLog:
             if end not in self._ends:
                 self._ends.add(end)
                 heappush(self._oldest, end)
-            self._logs.append(self._name(end), self._table(keys, _WindowPanes(emitted[mine], panes[mine], rows[mine])))
+            held = _WindowPanes(emitted[mine], panes[mine], rows[mine])
+            self._logs.append(self._name(end), self._tables.table(keys, held))
 
     def between(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
         """Return the (key, end) pairs with an emitted pane and an end in `[low, high]`."""
@@ -118,25 +113,10 @@ class PaneLog:
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log: of each key the last row."""
-        keys = KeyDictionary(self._plan.key_fields)
-        return self._table(keys, self._last_rows(keys, tables))
+        return self._tables.merge(tables)
 
     def _read(self, keys: KeyDictionary, end: int) -> _WindowPanes:
-        return self._last_rows(keys, self._logs.read(self._name(end)) if end in self._ends else [])
-
-    def _last_rows(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> _WindowPanes:
-        if not tables:
-            return _WindowPanes(*(np.empty(0, np.int64),) * 3)
-        table = pa.concat_tables(tables[::-1])
-        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows)
-        found, first = np.unique(numbers, return_index=True)  # the first of equal ones: the newest
-        return _WindowPanes(found, *(ints(contiguous(table[name]))[first] for name in (_COUNT, ROWS)))
-
-    def _table(self, keys: KeyDictionary, held: _WindowPanes) -> pa.Table:
-        schema = pa.schema([*self._plan.key_fields, (_COUNT, pa.int64()), (ROWS, pa.int64())])
-        return pa.Table.from_arrays(
-            [*keys.columns(held.keys), pa.array(held.panes), pa.array(held.rows)], schema=schema
-        )
+        return self._tables.rows(keys, self._logs.read(self._name(end)) if end in self._ends else [])
 
     def _name(self, end: int) -> str:
         return f"{self._prefix}{self._window.start_of(end)}"

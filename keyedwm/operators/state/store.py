@@ -26,6 +26,8 @@ _PART_BYTES = 128 << 10
 _WHOLE_BYTES = 8 << 20
 _BLOB_BYTES = 4 << 20
 PART = "+"
+# A log with fewer rows is not worth writing anew.
+_FEW_ROWS = 1 << 10
 
 Merge = Callable[[str, Sequence[pa.Table]], pa.Table]
 
@@ -137,6 +139,10 @@ class TableLogs:
         for number in self._parts.pop(log, ()):
             self._remove(_name(log, number))
 
+    def is_mostly_old(self, log: str, count: int) -> bool:
+        """Return whether most rows of a log do not count any more; count: of those that do."""
+        return self.rows.get(log, 0) > (2 * count + _FEW_ROWS if count else 0)
+
     def replace(self, log: str, table: pa.Table) -> None:
         """Write other rows in the place of a log's."""
         self.drop(log)
@@ -228,10 +234,9 @@ def _pieces(table: pa.Table) -> Iterable[pa.Table]:
     return [table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows)]
 
 
-def tables_of(blobs: Mapping[str, bytes], log: str) -> list[pa.Table]:
-    """Return the tables of a log among blobs, oldest first, for somebody who only looks."""
-    parts = {int(number or 0): name for name in blobs for head, _, number in [name.partition(PART)] if head == log}
-    return [read_stored(parts[number], blobs[parts[number]]) for number in sorted(parts)]
+def logs_of(blobs: Mapping[str, bytes]) -> TableLogs:
+    """Return the logs among blobs, for somebody who only looks."""
+    return TableLogs(MemoryStore(dict(blobs)), note="", facts={})
 
 
 def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:

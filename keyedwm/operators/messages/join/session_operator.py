@@ -146,7 +146,7 @@ class JoinedSessions(SessionStoreOperator):
         if "accounts" not in told:
             self._accounts = [Account(self._plan, {}) for _ in plan.sides]
         self.marks: list[int | None] = told.get("marks", [None, None])
-        self._spans = OpenSessions(self._plan.key_fields, self._logs.read(SPANS), self._open.keys)
+        self._spans = OpenSessions(self._plan.key_fields, self._logs, SPANS, self._open.keys)
 
     @property
     def accounts(self) -> Sequence[Account]:
@@ -208,7 +208,7 @@ class JoinedSessions(SessionStoreOperator):
         spans = self._spans.parts
         left = self._open.sessions.owners(spans.keys, spans.starts) == NONE
         if left.any():
-            self._logs.append(SPANS, self._spans.table(self._spans.replace(left, spans.take(spans.keys[:0]))[0]))
+            self._spans.replace(left, spans.take(spans.keys[:0]))
 
     def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
         if self._by_message and (last or timing is Timing.ON_TIME):
@@ -294,7 +294,7 @@ class JoinedSessions(SessionStoreOperator):
         inside = sessions.take(by_key).owners(spans.keys, spans.starts) != NONE
         none, one = np.zeros(len(sessions), np.int64), np.ones(len(sessions), np.int64)
         made = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
-        self._logs.append(SPANS, self._spans.table(self._spans.replace(inside, made)[0]))
+        self._spans.replace(inside, made)
 
     def _read(self, plan: StorePlan, store: BlobStore) -> dict[str, Any]:  # noqa: ARG002 (the join's note)
         return read_note(self._join, store)

@@ -1,0 +1,175 @@
+"""Logs of small rows by key, of which the newest row of each key counts.
+
+A row is a key and whole numbers. Some of the numbers say, beside the key, what the row is about: the start of a window,
+a channel. They are its identity; the other numbers are what is known of it.
+
+A batch appends the rows that it changed, and nothing that was written is changed. So a log holds several rows of one
+identity, and the newest one counts: in memory, where the log is read, and where parts of it are merged. Nothing is
+taken out of a log: a row that is not alive any more is followed by one that says so, which stays as long as an older
+row may lie in another part. When most rows of a log are old ones it is written anew (`tidy`).
+
+A table holds keys and not their numbers, which are an instance's own: whoever reads a log numbers its keys again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.names import HIDDEN
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.store import TableLogs
+
+_Rows = TypeVar("_Rows", bound="KeyedRows")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """Rows as columns: keys by number; a subclass adds columns of whole numbers, and names those of the identity."""
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ()
+    keys: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def none(cls: type[_Rows]) -> _Rows:
+        """Return no rows."""
+        return cls(*(np.empty(0, np.int64) for _ in fields(cls)))
+
+    @classmethod
+    def key_fields(cls, table: pa.Table) -> list[pa.Field]:
+        """Return the key columns of a table of such rows."""
+        return list(table.schema)[: 1 - len(fields(cls))]
+
+    def columns(self) -> list[Ints]:
+        """The columns."""
+        return [getattr(self, one.name) for one in fields(self)]
+
+    def take(self: _Rows, chosen: Ints | Flags) -> _Rows:
+        """Return some of the rows."""
+        return type(self)(*(column[chosen] for column in self.columns()))
+
+    def with_others(self: _Rows, others: _Rows) -> _Rows:
+        """Return these rows and others behind them."""
+        return type(self)(*map(np.concatenate, zip(self.columns(), others.columns(), strict=True)))
+
+    def newest(self: _Rows) -> _Rows:
+        """Return of the rows of each identity the last one, in order of key and identity."""
+        return self.take(newest([self.keys, *(getattr(self, name) for name in self.IDENTITY)]))
+
+    def is_alive(self) -> Flags:
+        """Return which rows tell of something that is still there."""
+        return np.ones(len(self), np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(KeyedRows):
+    """Pairs of a key and a window, each of which counts once; bounds: in ms, which window."""
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ("bounds",)
+    bounds: Ints
+
+
+def newest(columns: Sequence[Ints]) -> Ints:
+    """Return the places of the last of all rows with equal numbers, in ascending order of the columns."""
+    order = np.lexsort(columns[::-1])  # equal ones keep their order
+    differs = np.zeros(max(len(order) - 1, 0), np.bool_)
+    for column in columns:
+        differs |= np.diff(column[order]) != 0
+    return order[np.append(differs, True)] if len(order) else order
+
+
+class KeyedTables(Generic[_Rows]):
+    """The tables of such a log. of: the class of its rows; by: the key columns; names: of the other columns."""
+
+    def __init__(self, of: type[_Rows], by: Sequence[pa.Field], names: Sequence[str] | None = None) -> None:
+        self._of, self._by = of, [field.name for field in by]
+        self._names = [f"{HIDDEN}{one.name}" for one in fields(of)[1:]] if names is None else list(names)
+        self._schema = pa.schema([*by, *((name, pa.int64()) for name in self._names)])
+
+    def rows(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> _Rows:
+        """Return of each identity the newest row, in order; tables: oldest first."""
+        if not tables:
+            return self._of.none()
+        table = pa.concat_tables(tables)
+        numbers = keys.numbers(key_columns(self._by, table), table.num_rows)
+        return self._of(numbers, *(ints(contiguous(table[name])) for name in self._names)).newest()
+
+    def table(self, keys: KeyDictionary, rows: _Rows) -> pa.Table:
+        """Return rows as a table."""
+        numbers, *others = rows.columns()
+        return pa.Table.from_arrays([*keys.columns(numbers), *map(pa.array, others)], schema=self._schema)
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log: of each identity the newest row, also if it is not alive."""
+        keys = KeyDictionary(list(self._schema)[: len(self._by)])
+        return self.table(keys, self.rows(keys, tables))
+
+
+class KeyedLog(Generic[_Rows]):
+    """A log, and of each identity the row that counts, in order of key and identity, without those not alive."""
+
+    def __init__(
+        self, of: type[_Rows], by: Sequence[pa.Field], logs: TableLogs, name: str, keys: KeyDictionary | None = None
+    ) -> None:
+        """name: of the log. keys: the numbers of another log to share."""
+        self._by, self._logs, self._name = [field.name for field in by], logs, name
+        self._tables = KeyedTables(of, by)
+        self.keys = KeyDictionary(by) if keys is None else keys
+        found = self._tables.rows(self.keys, logs.read(name))
+        self._know(found.take(found.is_alive()))
+
+    def _know(self, rows: _Rows) -> None:
+        self.rows = rows
+
+    def numbers(self, rows: pa.Table) -> Ints:
+        """Return the number of the key of each row; floats are equal as Spark groups them."""
+        return self.keys.numbers(key_columns(self._by, rows), rows.num_rows)
+
+    def put(self, rows: _Rows) -> None:
+        """Let these rows count from now on; of equal identities the last one does."""
+        both = self.rows.with_others(rows).newest()
+        self._know(both.take(both.is_alive()))
+        self._write(rows)
+
+    def change(self, places: Ints, rows: _Rows) -> None:
+        """Let these rows, which are alive, count for the identities at these places, which are theirs."""
+        columns = [column.copy() for column in self.rows.columns()]
+        for column, changed in zip(columns, rows.columns(), strict=True):
+            column[places] = changed
+        self._know(type(rows)(*columns))
+        self._write(rows)
+
+    def forget(self, gone: Flags) -> None:
+        """Forget rows of which the reader of the log knows by itself that they do not count."""
+        self._know(self.rows.take(~gone))
+
+    def tidy(self) -> None:
+        """Write the log anew if most of its rows do not count any more."""
+        if self._logs.is_mostly_old(self._name, len(self.rows)):
+            self._logs.drop(self._name)
+            self._write(self.rows)
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """See `KeyedTables.merge`."""
+        return self._tables.merge(tables)
+
+    def used_keys(self) -> list[Ints]:
+        """See KeyHolder."""
+        return [self.rows.keys]
+
+    def renumber(self, renumbered: Ints) -> None:
+        """See KeyHolder."""
+        numbers, *others = self.rows.columns()
+        self._know(type(self.rows)(renumbered[numbers], *others).newest())
+
+    def _write(self, rows: _Rows) -> None:
+        if len(rows):
+            self._logs.append(self._name, self._tables.table(self.keys, rows))
