@@ -52,7 +52,13 @@ WORKERS ?= 4
 build/spark-classes.jsa: $(VENV)/.installed | java
 	@$(BIN)/python -W ignore -m tests.shared_classes $@
 
-unit: install build/spark-classes.jsa
+# Compiled once: else each of the processes that tests start at the same time compiles the same functions.
+build/compiled.txt: $(VENV)/.installed
+	@mkdir -p build
+	@$(BIN)/keyedwm warm > $@
+
+unit: install
+	@$(MAKE) --no-print-directory --jobs 2 build/spark-classes.jsa build/compiled.txt
 	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10
 
 campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=cluster), and count what is lost, doubled, reordered
