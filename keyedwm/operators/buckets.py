@@ -10,16 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.arrow.columns import as_key, contiguous
+from keyedwm.arrow.hashing import bucket_hashes
 from keyedwm.core.errors import OptionError
 
 MOST_BUCKETS = 100_000
 _SPARK_SEED = 42
 _MASK = 0xFFFFFFFF
-_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
@@ -61,34 +59,6 @@ def bucket_of(columns: Sequence[pa.ChunkedArray], rows: int, count: int) -> NDAr
         return np.zeros(rows, np.int64)
     combined = np.zeros(rows, np.uint64)
     for column in columns:
-        combined = (combined ^ _hashes(column)) * _MIX
+        combined = (combined ^ bucket_hashes(column)) * _MIX
         combined ^= combined >> np.uint64(32)
     return (combined % np.uint64(count)).astype(np.int64)
-
-
-def _hashes(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """Hash one column; equal values have equal hashes, and every distinct value is hashed once."""
-    from pandas.util import hash_array  # takes 0.2 s to import, which a planner that hashes nothing saves
-
-    values = as_key(contiguous(column))
-    if pa.types.is_integer(values.type) or pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type):
-        plain = _integers(values)
-        hashes = hash_array(plain)
-    else:
-        if pa.types.is_decimal(values.type):
-            values = values.cast(pa.string())
-        coded = pc.dictionary_encode(values)
-        words = coded.dictionary.to_numpy(zero_copy_only=False)
-        of_word = np.append(hash_array(words, categorize=False), _NULL_HASH)
-        hashes = of_word[pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False)]
-    if values.null_count:
-        hashes = np.where(values.is_valid().to_numpy(zero_copy_only=False), hashes, _NULL_HASH)
-    return hashes
-
-
-def _integers(values: pa.Array) -> NDArray[np.int64]:
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
-    if pa.types.is_temporal(values.type):
-        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
-    return pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)

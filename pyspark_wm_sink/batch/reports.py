@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from keyedwm.arrow.row_hash import MODULUS
+from keyedwm.arrow.hashing import MODULUS
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.core.rows import ControlKind
@@ -27,7 +27,7 @@ R = TypeVar("R", bound="TaskReport")
 class TaskReport(WriterCommitMessage):
     """What one task staged; `event_tops`: channel to the highest offset of its event rows.
 
-    content: the sum of its event rows' hashes (`keyedwm.arrow.row_hash`), None where it was not made.
+    content: the sum of its event rows' hashes (`keyedwm.arrow.hashing`), None where it was not made.
     """
 
     task: Task

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from keyedwm.arrow.control_rows import control_rows
-from keyedwm.arrow.row_hash import MODULUS, content_sum
+from keyedwm.arrow.hashing import MODULUS, content_sum
 from keyedwm.arrow.rows import grouped, split_control
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import InputError, OutOfTurnError

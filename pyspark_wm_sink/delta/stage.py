@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyedwm.arrow.row_hash import MODULUS, content_sum
+from keyedwm.arrow.hashing import MODULUS, content_sum
 from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.rows import CONTROL, REJECTED, channel_name

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.arrow.row_hash import content_sum
+from keyedwm.arrow.hashing import content_sum, hashed
 from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import InputError
 from keyedwm.operators.aggregates import functions as agg
@@ -18,7 +18,6 @@ from keyedwm.operators.aggregates.distinct import ApproximateDistinct
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.hashing import hashed
 from keyedwm.operators.join.plan import Axis, JoinSide
 from keyedwm.operators.join.ship import ship_side
 from keyedwm.operators.messages.channels import Channels

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.event_times import EventTimes
+from keyedwm.arrow.hashing import content_sum
 from keyedwm.arrow.headers import HEADERS_TYPE
-from keyedwm.arrow.row_hash import content_sum
 from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.counts import Counts

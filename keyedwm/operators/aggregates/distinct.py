@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import Column, Ints
+from keyedwm.arrow.hashing import hashed
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
 from keyedwm.operators.aggregates.lists import lengths
-from keyedwm.operators.hashing import hashed
 from keyedwm.runtime.compiled import compiled
 
 _REGISTER_BITS = 10

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import (
     SLICE,
@@ -27,7 +28,6 @@ from keyedwm.operators.frames.session_parts import (
     sessions_table,
 )
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
-from keyedwm.operators.hashing import hashed_rows
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, as_key, contiguous
-from keyedwm.operators.hashing import Hashes, hashed
+from keyedwm.arrow.hashing import hashed_rows
 
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
 _TURN = np.uint64(32)
 
 
@@ -32,15 +31,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 def key_hashes(columns: Sequence[pa.Array], rows: int) -> Ints:
     """Return 64 bits for each row by its key columns, which hold no null; the same in every process."""
-    combined: Hashes = np.zeros(rows, np.uint64)
-    for at, column in enumerate(columns):
-        found = hashed(plain(contiguous(column)))
-        if at:
-            combined = (combined ^ found) * _MIX
-            combined ^= combined >> _TURN
-        else:
-            combined = found
-    return combined.view(np.int64)
+    return hashed_rows([plain(contiguous(column)) for column in columns], rows).view(np.int64)
 
 
 def bucket_numbers(hashes: Ints, count: int) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, as_key, contiguous, ints
-from keyedwm.operators.hashing import hashed_rows
+from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.operators.process.processor import ProcessState
 from keyedwm.operators.state.key_dictionary import key_columns
 

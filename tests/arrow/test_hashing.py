@@ -8,7 +8,7 @@ import decimal
 import pyarrow as pa
 import pytest
 
-from keyedwm.arrow.row_hash import MODULUS, content_sum
+from keyedwm.arrow.hashing import MODULUS, content_sum, hashed, hashed_rows
 
 COLUMNS = {
     "whole": pa.array([1, None, 3, 4]),
@@ -66,3 +66,13 @@ def test_bytes_that_move_over_the_border_of_two_values_are_another_content():
 def test_nothing_is_nothing():
     assert content_sum(ROWS.slice(0, 0)) == 0
     assert content_sum(pa.table({"n": pa.nulls(2)})) == 2 * content_sum(pa.table({"n": pa.nulls(1)})) % MODULUS
+
+
+def test_hashes_of_keys_and_of_contents_stay_those_of_0_2_0():
+    texts, numbers = pa.array(["a", "Zürich", ""]), pa.array([1, -2])
+    assert hashed(texts).tolist() == [6857225946766476583, 11096000129251378253, 14087677454934409008]
+    assert hashed(numbers).tolist() == [10451216379200822465, 17519071339639777313]
+    assert hashed(pa.array([1.5, 0.0])).tolist() == [15481881892811333770, 16294208416658607535]
+    rows = {"k": pa.array(["a", None]), "n": pa.array([1, 2])}
+    assert hashed_rows(list(rows.values()), 2).tolist() == [4970742538987414081, 15319343049838170038]
+    assert content_sum(pa.table(rows)) == 360104708783647430
