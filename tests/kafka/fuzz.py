@@ -13,13 +13,12 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
+from keyedwm.kafka.client.limits import LIMITS, Limits
 from keyedwm.kafka.client.values import Codec
-from keyedwm.kafka.records import codecs, pieces
 from keyedwm.kafka.records import read as records
 from keyedwm.kafka.records.batches import find_batches
 from tests.kafka.reference import EVERYTHING, WHERE, Record, read_by_us, read_plainly, signed, write
@@ -28,7 +27,7 @@ T = TypeVar("T")
 
 HEADER = 61
 MOST_BYTES = 2 * ClientConfig(bootstrap_servers=()).fetch_bytes
-SMALL = 64
+SMALL = Limits(first_bytes=64, next_bytes=32, rows=3)  # so that what is decoded comes in many pieces
 
 
 def seeds() -> list[bytes]:
@@ -68,10 +67,10 @@ def damaged(batch: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def outcome(batch: bytes) -> str:
+def outcome(batch: bytes, limits: Limits = LIMITS) -> str:
     """What became of one batch; raises AssertionError if it is anything else than allowed."""
     try:
-        ours = read_by_us(batch)
+        ours = read_by_us(batch, limits=limits)
     except CorruptRecordError as error:
         named = error.topic == "t" and error.partition == 3 and f"offset {error.offset} of t-3 " in str(error)
         return "refused" if named else "refused without saying where"
@@ -86,21 +85,6 @@ def outcome(batch: bytes) -> str:
 def read_batch(batch: bytes, wanted: records.Wanted) -> Iterator[records.Records]:
     """The records of one batch."""
     return records.read_records(find_batches(WHERE, batch, 0), EVERYTHING, wanted)
-
-
-@contextmanager
-def in_pieces(first_bytes: int) -> Iterator[None]:
-    """Decode in pieces of so many bytes, if SMALL also of a few rows."""
-    places = [(codecs, "FIRST_BYTES"), (pieces, "FIRST_BYTES"), (codecs, "_NEXT_BYTES"), (records, "MOST_ROWS")]
-    before = [getattr(module, name) for module, name in places]
-    if first_bytes == SMALL:
-        for (module, name), value in zip(places, (SMALL, SMALL, SMALL // 2, 3), strict=True):
-            setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for (module, name), value in zip(places, before, strict=True):
-            setattr(module, name, value)
 
 
 def taken_by(act: Callable[[], T]) -> tuple[T, int]:
@@ -119,13 +103,12 @@ def run(count: int, seed: int) -> Counter[str]:
     seen: Counter[str] = Counter()
     for batch in sound:  # what compiles takes memory too, once
         outcome(batch)
-        with in_pieces(SMALL):
-            outcome(batch)
+        outcome(batch, SMALL)
     for number in range(count):
         batch = damaged(chance.choice(sound), chance)
         try:
-            with in_pieces(SMALL if number % 2 else codecs.FIRST_BYTES):
-                became, taken_bytes = taken_by(lambda batch=batch: outcome(batch))
+            limits = SMALL if number % 2 else LIMITS
+            became, taken_bytes = taken_by(lambda batch=batch, limits=limits: outcome(batch, limits))
             assert taken_bytes <= MOST_BYTES, f"{taken_bytes} bytes were taken"
             seen[became] += 1
         except Exception as error:

@@ -15,6 +15,7 @@ import crc32c
 import kafka.codec
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from keyedwm.kafka.client.limits import LIMITS, Limits
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.read import Wanted, read_records
@@ -122,7 +123,13 @@ def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if length < 0 else (data[at : at + length], at + length)
 
 
-def read_by_us(raw: bytes, span: tuple[int, int] = EVERYTHING, aborted: Sequence[tuple[int, int]] = ()) -> list[Record]:
+def read_by_us(
+    raw: bytes,
+    span: tuple[int, int] = EVERYTHING,
+    aborted: Sequence[tuple[int, int]] = (),
+    *,
+    limits: Limits = LIMITS,
+) -> list[Record]:
     """The records of any number of batches by our reader, all columns, Arrow's own checks included."""
     batches = find_batches(WHERE, raw, span[0])
     whole = verify(batches, span[0])
@@ -130,7 +137,7 @@ def read_by_us(raw: bytes, span: tuple[int, int] = EVERYTHING, aborted: Sequence
         # A fetch would stop here and meet the damaged batch first in the next answer.
         verify(replace(batches, table=batches.table[len(whole) :]), span[0])
     found: list[Record] = []
-    for records in read_records(batches, span, Wanted(headers=True), aborted):
+    for records in read_records(batches, span, Wanted(headers=True), aborted, limits):
         for column in (records.key, records.value, records.headers):
             column.validate(full=True)
         headers = [tuple((h["key"], h["value"]) for h in row or ()) for row in records.headers.to_pylist()]

@@ -14,10 +14,10 @@ from kafka.protocol.producer import ProduceRequest
 
 from keyedwm.core.inline import HEADER
 from keyedwm.kafka.client.connection import Retry
+from keyedwm.kafka.client.limits import LIMITS, Limits
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records import codecs
 from keyedwm.kafka.records import read as records
-from keyedwm.kafka.records.pieces import LARGEST_UNIT_BYTES
 from keyedwm.kafka.records.read import Wanted
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
@@ -26,6 +26,7 @@ from tests.kafka.reference import Record, signed, write
 
 MakeTopic = Callable[..., str]
 MOST_HEADERS = 65_536
+A_MIB = Limits(unit_bytes=1 << 20)
 
 
 def header_bomb() -> bytes:
@@ -89,7 +90,7 @@ def test_control_records_that_compress_well_take_bounded_memory() -> None:
 
 def longest(codec: Codec, block_bytes: int | None) -> bytes:
     """Three records of nearly the longest that are decompressed; for snappy in blocks of a size, None: Java's."""
-    value = bytes(LARGEST_UNIT_BYTES - 64)
+    value = bytes(LIMITS.unit_bytes - 64)
     sound = write([Record(offset, 0, None, value) for offset in range(3)])
     data = sound[fuzz.HEADER :]
     if block_bytes is None:
@@ -109,8 +110,8 @@ def longest(codec: Codec, block_bytes: int | None) -> bytes:
     ("codec", "block_bytes", "times"),
     [
         *((codec, None, 3) for codec in Codec if codec is not Codec.NONE),
-        (Codec.SNAPPY, LARGEST_UNIT_BYTES - 50, 5),
-        (Codec.SNAPPY, LARGEST_UNIT_BYTES - 100_000, 5),
+        (Codec.SNAPPY, LIMITS.unit_bytes - 50, 5),
+        (Codec.SNAPPY, LIMITS.unit_bytes - 100_000, 5),
     ],
 )
 def test_the_longest_records_that_are_read_take_bounded_memory(
@@ -143,7 +144,7 @@ def test_many_small_gzip_members_are_handed_over_once_each(monkeypatch: pytest.M
             return self._one.decompress(part, most)
 
     monkeypatch.setattr(codecs.zlib, "decompressobj", Counted)
-    assert b"".join(codecs.chunks(Codec.GZIP, data, 1 << 20)) == b"x" * 20_000
+    assert b"".join(codecs.chunks(Codec.GZIP, data, A_MIB)) == b"x" * 20_000
     assert fed <= 20 * len(data)
 
 
@@ -168,7 +169,7 @@ def test_three_megabytes_of_empty_gzip_members_cost_one_look_each(monkeypatch: p
             return self._one.decompress(part, most)
 
     monkeypatch.setattr(codecs.zlib, "decompressobj", Counted)
-    assert list(codecs.chunks(Codec.GZIP, member * members, 1 << 20)) == []
+    assert list(codecs.chunks(Codec.GZIP, member * members, A_MIB)) == []
     assert made == members
     assert fed <= 256 * members
 
@@ -179,7 +180,7 @@ def test_a_gzip_member_for_each_record_makes_no_more_pieces_than_one_member() ->
     cut = [records_only[at : at + 9] for at in range(0, len(records_only), 9)]
     assert len(cut) > 5_000
     one, many = (
-        list(codecs.chunks(Codec.GZIP, data, 1 << 20))
+        list(codecs.chunks(Codec.GZIP, data, A_MIB))
         for data in (gzip.compress(records_only), b"".join(gzip.compress(part) for part in cut))
     )
     assert one == many == [records_only]
@@ -188,14 +189,14 @@ def test_a_gzip_member_for_each_record_makes_no_more_pieces_than_one_member() ->
 def test_gzip_members_of_any_size_are_read_whole() -> None:
     parts = [bytes([n % 251]) * n for n in (0, 1, 255, 256, 257, 70_000, 5 << 20, 3)]
     data = b"".join(gzip.compress(part) for part in parts)
-    assert b"".join(codecs.chunks(Codec.GZIP, data, 1 << 20)) == b"".join(parts)
+    assert b"".join(codecs.chunks(Codec.GZIP, data, A_MIB)) == b"".join(parts)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
-@pytest.mark.parametrize("size", [5, codecs.FIRST_BYTES, codecs.FIRST_BYTES + 5])
+@pytest.mark.parametrize("size", [5, LIMITS.first_bytes, LIMITS.first_bytes + 5])
 def test_bytes_behind_what_a_codec_wrote_are_damage(codec: Codec, size: int) -> None:
     sound = codecs.compress(codec, bytes(size))
-    assert sum(len(chunk) for chunk in codecs.chunks(codec, sound, 8 << 20)) == size
+    assert sum(len(chunk) for chunk in codecs.chunks(codec, sound, LIMITS)) == size
     for rest in (b"x", bytes(8), b"others' bytes that are long enough to be a header"):
         with pytest.raises(codecs.DamagedError):
-            list(codecs.chunks(codec, sound + rest, 8 << 20))
+            list(codecs.chunks(codec, sound + rest, LIMITS))

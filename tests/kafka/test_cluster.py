@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from keyedwm.core.errors import InputError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.client import connection
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import Code, UnknownTopicError
+from keyedwm.kafka.client.limits import Limits
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests import produce
 from keyedwm.kafka.requests.cluster import Cluster, shared
@@ -146,17 +148,14 @@ def test_a_forked_child_gets_its_own_connections(config: ClientConfig, make_topi
     parents.close()
 
 
-def test_an_answer_that_never_comes_is_not_waited_for_without_end(
-    config: ClientConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "_GRACE_MS", 0)
-    monkeypatch.setattr(connection, "_POLL_S", 0.05)
+def test_an_answer_that_never_comes_is_not_waited_for_without_end(config: ClientConfig) -> None:
     short = {
         "bootstrap.servers": config.addresses,
         "request.timeout.ms": "150",
         "socket.connection.setup.timeout.ms": "150",
     }
-    with closing(Cluster.connect(ClientConfig.from_options(short), timeout_ms=120_000)) as cluster:
+    hasty = replace(ClientConfig.from_options(short), limits=Limits(answer_grace_ms=0, answer_poll_s=0.05))
+    with closing(Cluster.connect(hasty, timeout_ms=120_000)) as cluster:
         with pytest.raises(connection.TransientError, match="no answer came within 300 ms"):
             cluster.connection.result(connection.Answer())
         cluster.close()

@@ -9,16 +9,17 @@ import struct
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import KeyedwmError, UnavailableError
-from keyedwm.kafka.client import connection
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.framing import LOGIN_BYTES, OTHER_BYTES
+from keyedwm.kafka.client.limits import Limits
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests import transactions as txn
@@ -48,12 +49,12 @@ BEGUN = txn.Transaction("x", 1, 0)
 
 
 def config_of(bootstrap: str, **options: str) -> ClientConfig:
-    return ClientConfig.from_options({
+    return replace(ClientConfig.from_options({
         "bootstrap.servers": bootstrap, "default.api.timeout.ms": "200", "request.timeout.ms": "100",
         "socket.connection.setup.timeout.ms": "400", "retry.backoff.ms": "20", "retry.backoff.max.ms": "40",
         "reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "20", "fetch.max.wait.ms": "10",
         **{name.replace("_", "."): value for name, value in options.items()},
-    })  # fmt: skip
+    }), limits=Limits(answer_grace_ms=300, answer_poll_s=0.05, unknown_topic_grace_s=0.3))  # fmt: skip
 
 
 PATIENT = {"default_api_timeout_ms": "60000", "request_timeout_ms": "30000",
@@ -83,12 +84,6 @@ def answered(bootstrap: str) -> Cluster:
     cluster = patient(bootstrap)
     cluster.config = cluster.connection.config = config_of(bootstrap, **(PATIENT | {"default_api_timeout_ms": "200"}))
     return cluster
-
-
-@pytest.fixture(autouse=True)
-def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_GRACE_MS", 300)
-    monkeypatch.setattr(connection, "_POLL_S", 0.05)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,14 +10,13 @@ import pytest
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
 from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.kafka.requests import metadata
 from keyedwm.kafka.requests import transactions as txn
 from tests.kafka import lies
 from tests.kafka.test_hostile import BEGUN, METADATA, connected, patient
 from tests.support.hostile import TOPIC_ID, HostileBroker, hostile_broker
 
-# A handful of requests each, and the shortened waits of the hostile tests.
-from tests.kafka.test_hostile import _compiled, _short_grace  # noqa: F401 isort:skip
+# A handful of requests each.
+from tests.kafka.test_hostile import _compiled  # noqa: F401 isort:skip
 
 pytestmark = pytest.mark.starts
 ADD_PARTITIONS = 24
@@ -27,11 +26,6 @@ ADD_PARTITIONS = 24
 def broker() -> Iterator[HostileBroker]:
     with hostile_broker() as broker:
         yield broker
-
-
-@pytest.fixture(autouse=True)
-def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_UNKNOWN_TOPIC_GRACE_S", 0.3)
 
 
 def test_false_answers_of_every_kind_end_in_a_value_or_an_error_for_the_user(broker: HostileBroker, seed: int) -> None:

@@ -14,9 +14,9 @@ from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.counts import Counts
+from keyedwm.kafka.client.limits import LIMITS
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
-from keyedwm.kafka.records.codecs import FIRST_BYTES
 from keyedwm.kafka.records.encode import encode
 from keyedwm.kafka.records.partitioner import partition_of
 from keyedwm.kafka.records.read import Records, Wanted, read_records
@@ -63,8 +63,10 @@ def read_records_once() -> None:
     if staged.stage is not None:
         for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, {"": 0}, 0):
             pass
-    long = RecordColumns(np.zeros(2, np.int64), pa.array([bytes(FIRST_BYTES)] * 2))  # a batch that comes in pieces
-    raw = b"".join(batch.data for batch in encode(long, codec=Codec.LZ4, batch_bytes=4 * FIRST_BYTES))
+    long = RecordColumns(
+        np.zeros(2, np.int64), pa.array([bytes(LIMITS.first_bytes)] * 2)
+    )  # a batch that comes in pieces
+    raw = b"".join(batch.data for batch in encode(long, codec=Codec.LZ4, batch_bytes=4 * LIMITS.first_bytes))
     for _ in read_records(find_batches(_CHANNEL, raw, 0), (0, 2), Wanted()):
         pass
 

@@ -25,8 +25,6 @@ from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_setting
 from keyedwm.kafka.client.token_provider import TokenError
 
 Answer = concurrent.futures.Future[Any]
-_POLL_S = 1.0
-_GRACE_MS = 5_000
 _STOP_MS = 10_000  # for the network thread to end
 
 
@@ -77,7 +75,7 @@ class Connection:
 
         self._net.call_soon_threadsafe(go)
         try:
-            found.result((timeout_ms + _GRACE_MS) / 1_000)
+            found.result((timeout_ms + self.config.limits.answer_grace_ms) / 1_000)
         except concurrent.futures.TimeoutError as error:
             raise wire_errors.KafkaTimeoutError("the network thread does not answer") from error
 
@@ -126,9 +124,10 @@ class Connection:
 
         A request that waits for a connection has no timeout of its own, and a loop that has ended gives no answer.
         """
-        limit_ms = self.config.connect_timeout_ms + self.config.request_timeout_ms + _GRACE_MS
+        limits = self.config.limits
+        limit_ms = self.config.connect_timeout_ms + self.config.request_timeout_ms + limits.answer_grace_ms
         over_at = time.monotonic() + limit_ms / 1000
-        while not _one_done(answers, _POLL_S):
+        while not _one_done(answers, limits.answer_poll_s):
             if not self.usable:
                 raise TransientError("the connection's thread has ended")
             if time.monotonic() > over_at:

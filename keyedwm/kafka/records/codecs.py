@@ -14,11 +14,9 @@ import lz4.frame
 import snappy
 import zstandard
 
+from keyedwm.kafka.client.limits import Limits
 from keyedwm.kafka.client.values import Codec
 
-# A batch that decompresses to no more comes in one chunk, as nearly all of them do; from then on in smaller ones.
-FIRST_BYTES = 4 << 20
-_NEXT_BYTES = 1 << 20
 _GZIP_WINDOW = 31
 # What a member is fed first: a stream of many small ones must not copy its rest for each of them.
 _GZIP_STEP_BYTES = 256
@@ -36,13 +34,13 @@ class DamagedError(ValueError):
     """The bytes are not what the codec writes."""
 
 
-def chunks(codec: Codec, data: bytes | memoryview, most_bytes: int) -> Iterator[bytes]:
-    """Decompress a batch's records: one chunk of at most FIRST_BYTES, smaller ones if there is more.
+def chunks(codec: Codec, data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+    """Decompress a batch's records: one chunk of at most `first_bytes`, smaller ones if there is more.
 
-    most_bytes: what a codec that cannot be read in part may take at once. Raises TooLargeError or DamagedError.
+    A codec that cannot be read in part may take `unit_bytes` at once. Raises TooLargeError or DamagedError.
     """
     try:
-        yield from _DECOMPRESS[codec](data, most_bytes)
+        yield from _DECOMPRESS[codec](data, limits)
     except (zlib.error, zstandard.ZstdError, RuntimeError, struct.error, snappy.UncompressError, EOFError) as error:
         raise DamagedError(str(error)) from error
 
@@ -52,13 +50,13 @@ def compress(codec: Codec, data: bytes | memoryview) -> bytes:
     return _COMPRESS[codec](data)
 
 
-def _gunzip(data: bytes | memoryview, _most_bytes: int) -> Iterator[bytes]:
+def _gunzip(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
     """A gzip stream may consist of several members, as Java's reader accepts; each byte is handed over about once.
 
     A chunk holds what many members give: each chunk costs its reader some 200 microseconds.
     """
     view = memoryview(data)
-    at, room = 0, FIRST_BYTES
+    at, room = 0, limits.first_bytes
     held = io.BytesIO()
     while at < len(view):
         member = zlib.decompressobj(_GZIP_WINDOW)
@@ -69,21 +67,21 @@ def _gunzip(data: bytes | memoryview, _most_bytes: int) -> Iterator[bytes]:
                 raise DamagedError("the gzip stream is cut off")
             at += 0 if member.unconsumed_tail else len(fed)
             held.write(member.decompress(fed, room - held.tell()))
-            step = _NEXT_BYTES
+            step = limits.next_bytes
             if held.tell() == room:
                 yield held.getvalue()
-                held, room = io.BytesIO(), _NEXT_BYTES
+                held, room = io.BytesIO(), limits.next_bytes
         at -= len(member.unused_data)
     if held.tell():
         yield held.getvalue()
 
 
-def _unlz4(data: bytes | memoryview, _most_bytes: int) -> Iterator[bytes]:
+def _unlz4(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
     frame = lz4.frame.LZ4FrameDecompressor()
-    out = frame.decompress(data, FIRST_BYTES)
+    out = frame.decompress(data, limits.first_bytes)
     while not frame.eof and not frame.needs_input:
         yield out
-        out = frame.decompress(b"", _NEXT_BYTES)
+        out = frame.decompress(b"", limits.next_bytes)
     if not frame.eof:
         raise DamagedError("the lz4 frame is cut off")
     if frame.unused_data:
@@ -91,17 +89,17 @@ def _unlz4(data: bytes | memoryview, _most_bytes: int) -> Iterator[bytes]:
     yield out
 
 
-def _unzstd(data: bytes | memoryview, most_bytes: int) -> Iterator[bytes]:
+def _unzstd(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
     # A window's memory is touched only as far as bytes come out of it: for the first chunk a large one does no harm.
-    out = _zstd_reader(data, _ZSTD_WINDOW).read(FIRST_BYTES)
+    out = _zstd_reader(data, _ZSTD_WINDOW).read(limits.first_bytes)
     yield out
-    if len(out) < FIRST_BYTES:
+    if len(out) < limits.first_bytes:
         return
-    if zstandard.get_frame_parameters(data).window_size > most_bytes:
+    if zstandard.get_frame_parameters(data).window_size > limits.unit_bytes:
         raise TooLargeError
-    reader = _zstd_reader(data, most_bytes)
-    reader.read(FIRST_BYTES)
-    while out := reader.read(_NEXT_BYTES):
+    reader = _zstd_reader(data, limits.unit_bytes)
+    reader.read(limits.first_bytes)
+    while out := reader.read(limits.next_bytes):
         yield out
 
 
@@ -109,24 +107,24 @@ def _zstd_reader(data: bytes | memoryview, window_bytes: int) -> zstandard.ZstdD
     return zstandard.ZstdDecompressor(max_window_size=window_bytes).stream_reader(data, read_across_frames=True)
 
 
-def _unsnappy(data: bytes | memoryview, most_bytes: int) -> Iterator[bytes]:
+def _unsnappy(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
     if bytes(data[:8]) != _XERIAL:
-        _snappy_length(data, most_bytes)
+        _snappy_length(data, limits.unit_bytes)
         yield snappy.uncompress(bytes(data))
         return
     held = io.BytesIO()
-    at, room = 16, FIRST_BYTES
+    at, room = 16, limits.first_bytes
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
         if size < 0 or at + 4 + size > len(data):
             raise DamagedError("a snappy block is cut off")
         block = data[at + 4 : at + 4 + size]
-        length = _snappy_length(block, most_bytes)
+        length = _snappy_length(block, limits.unit_bytes)
         if held.tell() and held.tell() + length > room:
             yield held.getvalue()
-            held, room = io.BytesIO(), _NEXT_BYTES
+            held, room = io.BytesIO(), limits.next_bytes
         if length > room:
-            room = _NEXT_BYTES
+            room = limits.next_bytes
             yield snappy.uncompress(bytes(block))
         else:
             held.write(snappy.uncompress(bytes(block)))
@@ -163,7 +161,7 @@ def _gzip(data: bytes | memoryview) -> bytes:
     return member.compress(data) + member.flush()
 
 
-_DECOMPRESS: dict[Codec, Callable[[bytes | memoryview, int], Iterator[bytes]]] = {
+_DECOMPRESS: dict[Codec, Callable[[bytes | memoryview, Limits], Iterator[bytes]]] = {
     Codec.NONE: lambda data, _: iter((bytes(data),)),
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
+from keyedwm.kafka.client.limits import LIMITS
 from keyedwm.kafka.client.values import Codec
 from keyedwm.kafka.records.batches import CHECKED_FROM, HEADER_BYTES, TRANSACTIONAL
 from keyedwm.kafka.records.codecs import compress
 from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
 from keyedwm.runtime.compiled import compiled, inlined
 
-BATCH_BYTES = 900_000  # a broker takes 1,048,588 by default
 _NO_PRODUCER = -1
 _NUMBERS_BYTES = 31  # the most that a record's lengths, deltas and header count can take
 _NO_LEADER_EPOCH, _FORMAT = -1, 2
@@ -48,7 +48,7 @@ def encode(
     codec: Codec = Codec.NONE,
     producer: Producer | None = None,
     base_sequence: int = 0,
-    batch_bytes: int = BATCH_BYTES,
+    batch_bytes: int = LIMITS.batch_bytes,
 ) -> Iterator[Batch]:
     """Yield the record batches of the rows; sequences count up from `base_sequence` if there is a producer."""
     laid = lay_out(rows) if isinstance(rows, RecordColumns) else rows

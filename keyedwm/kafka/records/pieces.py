@@ -14,12 +14,12 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
+from keyedwm.kafka.client.limits import Limits
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME, Batches, BatchField
-from keyedwm.kafka.records.codecs import FIRST_BYTES, DamagedError, TooLargeError, chunks
+from keyedwm.kafka.records.codecs import DamagedError, TooLargeError, chunks
 from keyedwm.kafka.records.decode import FAULTS, Fault, PlanColumn, whole_records
 
-LARGEST_UNIT_BYTES = 14 << 20
 _ENLARGE = "a larger kafka.fetch.max.bytes allows more"
 CLAIM = "claims more records than its bytes or its offsets can hold"
 
@@ -32,8 +32,8 @@ class Piece(NamedTuple):
     open: bool = False
 
 
-def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Piece]:
-    """Cut the chosen batches (row numbers) into pieces; unit_bytes: the longest record or block to decompress."""
+def pieces(batches: Batches, chosen: np.ndarray, limits: Limits) -> Iterator[Piece]:
+    """Cut the chosen batches (row numbers) into pieces, as large as the limits say."""
     table = batches.table[chosen]
     plan = _plan(table)
     if not (table[:, BatchField.ATTRIBUTES] & CODEC_BITS).any():
@@ -43,15 +43,15 @@ def pieces(batches: Batches, chosen: np.ndarray, unit_bytes: int) -> Iterator[Pi
     first, size = 0, 0
     held: list[bytes] = []
     for i in range(len(chosen)):
-        stream = _opened(batches.tp, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], unit_bytes)
+        stream = _opened(batches.tp, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], limits)
         head, second = next(stream, b""), next(stream, None)
-        if held and (second is not None or size + len(head) > FIRST_BYTES):
+        if held and (second is not None or size + len(head) > limits.first_bytes):
             yield Piece(b"".join(held), plan[first:i])
             first, size, held = i, 0, []
         if second is not None:
             begun = deque((head, second))
             del head, second
-            yield from _long(batches.tp, plan[i], _continued(begun, stream), unit_bytes)
+            yield from _long(batches.tp, plan[i], _continued(begun, stream), limits)
             first = i + 1
             continue
         plan[i, PlanColumn.START], plan[i, PlanColumn.END] = size, size + len(head)
@@ -80,7 +80,7 @@ def _plan(table: np.ndarray) -> np.ndarray:
     return plan
 
 
-def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, unit_bytes: int) -> Iterator[bytes]:
+def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: Limits) -> Iterator[bytes]:
     """The records of one batch as they are decompressed."""
     offset, after = int(row[BatchField.BASE_OFFSET]), int(row[BatchField.LAST_OFFSET]) + 1
     number = int(row[BatchField.ATTRIBUTES]) & CODEC_BITS
@@ -88,9 +88,9 @@ def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, unit_bytes: i
         raise CorruptRecordError.of(tp, offset, f"is compressed by an unknown codec ({number})", after)
     codec = Codec(number)
     try:
-        yield from chunks(codec, data, unit_bytes)
+        yield from chunks(codec, data, limits)
     except TooLargeError as error:
-        found = f"cannot be decompressed ({codec.name.lower()}) in {unit_bytes} bytes of memory: {_ENLARGE}"
+        found = f"cannot be decompressed ({codec.name.lower()}) in {limits.unit_bytes} bytes of memory: {_ENLARGE}"
         raise RecordTooLargeError(f"the record batch at offset {offset} of {tp} {found}") from error
     except DamagedError as error:
         found = f"cannot be decompressed ({codec.name.lower()}: {error})"
@@ -104,7 +104,7 @@ def _continued(begun: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
     yield from stream
 
 
-def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], unit_bytes: int) -> Iterator[Piece]:
+def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], limits: Limits) -> Iterator[Piece]:
     """Cut one batch, as it is decompressed, behind the last whole record of what there is."""
     left, least = int(batch[PlanColumn.COUNT]), int(batch[PlanColumn.LEAST_OFFSET])
     if left < 0:
@@ -121,10 +121,10 @@ def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], unit_b
         rows, end, needed, last = whole_records(np.frombuffer(data, np.uint8), left)
         if needed < 0:
             _refuse(tp, batch, Fault(-needed))
-        if needed > unit_bytes:
+        if needed > limits.unit_bytes:
             raise RecordTooLargeError(
                 f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {tp} has a record of {needed} "
-                f"bytes, above the {unit_bytes} that may be decompressed at once: {_ENLARGE}"
+                f"bytes, above the {limits.unit_bytes} that may be decompressed at once: {_ENLARGE}"
             )
         if rows:
             piece = batch.copy()

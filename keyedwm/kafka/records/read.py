@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.arrow.valid_text import text_of
+from keyedwm.kafka.client.limits import LIMITS, Limits
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.batches import Batches, BatchField, visible
 from keyedwm.kafka.records.decode import (
@@ -32,10 +33,9 @@ from keyedwm.kafka.records.decode import (
     find_records,
     gather,
 )
-from keyedwm.kafka.records.pieces import CLAIM, LARGEST_UNIT_BYTES, corrupt, pieces
+from keyedwm.kafka.records.pieces import CLAIM, corrupt, pieces
 
 # Rows of one step, headers counted as rows: what is noted about each takes 72 bytes, its bytes may be seven.
-MOST_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ def read_records(
     span: tuple[int, int],
     wanted: Wanted,
     aborted: Iterable[tuple[int, int]] = (),
-    unit_bytes: int = LARGEST_UNIT_BYTES,
+    limits: Limits = LIMITS,
 ) -> Iterator[Records]:
     """Yield the records with span[0] <= offset < span[1], some MB at a time.
 
     At least one Records comes, perhaps without rows. Control batches and the batches of the aborted transactions
-    (producer id, first offset) are left out. unit_bytes: the longest record to decompress.
+    (producer id, first offset) are left out. limits: of what is decoded at once.
     """
     finish = min(batches.next_offset, span[1])
     chosen = visible(batches, span, aborted)
@@ -99,10 +99,10 @@ def read_records(
         yield no_records(wanted, finish)
         return
     behind = batches.table[chosen[-1], BatchField.LAST_OFFSET]
-    for data, plan, more in pieces(batches, chosen, unit_bytes):
+    for data, plan, more in pieces(batches, chosen, limits):
         last = not more and plan[-1, PlanColumn.LAST_OFFSET] == behind
         bytes_in = np.frombuffer(data, np.uint8)
-        for found, is_end in _found(batches.tp, bytes_in, plan, span, wanted):
+        for found, is_end in _found(batches.tp, bytes_in, plan, span, wanted=wanted, most_rows=limits.rows):
             if last and is_end:
                 # Markers and aborted batches behind the last piece are passed with it.
                 yield _decoded(bytes_in, found, wanted, finish)
@@ -126,7 +126,7 @@ def no_records(wanted: Wanted, next_offset: int) -> Records:
 
 
 def _found(
-    tp: TopicPartition, data: np.ndarray, plan: np.ndarray, span: tuple[int, int], wanted: Wanted
+    tp: TopicPartition, data: np.ndarray, plan: np.ndarray, span: tuple[int, int], *, wanted: Wanted, most_rows: int
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Find the records of one piece, step by step; true with the last step."""
     counts, sizes = plan[:, PlanColumn.COUNT], plan[:, PlanColumn.END] - plan[:, PlanColumn.START]
@@ -136,20 +136,20 @@ def _found(
         raise corrupt(tp, plan[wrong[0]], CLAIM)
     left, cursor = int(counts.sum()), begin(plan)
     while cursor[0] < len(plan):
-        found = np.empty((len(RecordField), min(left, MOST_ROWS)), np.int64)
+        found = np.empty((len(RecordField), min(left, most_rows)), np.int64)
         rows, fault = find_records(data, plan, span, found, cursor)
         if fault:
             raise corrupt(tp, plan[rows], FAULTS[Fault(fault)])
-        steps = _steps(found[:, :rows], wanted)
+        steps = _steps(found[:, :rows], wanted, most_rows)
         yield from ((step, cursor[0] == len(plan) and step is steps[-1]) for step in steps)
 
 
-def _steps(found: np.ndarray, wanted: Wanted) -> list[np.ndarray]:
+def _steps(found: np.ndarray, wanted: Wanted, most_rows: int) -> list[np.ndarray]:
     """Cut what was found where its headers would take too much memory at once."""
     headers = found[RecordField.HEADERS]
-    if not wanted.headers or int(headers.sum()) <= MOST_ROWS:
+    if not wanted.headers or int(headers.sum()) <= most_rows:
         return [found]
-    step = np.cumsum(headers) // MOST_ROWS
+    step = np.cumsum(headers) // most_rows
     return np.split(found, np.flatnonzero(np.diff(step)) + 1, axis=1)
 
 

@@ -12,7 +12,6 @@ from keyedwm.kafka.client.connection import Connection, Retry, TransientError, f
 from keyedwm.kafka.client.errors import AccessError, Code, GroupAccessError, described
 
 GROUP, TRANSACTION = 0, 1  # Kafka's key types
-_MOST_KEPT = 10_000
 MOVED = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
 
 
@@ -29,7 +28,7 @@ class Coordinators:
         if node is None:
             node = self._nodes[kind, key] = self._ask(key, kind, retry)
             # Transactional ids are used once each, so a process that lives long would keep them all.
-            for oldest in list(self._nodes)[:-_MOST_KEPT]:
+            for oldest in list(self._nodes)[: -self._connection.config.limits.coordinators]:
                 self._nodes.pop(oldest, None)
         return node
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -27,7 +27,6 @@ from keyedwm.kafka.client.errors import (
 )
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.records.batches import Batches, find_batches, verify
-from keyedwm.kafka.records.pieces import LARGEST_UNIT_BYTES
 from keyedwm.kafka.records.read import Records, Wanted, no_records, read_records
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch_requests import (
@@ -146,6 +145,8 @@ class _Fetcher:
         self._waiting: list[RangeReader] = []
         self._other_topic_ids = 0
         self._replicas = Replicas(cluster.config.rack)
+        limits = cluster.config.limits
+        self._limits = replace(limits, unit_bytes=max(cluster.config.fetch_bytes // 8 * 7, limits.unit_bytes))
 
     def run(self, readers: list[RangeReader]) -> Iterator[Fetched]:
         """Read until every range is done."""
@@ -335,8 +336,7 @@ class _Fetcher:
             yield Fetched(reader.index, reader.tp, no_records(self._wanted, reader.end), reader.end, done=True)
             return
         aborted = part.aborted if self._isolation is Isolation.READ_COMMITTED else []
-        unit_bytes = max(self._cluster.config.fetch_bytes // 8 * 7, LARGEST_UNIT_BYTES)
-        for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted, unit_bytes):
+        for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted, self._limits):
             done = records.next_offset >= reader.end
             yield Fetched(reader.index, reader.tp, records, records.next_offset, done)
             if done:  # what the batch holds behind the range may be a piece of its own

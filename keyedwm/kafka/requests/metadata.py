@@ -20,7 +20,6 @@ from keyedwm.kafka.client.values import TopicPartition
 
 _NO_LEADER = -1
 _NO_ID = UUID(int=0)
-_UNKNOWN_TOPIC_GRACE_S = 0.5
 _UNKNOWN_TOPIC_ANSWERS = 4
 
 
@@ -113,7 +112,7 @@ class Metadata:
     def _described(self, topics: Iterable[str], *, missing_ok: bool) -> dict[str, _Topic]:
         wanted = sorted(set(topics))
         found = self._refresh(wanted)
-        grace_over_at, answers = time.monotonic() + _UNKNOWN_TOPIC_GRACE_S, 1
+        grace_over_at, answers = time.monotonic() + self.connection.config.limits.unknown_topic_grace_s, 1
         # A topic created a moment ago is not yet known to every broker; a throttled answer may outlast the grace alone.
         while len(found) < len(wanted) and not missing_ok:
             if time.monotonic() > grace_over_at and answers >= _UNKNOWN_TOPIC_ANSWERS:

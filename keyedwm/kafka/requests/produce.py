@@ -23,7 +23,7 @@ from keyedwm.kafka.client.connection import Answer, Retry, TransientError, first
 from keyedwm.kafka.client.errors import AccessError, Code, described
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import HEADER_BYTES
-from keyedwm.kafka.records.encode import BATCH_BYTES, Batch, Producer, encode
+from keyedwm.kafka.records.encode import Batch, Producer, encode
 from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
 from keyedwm.kafka.requests.cluster import Cluster
 
@@ -133,9 +133,10 @@ class Sender:
         """The size of a batch's records before compression: the topic's limit, or what is asked for below it."""
         if topic not in self._batch_bytes:
             most = self._cluster.largest_batch_bytes(topic)
-            taken = BATCH_BYTES if most is None else max(most - HEADER_BYTES, 1)
+            default = self._cluster.config.limits.batch_bytes
+            taken = default if most is None else max(most - HEADER_BYTES, 1)
             asked = self._cluster.config.batch_bytes
-            self._batch_bytes[topic] = min(taken, BATCH_BYTES if asked is None else asked)
+            self._batch_bytes[topic] = min(taken, default if asked is None else asked)
         return self._batch_bytes[topic]
 
     def _submit(self, one: _Unacknowledged, retry: Retry) -> None:
@@ -189,7 +190,8 @@ class Sender:
         middle = one.batch.count // 2
         first, last = one.rows.span(0, middle), one.rows.span(middle, one.batch.count)
         halves = ((first, one.sequence), (last, (one.sequence + middle) & _LAST_SEQUENCE))
-        return [cut for rows, sequence in halves for cut in self._encoded(one.tp, rows, sequence, BATCH_BYTES)]
+        most = self._cluster.config.limits.batch_bytes
+        return [cut for rows, sequence in halves for cut in self._encoded(one.tp, rows, sequence, most)]
 
     def _outcome(self, one: _Unacknowledged, *, following: bool = False) -> str | None:
         """None if the batch is written, _TOO_LARGE if it must be cut, else why it has to be sent again."""

@@ -107,7 +107,7 @@ def _no_sequences(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _aborted_seen(right: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda batches, span, wanted, _aborted, unit_bytes: right(batches, span, wanted, [], unit_bytes)
+    return lambda batches, span, wanted, _aborted, limits: right(batches, span, wanted, [], limits)
 
 
 def _next_sequence(right: Callable[..., Any]) -> Callable[..., Any]:
