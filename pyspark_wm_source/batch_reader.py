@@ -44,7 +44,7 @@ class BatchReader(Travelling, DataSourceReader):
         first = resolve(cluster, options.start, places, EARLIEST)
         last = resolve(cluster, options.end, places, LATEST)
         limits = CutLimits(least_tasks=options.least_tasks, most_records=options.most_records)
-        groups = groups_of(list(_ranges(first, last, limits)), limits)
+        groups = groups_of(list(_ranges(first, last, limits)), limits, options.limits)
         return [
             Split(
                 ranges=group,

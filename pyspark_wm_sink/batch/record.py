@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import inflated, parse_json, whole_number, whole_number_or_none
 from keyedwm.core.text import error_text, shown
+from pyspark_wm_sink.limits import LIMITS, Limits
 
 METADATA_KEY = "keyedwm"
 VERSION = 2  # of a long record; a short one is still written as version 1
 _PLAIN = 1
-_PLAIN_CHARS_MAX = 8_192
-_UNPACKED_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +67,7 @@ class Record:
     content: str | None = None
     sources: Mapping[str, int] | None = None
 
-    def to_json(self) -> str:
+    def to_json(self, limits: Limits = LIMITS) -> str:
         """Compact text with sorted names; of format 2 if it were long in format 1."""
         channels = {
             name: {
@@ -96,10 +95,10 @@ class Record:
             **({} if self.sources is None else {"sources": dict(self.sources)}),
         }
         text = _dumped(value)
-        return text if len(text) <= _PLAIN_CHARS_MAX else _dumped(_packed(value))
+        return text if len(text) <= limits.record_chars else _dumped(_packed(value))
 
     @staticmethod
-    def from_json(text: str) -> Record:
+    def from_json(text: str, limits: Limits = LIMITS) -> Record:
         """Inverse of `to_json`; raises FormatError for another version or for text that is no record."""
         try:
             value = parse_json(text)
@@ -107,7 +106,7 @@ class Record:
             if version == _PLAIN:
                 return _record(value)
             if version == VERSION:
-                return _record(_unpacked(value))
+                return _record(_unpacked(value, limits.unpacked_bytes))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError(
                 f"the commit metadata {METADATA_KEY} of the table is damaged: {error_text(error)}"
@@ -127,8 +126,8 @@ def _packed(value: dict) -> dict:
     return {**value, "version": VERSION, "channels": channels}
 
 
-def _unpacked(value: dict) -> dict:
-    text = inflated(base64.b64decode(value["channels"], validate=True), _UNPACKED_BYTES_MAX)
+def _unpacked(value: dict, most_bytes: int) -> dict:
+    text = inflated(base64.b64decode(value["channels"], validate=True), most_bytes)
     return {**value, "channels": parse_json(text)}
 
 

@@ -17,9 +17,7 @@ from keyedwm.arrow.rows import grouped, split_control
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import InputError, OutOfTurnError
 from keyedwm.core.rows import channel_name
-
-_GROUP_ROWS = 1 << 20
-_CONTROL_ROWS_MAX = 1_000_000  # kept as objects in the task, and again on the driver
+from pyspark_wm_sink.limits import LIMITS, Limits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,10 +61,16 @@ class TaskInput:
     """
 
     def __init__(
-        self, *, has_control: bool, has_offsets: bool, group_bytes: int, content: Sequence[str] | None = None
+        self,
+        *,
+        has_control: bool,
+        has_offsets: bool,
+        group_bytes: int,
+        content: Sequence[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> None:
         self._has_control, self._has_offsets = has_control, has_offsets
-        self._group_bytes, self._content = group_bytes, content
+        self._group_bytes, self._content, self._limits = group_bytes, content, limits
         self.content: int | None = None if content is None else 0
         self.control: list[ControlRow] = []
         self.event_tops: dict[str, int] = {}
@@ -74,7 +78,7 @@ class TaskInput:
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield (all rows, event rows) of each group."""
-        for rows in grouped(batches, _GROUP_ROWS, self._group_bytes):
+        for rows in grouped(batches, self._limits.group_rows, self._group_bytes):
             events = rows
             if self._has_control:
                 events, control = split_control(rows)
@@ -88,10 +92,10 @@ class TaskInput:
             yield rows, events
 
     def _check_count(self, more: int) -> None:
-        if len(self.control) + more > _CONTROL_ROWS_MAX:
+        if len(self.control) + more > self._limits.control_rows:
             raise InputError(
-                f"a task has more than {_CONTROL_ROWS_MAX} control rows in one batch: make fewer watermarks into rows "
-                f"with the source's option watermarkThrottle (batch or frame), or read less at a time with "
+                f"a task has more than {self._limits.control_rows} control rows in one batch: make fewer watermarks "
+                f"into rows with the source's option watermarkThrottle (batch or frame), or read less at a time with "
                 f"maxRecordsPerPartition"
             )
 

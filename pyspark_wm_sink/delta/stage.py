@@ -29,10 +29,8 @@ from pyspark_wm_sink.delta.row_rules import NO_RULES, RowRules
 from pyspark_wm_sink.delta.stats import columns_with_statistics, float_bounds, stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
 from pyspark_wm_sink.delta.written import as_written
+from pyspark_wm_sink.limits import LIMITS, Limits
 
-_GROUP_ROWS = 1 << 20
-_GROUP_BYTES = 64 << 20
-_FILE_BYTES = 128 << 20  # large enough to need no compaction, small enough for a reader to split the work
 _MAX_OPEN_FILES = 64  # partitions that one task writes at the same time
 _COMPRESSION = "zstd"
 # Trying again cannot help.
@@ -58,6 +56,7 @@ class DeltaStagePlan:
     partition_by: tuple[str, ...] = ()
     compares_content: bool = False
     rules: RowRules = NO_RULES
+    limits: Limits = LIMITS
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -100,8 +99,8 @@ def stage(
     rejected = None if errors is None else _TaskErrors(errors, task)
     content = [name for name in plan.schema.names if name != CONTROL] + ([] if rejected is None else [REJECTED])
     task_input = TaskInput(
-        has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES,
-        content=content if plan.compares_content else None,
+        has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=plan.limits.delta_group_bytes,
+        content=content if plan.compares_content else None, limits=plan.limits,
     )  # fmt: skip
     begins: dict[str, int] = {}
     try:
@@ -170,7 +169,7 @@ class _TaskFiles:
             if values not in self._open:
                 self._open[values] = _ParquetFile(self._plan, self._task, values)
             self._open[values].write(of_partition)
-            if self._open[values].size >= _FILE_BYTES:
+            if self._open[values].size >= plan.limits.delta_file_bytes:
                 self._close([values])
 
     def close(self) -> tuple[StagedFile, ...]:
@@ -248,7 +247,7 @@ class _ParquetFile:
         written = rows.select(self._plan.file_schema.names)
         for name, seen in self._floats.items():
             seen.take(written.column(name))
-        self._writer.write_table(written, row_group_size=_GROUP_ROWS)
+        self._writer.write_table(written, row_group_size=self._plan.limits.group_rows)
 
     def close(self) -> StagedFile:
         """Finish the file; returns what the table's log records about it."""

@@ -33,8 +33,8 @@ from pyspark_wm_sink.batch.reports import TaskReport
 from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.kafka.error_records import error_records
 from pyspark_wm_sink.kafka.event_times import with_event_times
+from pyspark_wm_sink.limits import LIMITS, Limits
 
-_GROUP_BYTES = 16 << 20
 RECORD_COLUMNS = ("key", "value", "headers")
 _COLUMNS = (*RECORD_COLUMNS, "partition")
 
@@ -60,6 +60,7 @@ class KafkaStagePlan:
     compares_content: bool = False
     event_times: tuple[str, ...] = ()
     errors_to: str | None = None
+    limits: Limits = LIMITS
 
     @property
     def content(self) -> list[str] | None:
@@ -87,8 +88,8 @@ class StagedRecords(TaskReport):
 def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -> StagedRecords:
     """Write the rows of one task; raises InputError for rows that Kafka cannot hold, and UnavailableError."""
     task_input = TaskInput(
-        has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=_GROUP_BYTES,
-        content=plan.content,
+        has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=plan.limits.kafka_group_bytes,
+        content=plan.content, limits=plan.limits,
     )  # fmt: skip
     output = _TaskProducer(plan, task)
     try:

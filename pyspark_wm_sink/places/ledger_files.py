@@ -23,12 +23,12 @@ from keyedwm.config.addresses import open_address
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.text import words_of
 from keyedwm.runtime import private_dirs as private
+from pyspark_wm_sink.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _DIRECTORY_MODE, _FILE_MODE, _OTHERS = 0o700, 0o600, 0o077
-_LOCK_TIMEOUT_S = 60.0
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _GROWING = ".growing"
 SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs", "viewfs")
@@ -66,9 +66,9 @@ class LedgerFiles(Protocol):
         """Delete a file if it is there."""
 
 
-def ledger_files(directory: Path | str) -> LedgerFiles:
+def ledger_files(directory: Path | str, limits: Limits = LIMITS) -> LedgerFiles:
     """Return the files of a ledger at a local path, or at an address of another file system."""
-    return RemoteFiles(directory) if isinstance(directory, str) else LocalFiles(directory)
+    return RemoteFiles(directory, limits) if isinstance(directory, str) else LocalFiles(directory, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class LocalFiles:
     """A directory of this machine, for its user alone; created when the lock is first taken."""
 
     directory: Path
+    limits: Limits = LIMITS
 
     @property
     def is_shared(self) -> bool:
@@ -102,7 +103,7 @@ class LocalFiles:
             raise InputError(f"the ledger {self.directory} cannot be written: {error}") from error
         try:
             _check_owner(self.directory / "lock", os.fstat(handle))
-            _wait_for_lock(handle, self.directory)
+            _wait_for_lock(handle, self.directory, self.limits.lock_timeout_s)
             yield
         finally:
             os.close(handle)
@@ -180,6 +181,7 @@ class RemoteFiles:
     """An address such as s3://bucket/checkpoint/keyedwm; credentials come from the environment or the machine."""
 
     address: str
+    limits: Limits = LIMITS
 
     @property
     def is_shared(self) -> bool:
@@ -203,7 +205,7 @@ class RemoteFiles:
             raise InputError(f"the lock {path} of the ledger {self.address} cannot be taken: {error}") from error
         try:
             _check_owner(path, os.fstat(handle))
-            _wait_for_lock(handle, self.address)
+            _wait_for_lock(handle, self.address, self.limits.lock_timeout_s)
             yield
         finally:
             os.close(handle)
@@ -329,11 +331,11 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
         )
 
 
-def _wait_for_lock(handle: int, directory: Path | str) -> None:
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+def _wait_for_lock(handle: int, directory: Path | str, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
     while not _try_lock(handle):
         if time.monotonic() > deadline:
-            raise UnavailableError(f"the ledger {directory} was locked by another process for {_LOCK_TIMEOUT_S:g} s")
+            raise UnavailableError(f"the ledger {directory} was locked by another process for {timeout_s:g} s")
         time.sleep(0.05)
 
 

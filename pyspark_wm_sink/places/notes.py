@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import parse_json
+from pyspark_wm_sink.limits import LIMITS, Limits
 from pyspark_wm_sink.places.ledger_files import LedgerFiles, ledger_files
 
 VERSION = 1
@@ -47,11 +48,12 @@ class Notes:
     """Notes in a directory of this machine, or at an address; created when the first one is written."""
 
     directory: Path | str
+    limits: Limits = LIMITS
 
     @property
     def files(self) -> LedgerFiles:
         """Where they are."""
-        return ledger_files(self.directory)
+        return ledger_files(self.directory, self.limits)
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the ledger's lock; raises UnavailableError if another process keeps it."""

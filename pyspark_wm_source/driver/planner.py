@@ -155,7 +155,7 @@ class Planner:
         end = self._read(end_json)
         if self._frozen is not None:
             self._still_there(end)
-        cut = splits(self._read(start_json), carried_on(end, self._options), self._rows)
+        cut = splits(self._read(start_json), carried_on(end, self._options), self._rows, self._options.limits)
         # Tasks leave their states in the group; where its coordinator is away, each would wait for it.
         return [replace(split, group="") for split in cut] if self._states.outage.is_paused(time.monotonic()) else cut
 

@@ -30,7 +30,6 @@ from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 from pyspark_wm_source.values.split import part_group
 
 LOG = logging.getLogger("keyedwm.source")
-RECOVERY_SLICE_S = 5.0
 _MOST_RESETS_OF_COPY = 16  # a copy that has lost its states more often is not named
 
 
@@ -127,7 +126,8 @@ class StateLoader:
             LOG.info("recovery read of %d channels of batch %d: %d offsets", len(lacking), end.batch, offsets)
             self._recovery = which, states, Recovery(cluster, lacking, self._options, end)
         _, states, recovery = self._recovery
-        if not recovery.advance(None if at_once else time.monotonic() + RECOVERY_SLICE_S):
+        slice_s = self._options.limits.recovery_slice_s
+        if not recovery.advance(None if at_once else time.monotonic() + slice_s):
             LOG.info("recovery read of batch %d goes on: %s", end.batch, recovery.progress())
             return None
         found = recovery.results()

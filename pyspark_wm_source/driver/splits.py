@@ -18,11 +18,10 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.values.limits import LIMITS, Limits
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
 from pyspark_wm_source.values.ranges import ChannelRange
 from pyspark_wm_source.values.split import Split
-
-OFFSETS_PER_TASK = 50_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,10 +42,10 @@ class ControlSettings:
         )
 
 
-def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings) -> list[Split]:
-    """Cut the batch that ends at `end` into tasks, by the limits that it was planned with."""
+def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings, limits: Limits = LIMITS) -> list[Split]:
+    """Cut the batch that ends at `end` into tasks, by what the user asked for when it was planned."""
     known = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=rows.barriers)) if rows.control else ()
-    groups = groups_of(list(_ranges(start, end)), end.limits) or ([()] if known else [])
+    groups = groups_of(list(_ranges(start, end)), end.limits, limits) or ([()] if known else [])
     return [
         Split(
             ranges=group,
@@ -92,14 +91,14 @@ def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
             )
 
 
-def groups_of(ranges: list[ChannelRange], limits: CutLimits) -> list[tuple[ChannelRange, ...]]:
+def groups_of(ranges: list[ChannelRange], asked: CutLimits, limits: Limits) -> list[tuple[ChannelRange, ...]]:
     """Join ranges until a group has enough to pay for its task; a user who asks for tasks gets one per range."""
-    if limits != NO_LIMITS:
+    if asked != NO_LIMITS:
         return [(one,) for one in ranges]
     groups: list[list[ChannelRange]] = []
-    offsets = OFFSETS_PER_TASK
+    offsets = limits.offsets_per_task
     for one in ranges:
-        if offsets >= OFFSETS_PER_TASK:
+        if offsets >= limits.offsets_per_task:
             groups.append([])
             offsets = 0
         groups[-1].append(one)

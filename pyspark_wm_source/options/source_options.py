@@ -36,6 +36,7 @@ from pyspark_wm_source.options.start_offsets import (
     topics_of,
 )
 from pyspark_wm_source.values.control_authors import ControlAuthors
+from pyspark_wm_source.values.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
     from pyspark_wm_source.options.join_side import SideStage
@@ -115,6 +116,7 @@ class SourceOptions:
     state_secret: bytes | None = field(default=None, repr=False)
     continue_from: str | None = None
     stage: Stage | SideStage | MessageStage | None = None
+    limits: Limits = LIMITS
 
     @property
     def settings(self) -> str:

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from pyspark_wm_sink.delta.partitions import directory_of, partitions_of
+from pyspark_wm_sink.limits import Limits
 from tests.sink.second_query import PATIENCE_S, start
 from tests.sink.test_delta_stream import values
 from tests.tools import SPARK_SAW_TWO, Record, produce, wait_until
@@ -269,13 +270,11 @@ def test_foreign_writers_between_batches_disturb_nothing(spark, feed, drain, tab
     assert values(table) == sorted([f"0:{n}" for n in range(6)] + ["foreign"] * 2)
 
 
-def test_large_tasks_make_several_files_of_a_good_size(spark, table, monkeypatch):
+def test_large_tasks_make_several_files_of_a_good_size(spark, table):
     import pyspark_wm_sink.delta.stage as module
     from tests.sink.delta_sink import how
 
-    plan = how(table).stage
-    monkeypatch.setattr(module, "_FILE_BYTES", 100_000)
-    monkeypatch.setattr(module, "_GROUP_BYTES", 50_000)
+    plan = replace(how(table).stage, limits=Limits(delta_file_bytes=100_000, delta_group_bytes=50_000))
     rows = [pa.record_batch({"value": pa.array([f"{n:08d}{n * 7919 % 10**9}" for n in range(k, k + 5_000)])})
             for k in range(0, 100_000, 5_000)]  # fmt: skip
     schema = pa.schema([("value", pa.string())])

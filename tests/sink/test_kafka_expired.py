@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from keyedwm.core.errors import UnavailableError
 from keyedwm.core.rows import ControlKind
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import stage
+from pyspark_wm_sink.limits import Limits
 from tests.sink.kafka_sink import Died
 from tests.tools import wait_until
 
@@ -153,8 +155,7 @@ def test_a_task_whose_transaction_timed_out_says_so_and_names_no_other_producer(
         yield pa.record_batch({"value": ["b"]})
 
     monkeypatch.setattr(module, "begin", kept)
-    monkeypatch.setattr(module, "_GROUP_BYTES", 1)
     sink.timeout_ms = 1
     task = Task(query=sink.query, run=sink.run, batch=0, partition=3, attempt=0, number=1)
     with pytest.raises(UnavailableError, match=r"was ended by the broker before all its rows were written: .* is 1 ms"):
-        stage(sink.how.plan, task, slow())
+        stage(replace(sink.how.plan, limits=Limits(kafka_group_bytes=1)), task, slow())

@@ -16,6 +16,7 @@ from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
 from pyspark_wm_sink.kafka.ledger import KEPT, Entry, Ledger, RunHistory
+from pyspark_wm_sink.limits import Limits
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.places import ledger_files as files_module
 from pyspark_wm_sink.places import notes as notes_module
@@ -127,13 +128,13 @@ with Ledger(Path(sys.argv[1])).locked():
 """
 
 
-def test_two_processes_do_not_hold_one_ledger_and_a_killed_one_holds_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "_LOCK_TIMEOUT_S", 0.2)
+def test_two_processes_do_not_hold_one_ledger_and_a_killed_one_holds_nothing(tmp_path):
+    hasty = Ledger(tmp_path, Limits(lock_timeout_s=0.2))
     command = [sys.executable, "-W", "ignore", "-c", HOLDER, str(tmp_path)]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(UnavailableError, match="was locked by another process"), Ledger(tmp_path).locked():
+        with pytest.raises(UnavailableError, match="was locked by another process"), hasty.locked():
             pass
     finally:
         holder.kill()

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError
-from pyspark_wm_sink.batch import record as module
-from pyspark_wm_sink.batch import task as task_module
 from pyspark_wm_sink.batch.record import ChannelRecord, Record
+from pyspark_wm_sink.batch.task import TaskInput
+from pyspark_wm_sink.limits import Limits
 
 FEW = Record(
     query="q", run="r", batch=7, attempt="a", snapshot=7, rows=3, ignored=0,
@@ -42,10 +42,10 @@ def test_a_record_of_a_thousand_channels_is_a_fifth_as_long():
     assert Record.from_json(text).to_json() == text
 
 
-def test_a_long_record_of_format_1_is_read(monkeypatch):
-    monkeypatch.setattr(module, "_PLAIN_CHARS_MAX", 10**6)
-    assert json.loads(MANY.to_json())["version"] == 1
-    assert Record.from_json(MANY.to_json()) == MANY
+def test_a_long_record_of_format_1_is_read():
+    text = MANY.to_json(Limits(record_chars=10**6))
+    assert json.loads(text)["version"] == 1
+    assert Record.from_json(text) == MANY
 
 
 @pytest.mark.parametrize(
@@ -91,21 +91,20 @@ def test_a_text_that_is_no_record_is_refused_in_one_sentence(text):
     assert len(refused.value.message) < 400
 
 
-def test_channels_that_unpack_without_end_are_refused(monkeypatch):
-    monkeypatch.setattr(module, "_UNPACKED_BYTES_MAX", 1_000)
+def test_channels_that_unpack_without_end_are_refused():
     with pytest.raises(FormatError, match="longer than 1000 bytes"):
-        Record.from_json(MANY.to_json())
+        Record.from_json(MANY.to_json(), Limits(unpacked_bytes=1_000))
 
 
-def test_more_control_rows_than_memory_should_hold_are_refused_with_the_option(monkeypatch):
+def test_more_control_rows_than_memory_should_hold_are_refused_with_the_option():
     import pyarrow as pa
 
     from keyedwm.arrow.control_rows import control_array
     from keyedwm.core.control_row import ControlRow
     from keyedwm.core.rows import ControlKind
 
-    monkeypatch.setattr(task_module, "_CONTROL_ROWS_MAX", 3)
     rows = [ControlRow(kind=ControlKind.WATERMARK, channel="t-0", key=0, offset=n, watermark_ms=n) for n in range(4)]
     batch = pa.record_batch({"control": control_array(rows)})
+    limits = Limits(control_rows=3)
     with pytest.raises(InputError, match=r"more than 3 control rows in one batch: .* watermarkThrottle"):
-        list(task_module.TaskInput(has_control=True, has_offsets=False, group_bytes=1 << 20).groups([batch]))
+        list(TaskInput(has_control=True, has_offsets=False, group_bytes=1 << 20, limits=limits).groups([batch]))

@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyedwm.core.rows import ControlKind
-from pyspark_wm_source.driver.splits import OFFSETS_PER_TASK, ControlSettings, splits
+from pyspark_wm_source.driver.splits import ControlSettings, splits
+from pyspark_wm_source.values.limits import LIMITS
 from pyspark_wm_source.values.offsets import QueryOffset
 from pyspark_wm_source.values.split import Split
 from tests.source.plans import Simulation, tp
+
+ENOUGH = LIMITS.offsets_per_task
 
 
 def cut(sim: Simulation, *, control: bool = True, barriers: bool = True) -> list[Split]:
@@ -23,14 +26,14 @@ def known_rows(sim: Simulation) -> list[tuple]:
 
 
 def test_small_channels_share_a_task_and_large_ones_have_their_own():
-    sizes = [OFFSETS_PER_TASK, 3, 4, OFFSETS_PER_TASK, 5]
+    sizes = [ENOUGH, 3, 4, ENOUGH, 5]
     sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
     sim.step()
     assert [[r.channel.partition for r in split.ranges] for split in cut(sim)] == [[0], [1, 2, 3], [4]]
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.sampled_from([0, 1, 7, OFFSETS_PER_TASK - 1, OFFSETS_PER_TASK]), min_size=1, max_size=6))
+@given(st.lists(st.sampled_from([0, 1, 7, ENOUGH - 1, ENOUGH]), min_size=1, max_size=6))
 def test_every_offset_is_read_by_exactly_one_task(sizes):
     sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
     sim.step()

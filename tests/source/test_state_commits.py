@@ -24,11 +24,11 @@ from keyedwm.kafka.client.errors import (
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records, Wanted, no_records
 from keyedwm.kafka.requests.fetch import Fetched
-from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.driver.recover_state import Recovery, StateLoader
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task import fetching, scan
 from pyspark_wm_source.task.scan import _commit_states
+from pyspark_wm_source.values.limits import Limits
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
 from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 from pyspark_wm_source.values.split import Split
@@ -36,6 +36,7 @@ from tests.source.scripted import Driver, Log, ScriptedCluster
 
 A = TopicPartition("t", 0)
 OPTIONS = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "onBadEventTime": "fail"})
+HASTY = replace(OPTIONS, limits=Limits(recovery_slice_s=0.0))
 STATE = {0: AxisState((500,), 500)}
 RANGE = ChannelRange(channel=A, start=10, end=20, counts=Counts(), axes=STATE)
 
@@ -137,8 +138,7 @@ def test_offsets_without_a_record_may_have_been_compacted_since(monkeypatch):
 
 def test_a_recovery_read_works_in_slices_and_says_what_is_left(log, monkeypatch, caplog):
     assert not log
-    monkeypatch.setattr(recover_state, "RECOVERY_SLICE_S", 0.0)
-    cluster, loader = ScriptedCluster({A: Log.of(20)}), StateLoader(OPTIONS)
+    cluster, loader = ScriptedCluster({A: Log.of(20)}), StateLoader(HASTY)
     left = []
     with caplog.at_level(logging.INFO, "keyedwm.source"):
         while (states := loader.load_states(cluster, planned(), at_once=False)) is None:
@@ -152,8 +152,7 @@ def test_a_recovery_read_works_in_slices_and_says_what_is_left(log, monkeypatch,
 
 def test_a_recovery_read_that_may_not_be_put_off_is_finished_at_once(log, monkeypatch):
     assert not log
-    monkeypatch.setattr(recover_state, "RECOVERY_SLICE_S", 0.0)
-    states = StateLoader(OPTIONS).load_states(ScriptedCluster({A: Log.of(20)}), planned(), at_once=True)
+    states = StateLoader(HASTY).load_states(ScriptedCluster({A: Log.of(20)}), planned(), at_once=True)
     assert states is not None
     assert states[A].axes[0].emitted_ms == 1_900
 

@@ -59,9 +59,12 @@ def test_a_path_that_holds_plain_parquet_is_refused_and_left_alone(tmp_path, nam
     assert files(tmp_path) == before
 
 
-def test_files_of_another_writer_under_a_name_like_ours_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyspark_wm_sink.delta.foreign_files._OUR_WRITER", "another library")
+def test_files_of_another_writer_under_a_name_like_ours_are_refused(tmp_path):
     stage_a_row(tmp_path)
+    (file,) = tmp_path.iterdir()
+    signed = file.read_bytes()
+    assert signed.count(b"parquet-cpp") == 1
+    file.write_bytes(signed.replace(b"parquet-cpp", b"parquet-mr "))
     assert "belong to no Delta table" in refused(tmp_path)
 
 

@@ -26,6 +26,7 @@ from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.writer import stream_writer
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.reader import StreamReader, arrow_schema
+from pyspark_wm_source.values.limits import LIMITS, Limits
 from tests.system.world.faults import Faults, KilledError
 from tests.system.world.log import Log
 from tests.system.world.targets import Target
@@ -75,6 +76,7 @@ class Query:
     checkpoint: Checkpoint
     logs: dict[tuple[str, int], Log]
     meanwhile: Callable[[Life], None]
+    limits: Limits = LIMITS
     rows: dict[tuple[int, int], pa.Table] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     unused: set[str] = field(default_factory=set)
@@ -170,7 +172,7 @@ class Life:
         self.number = query.starts
         self._next = len(query.checkpoint.offsets)
         query.faults.note(f"run {self.run[:8]} starts at batch {self._next} in driver {query.owner[:8]}")
-        self._options = SourceOptions.parse(query.source).for_stream()
+        self._options = replace(SourceOptions.parse(query.source).for_stream(), limits=query.limits)
         self._schema = arrow_schema(self._options)
         self._reader = StreamReader(self._options)
         options = {**query.sink, "snapshot": query.mode.value}

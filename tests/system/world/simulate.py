@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_source.values.limits import Limits
 from tests.system.world.clock import virtual
 from tests.system.world.faults import Strike
 from tests.system.world.world import Outcome, World
@@ -25,7 +26,6 @@ _FREEZES = (
     "pyspark_wm_source.reader.freeze_gc",
     "pyspark_wm_source.reader.freeze_planner_gc",
 )
-_OFFSETS_PER_TASK = "pyspark_wm_source.driver.splits.OFFSETS_PER_TASK"
 
 
 def run(seed: int, *, only: frozenset[Strike] | None = None) -> Outcome:
@@ -42,7 +42,7 @@ def run(seed: int, *, only: frozenset[Strike] | None = None) -> Outcome:
             stack.enter_context(mock.patch.object(Cluster, "connect", world.connect))
             stack.enter_context(mock.patch.object(ClientConfig, "digest", _known_digests(ClientConfig.digest)))
             # As if ranges were large: several tasks a batch, each with a transaction or files of its own.
-            stack.enter_context(mock.patch(_OFFSETS_PER_TASK, world.chance.choice([1, 50_000])))
+            world.source_limits = Limits(offsets_per_task=world.chance.choice([1, 50_000]))
             stack.enter_context(world.build().faulty())
             return world.play()
     finally:

@@ -18,6 +18,7 @@ from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_sink.kafka.publish import LostTransactionError
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_source.values.limits import LIMITS
 from tests.system.world.brokers import Brokers
 from tests.system.world.clock import Clock
 from tests.system.world.compare import difference, late
@@ -64,6 +65,7 @@ class World:
         self.brokers = Brokers(self.clock)
         self.faults = Faults(seed, self.brokers, only=only)
         self.connections: list[SimulatedConnection] = []
+        self.source_limits = LIMITS
         self.queries: list[Query] = []
         self._at_work: Query | None = None  # whose turn it is
 
@@ -96,7 +98,7 @@ class World:
         self.queries = [
             Query(
                 source, sink, mode, self.target, self.faults, chance, Checkpoint(str(uuid.uuid4())), self.brokers.logs,
-                self._meanwhile,
+                self._meanwhile, limits=self.source_limits,
             )
         ]  # fmt: skip
         told = {name: value for name, value in (source | sink).items() if str(self.directory) not in value}
