@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from keyedwm.runtime.worker import Travelling, leave_quietly
+from keyedwm.runtime.worker import VersionChecked, leave_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT = "keyedwm"
 
 
-class DefaultSource(Travelling, DataSource):
+class DefaultSource(VersionChecked, DataSource):
     """Kafka with watermarks, idle partitions and barriers as extra rows (control rows); and its paired sink."""
 
     @classmethod

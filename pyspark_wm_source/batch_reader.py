@@ -16,7 +16,7 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import shared
-from keyedwm.runtime.worker import Travelling
+from keyedwm.runtime.worker import VersionChecked
 from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
 from pyspark_wm_source.driver.splits import cut, groups_of, parts_of
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -30,7 +30,7 @@ from pyspark_wm_source.values.split import Split
 _NOBODY = ""
 
 
-class BatchReader(Travelling, DataSourceReader):
+class BatchReader(VersionChecked, DataSourceReader):
     """The batch source."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import AXIS_KEY, WATERMARK
-from keyedwm.runtime.worker import Travelling, freeze_gc, freeze_planner_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc, freeze_planner_gc
 from pyspark_wm_source.options.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     )
 
 
-class StreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming source."""
 
     def __init__(self, options: SourceOptions) -> None:

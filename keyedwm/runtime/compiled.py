@@ -1,7 +1,7 @@
 """One decorator for compiled functions: cached on disk in a private directory, else compiled in every process.
 
-Rule: a cached function is code, so it is read from a directory of this user alone (`private`). What it decorates
-checks its own bounds, as numba does not, and runs without the interpreter lock. The compiler is loaded with the first
+Rule: a cached function is code, so it is read from a directory of this user alone (`private_dirs`). numba does not
+check bounds, so decorated functions must; they run without the interpreter lock. The compiler is loaded with the first
 call: planning and committing import the same modules, call none of these, and start without it.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from keyedwm.runtime import private_dirs as private
+from keyedwm.runtime import private_dirs
 
 _log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable)
@@ -78,7 +78,7 @@ def _compiled(function: Callable, **how: bool) -> Callable:
         try:
             kept = KeptCode(function)
             # numba makes a directory in ours with the permissions of the umask
-            if private.unsafe(Path(kept.cache_path)) is None:
+            if private_dirs.unsafe(Path(kept.cache_path)) is None:
                 made._cache = kept  # noqa: SLF001 (numba takes its own class only)
             else:
                 _warn_once()
@@ -138,7 +138,7 @@ def cache_directory() -> Path | None:
     """The directory of compiled code: NUMBA_CACHE_DIR, else a private one; None, with a warning, if none is safe."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     for place in places(os.environ):
-        why = private.unsafe(place)
+        why = private_dirs.unsafe(place)
         if why is None:
             return place
         if given:
@@ -154,8 +154,8 @@ def cache_directory() -> Path | None:
 def places(variables: Mapping[str, str]) -> list[Path]:
     """Return the directories of compiled code that are tried in turn: NUMBA_CACHE_DIR alone, where it is set."""
     if given := variables.get("NUMBA_CACHE_DIR"):
-        return [private.without_links(Path(given))]
-    return private.places(variables, "compiled")
+        return [private_dirs.without_links(Path(given))]
+    return private_dirs.places(variables, "compiled")
 
 
 def _inlined(function: Callable) -> Callable:

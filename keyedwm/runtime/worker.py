@@ -96,7 +96,7 @@ arrived = worker.arrived
 """
 
 
-class Travelling:
+class VersionChecked:
     """Base of what Spark pickles for its executors.
 
     One without keyedwm, or with another version of it, refuses it in one sentence that names the host.

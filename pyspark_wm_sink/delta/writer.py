@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
-from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.errors_to import check_rejected
 from pyspark_wm_sink.batch.reports import require_all
 from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
@@ -31,7 +31,7 @@ from pyspark_wm_sink.delta.table import arrow_schema, check_names, check_table, 
 from pyspark_wm_sink.options.sink_options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
 
 
-class _DeltaWriter(Travelling):
+class _DeltaWriter(VersionChecked):
     """What both interfaces share."""
 
     def __init__(self, how: DeltaPublication) -> None:

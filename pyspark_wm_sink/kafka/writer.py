@@ -18,7 +18,7 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.kafka.requests.transactions import longest_timeout_ms
-from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.errors_to import check_rejected
 from pyspark_wm_sink.batch.reports import require_all
 from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
@@ -46,7 +46,7 @@ _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 }
 
 
-class _KafkaWriter(Travelling):
+class _KafkaWriter(VersionChecked):
     """What both interfaces share."""
 
     def __init__(self, how: KafkaPublication) -> None:

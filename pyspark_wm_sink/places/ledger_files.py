@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from keyedwm.config.addresses import open_address
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.text import words_of
-from keyedwm.runtime import private_dirs as private
+from keyedwm.runtime import private_dirs
 from pyspark_wm_sink.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -212,12 +212,12 @@ class RemoteFiles:
 
     def _lock_directory(self) -> Path:
         refused = []
-        for place in private.places(os.environ, "locks"):
-            why = private.unsafe(place)
+        for place in private_dirs.places(os.environ, "locks"):
+            why = private_dirs.unsafe(place)
             if why is None:
                 return place
             refused.append(f"{place} {why}")
-        why = "; ".join(refused) or private.NO_PLACE
+        why = "; ".join(refused) or private_dirs.NO_PLACE
         raise InputError(
             f"the lock of the ledger {self.address} has no place of this user alone ({why}): set "
             f"XDG_CACHE_HOME to a directory of this user with mode 0700"

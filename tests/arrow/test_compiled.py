@@ -12,8 +12,7 @@ import pytest
 
 from keyedwm.cli.doctor import machine
 from keyedwm.core.errors import InputError
-from keyedwm.runtime import compiled
-from keyedwm.runtime import private_dirs as private
+from keyedwm.runtime import compiled, private_dirs
 from pyspark_wm_sink.places.ledger_files import RemoteFiles
 
 pytestmark = pytest.mark.starts
@@ -103,10 +102,10 @@ def test_a_directory_of_another_user_or_a_link_is_not_used(tmp_path, monkeypatch
     mine, link = tmp_path / "mine", tmp_path / "link"
     mine.mkdir(mode=0o700)
     link.symlink_to(mine)
-    assert private.unsafe(mine) is None
-    assert private.unsafe(link) == "is no directory, or a link"
-    monkeypatch.setattr(private.os, "geteuid", lambda: 4711)
-    assert "belongs to the user" in private.unsafe(mine)
+    assert private_dirs.unsafe(mine) is None
+    assert private_dirs.unsafe(link) == "is no directory, or a link"
+    monkeypatch.setattr(private_dirs.os, "geteuid", lambda: 4711)
+    assert "belongs to the user" in private_dirs.unsafe(mine)
 
 
 @pytest.mark.usefixtures("fresh")
@@ -143,15 +142,15 @@ def test_a_link_among_the_ancestors_is_followed_once_and_what_it_leads_to_is_jud
     link.symlink_to(real)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(link / "mine"))
     assert compiled.places(os.environ) == [real / "mine"]
-    assert private.unsafe(link / "mine") == f"lies under {link}, which is no directory, or a link"
+    assert private_dirs.unsafe(link / "mine") == f"lies under {link}, which is no directory, or a link"
     assert compiled.cache_directory() == real / "mine"
     real.chmod(0o777)
-    assert "lies under" in private.unsafe(real / "mine")
+    assert "lies under" in private_dirs.unsafe(real / "mine")
 
 
 def test_an_ancestor_of_another_user_is_named_and_one_of_root_is_none_of_theirs(tmp_path, monkeypatch):
     (tmp_path / "home" / "mine").mkdir(parents=True, mode=0o700)
-    own = private.Path.lstat
+    own = private_dirs.Path.lstat
 
     def of_user(user):
         def lstat(path):
@@ -161,17 +160,17 @@ def test_an_ancestor_of_another_user_is_named_and_one_of_root_is_none_of_theirs(
 
         return lstat
 
-    monkeypatch.setattr(private.Path, "lstat", of_user(0))
-    assert private.unsafe(tmp_path / "home" / "mine") is None
-    monkeypatch.setattr(private.Path, "lstat", of_user(4711))
-    told = private.unsafe(tmp_path / "home" / "mine")
+    monkeypatch.setattr(private_dirs.Path, "lstat", of_user(0))
+    assert private_dirs.unsafe(tmp_path / "home" / "mine") is None
+    monkeypatch.setattr(private_dirs.Path, "lstat", of_user(4711))
+    told = private_dirs.unsafe(tmp_path / "home" / "mine")
     assert told == f"lies under {tmp_path / 'home'}, which belongs to the user with the id 4711"
 
 
 @pytest.mark.usefixtures("fresh")
 def test_the_private_directory_of_another_user_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(private.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(private_dirs.tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / "home" / "keyedwm" / "compiled").mkdir(parents=True)
     (tmp_path / "home" / "keyedwm" / "compiled").chmod(0o777)
     assert compiled.cache_directory() == tmp_path / f"keyedwm-compiled-{os.geteuid()}"
@@ -187,14 +186,14 @@ def test_a_user_without_a_name_and_a_home_keeps_compiled_code_among_temporary_fi
         monkeypatch.delenv(name, raising=False)
     mine = os.geteuid()
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # by whose name Python looks for the home
-    monkeypatch.setattr(private.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(private_dirs.tempfile, "gettempdir", lambda: str(tmp_path))
     assert compiled.cache_directory() == tmp_path / f"keyedwm-compiled-{mine}"
     compiled.cache_directory.cache_clear()
-    monkeypatch.setattr(private.tempfile, "gettempdir", of_nobody)
+    monkeypatch.setattr(private_dirs.tempfile, "gettempdir", of_nobody)
     assert compiled.cache_directory() is None
     assert "no private directory for compiled code is writable" in caplog.text
-    assert private.NO_PLACE in str(machine.cache(os.environ))
-    with pytest.raises(InputError, match=private.NO_PLACE), RemoteFiles("s3://bucket/ledger").locked():
+    assert private_dirs.NO_PLACE in str(machine.cache(os.environ))
+    with pytest.raises(InputError, match=private_dirs.NO_PLACE), RemoteFiles("s3://bucket/ledger").locked():
         pass
 
 

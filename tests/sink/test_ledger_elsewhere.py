@@ -21,7 +21,7 @@ import pytest
 from keyedwm.core.errors import InputError, OptionError, UnavailableError
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.transactions import Transaction
-from keyedwm.runtime import private_dirs as private
+from keyedwm.runtime import private_dirs
 from pyspark_wm_sink.kafka.ledger import KEPT, Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import Marker
 from pyspark_wm_sink.kafka.writer import _check_checkpoint
@@ -184,7 +184,7 @@ def test_a_query_publishes_and_recovers_with_its_ledger_at_an_address(store: Pat
 def test_no_other_user_can_take_the_place_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, home = tmp_path / "shared", tmp_path / "home"
     shared.mkdir()
-    monkeypatch.setattr(private.tempfile, "gettempdir", lambda: str(shared))
+    monkeypatch.setattr(private_dirs.tempfile, "gettempdir", lambda: str(shared))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     digest = hashlib.sha256(ADDRESS.encode()).hexdigest()[:24]
     (shared / f"keyedwm-{os.geteuid()}-{digest}.lock").mkdir()  # in the way, as another user's file would be

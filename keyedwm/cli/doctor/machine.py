@@ -15,8 +15,7 @@ from zipimport import zipimporter
 
 import keyedwm
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
-from keyedwm.runtime import compiled
-from keyedwm.runtime import private_dirs as private
+from keyedwm.runtime import compiled, private_dirs
 from keyedwm.testing.java import JavaError, find_java, java_version
 
 _LEAST_PYTHON = (3, 10)
@@ -133,12 +132,14 @@ def cache(variables: Mapping[str, str]) -> Finding:
     fix = "set NUMBA_CACHE_DIR to a directory of this user with mode 0700, on the workers too"
     refused = []
     for place in compiled.places(variables):
-        why = private.unsafe(place)
+        why = private_dirs.unsafe(place)
         if why is None:
             return ok(what, str(place))
         refused.append(f"{place} {why}")
     return warn(
-        what, f"{'; '.join(refused) or private.NO_PLACE}, so every worker process compiles anew (some seconds)", fix
+        what,
+        f"{'; '.join(refused) or private_dirs.NO_PLACE}, so every worker process compiles anew (some seconds)",
+        fix,
     )
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from keyedwm.config import user_functions as named
+from keyedwm.config import user_functions
 
 PROPERTY = "sasl.oauthbearer.token.provider"
 
 
 def find(name: str) -> Callable[[], str]:
     """Find the function `module:attribute` in this process; raises OptionError saying what of it is missing."""
-    return named.find(f"kafka.{PROPERTY}", name)
+    return user_functions.find(f"kafka.{PROPERTY}", name)

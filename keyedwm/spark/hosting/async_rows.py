@@ -21,11 +21,11 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK, ControlKind
 from keyedwm.operators.process.async_calls import AsyncCalls, RunningCalls, worded
 from keyedwm.operators.shuffle import GROUP_BYTES
-from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
 
 
 @dataclass(frozen=True, slots=True)
-class AsyncRows(Travelling):
+class AsyncRows(VersionChecked):
     """The function of a `mapInArrow` over the input's columns, by place.
 
     given: the input's schema; columns: what the coroutine returns, beside the event times.

@@ -21,7 +21,7 @@ from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.state.blobs import unpacked
-from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.hosting.bucket_move import Moved
 from keyedwm.spark.hosting.bucket_state import (
@@ -50,7 +50,7 @@ _MEANS: dict[type, str] = {
 }
 
 
-class Bucket(Travelling, StatefulProcessor):
+class Bucket(VersionChecked, StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
     def __init__(self, plan: AnyPlan, layout: BucketLayout, moved: Moved | None = None) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.state.blobs import unpacked
-from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_state import (
     Begun,
     SparkStore,
@@ -37,7 +37,7 @@ NOTE_VERSION = 1
 _log = logging.getLogger("keyedwm.join")
 
 
-class JoinBucket(Travelling, StatefulProcessor):
+class JoinBucket(VersionChecked, StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
     def __init__(self, plan: JoinPlan, layout: JoinLayout, moved: MovedJoin | None = None) -> None:

@@ -14,11 +14,11 @@ from keyedwm.core.control_row import ControlRow, decode_rows, joined
 from keyedwm.operators.join.plan import JoinSide
 from keyedwm.operators.join.ship import ship_side
 from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS
-from keyedwm.runtime.worker import Travelling, freeze_gc, task_number
+from keyedwm.runtime.worker import VersionChecked, freeze_gc, task_number
 
 
 @dataclass(frozen=True, slots=True)
-class JoinStage(Travelling):
+class JoinStage(VersionChecked):
     """The function of a `mapInArrow` over the side's columns, its times and the control text, by place."""
 
     side: JoinSide
@@ -43,7 +43,7 @@ class JoinStage(Travelling):
 
 
 @dataclass(frozen=True, slots=True)
-class SelfJoinStage(Travelling):
+class SelfJoinStage(VersionChecked):
     """The same for both sides of a frame that is joined with itself, so that it is read once.
 
     places: of each side's columns and times.

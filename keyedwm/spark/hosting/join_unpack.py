@@ -14,7 +14,7 @@ from keyedwm.core.control_row import decode_rows
 from keyedwm.core.rows import CONTROL
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.state.blobs import unpacked
-from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.unpack import constant
 
 
@@ -25,7 +25,7 @@ def output_schema(plan: JoinPlan) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinUnpack(Travelling):
+class JoinUnpack(VersionChecked):
     """The function of a `mapInArrow` over what the buckets emit; results: how many of the columns the operator made."""
 
     schema: pa.Schema

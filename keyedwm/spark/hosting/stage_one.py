@@ -15,14 +15,14 @@ from keyedwm.arrow.rows import grouped
 from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
 from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped
-from keyedwm.runtime.worker import Travelling, freeze_gc, task_number
+from keyedwm.runtime.worker import VersionChecked, freeze_gc, task_number
 
 # What is staged beside the columns of the plan: the control row as its text, null for an event row.
 CONTROL_TEXT = "__control"
 
 
 @dataclass(frozen=True, slots=True)
-class StageOne(Travelling):
+class StageOne(VersionChecked):
     """The function of a `mapInArrow` over the plan's columns and CONTROL_TEXT, by place.
 
     ids: of the buckets. input_number: of the operator, if it has several.

@@ -17,7 +17,7 @@ from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, with_contro
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.operators.state.blobs import unpacked
-from keyedwm.runtime.worker import Travelling, freeze_gc
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import EVENT_MS
 
 COLUMNS = (EVENT_TIME, WATERMARK, CONTROL)
@@ -30,7 +30,7 @@ def output_schema(results: pa.Schema) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Unpack(Travelling):
+class Unpack(VersionChecked):
     """The function of a `mapInArrow` over what the buckets emit."""
 
     schema: pa.Schema

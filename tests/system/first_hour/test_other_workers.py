@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StructType
 
 from keyedwm.plugin import DefaultSource
-from keyedwm.runtime.worker import Travelling, VersionError
+from keyedwm.runtime.worker import VersionChecked, VersionError
 from keyedwm.spark import reason
 from keyedwm.spark.hosting.async_rows import AsyncRows
 from keyedwm.spark.hosting.bucket import Bucket
@@ -138,11 +138,11 @@ def test_a_python_that_spark_did_not_wait_for_is_no_loss():
 
 
 def test_everything_that_reads_or_writes_in_tasks_is_checked(tmp_path):
-    assert all(isinstance(one, Travelling) for one in (*sent(tmp_path), *functions()))
+    assert all(isinstance(one, VersionChecked) for one in (*sent(tmp_path), *functions()))
     from pyspark_wm_sink.kafka.writer import KafkaBatchWriter, KafkaStreamWriter
 
-    assert issubclass(KafkaStreamWriter, Travelling)
-    assert issubclass(KafkaBatchWriter, Travelling)
+    assert issubclass(KafkaStreamWriter, VersionChecked)
+    assert issubclass(KafkaBatchWriter, VersionChecked)
 
 
 @pytest.mark.parametrize("side", ["source", "sink"])
