@@ -1,9 +1,9 @@
 """Lets Spark's Python processes take PySpark from site-packages, where it has byte-code, and not from `pyspark.zip`.
 
 Rule: Spark puts `pyspark.zip` of its own installation first on the path of every process that it starts, and Python
-keeps no byte-code for a zip: each process compiles PySpark for itself, most of a second. Where the same installation
-is on the path as a package too (`pip install pyspark`), the zip goes behind it: the very same files. Nothing else is
-moved.
+keeps no byte-code for a zip: each process compiles PySpark for itself, a quarter of a second of processor time at every
+commit of a sink (docs/design/decisions.md). Where the same installation is on the path as a package too (`pip install
+pyspark`), the zip goes behind it: the very same files. Nothing else is moved.
 Python runs this at its start, from `keyedwm_path_order.pth`; so it imports nothing that is not loaded then. That file
 forgets the package again: what a program imports may be another copy, which comes earlier on its path (`--py-files`).
 """
