@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from keyedwm.config.validation import MS, number, settle
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.names import CONTROL, HIDDEN, PANE, WINDOW
@@ -17,6 +18,38 @@ def check_length(what: str, ms: int) -> None:
     """Raise OptionError if a length of time is beyond what results can hold."""
     if ms > FARTHEST_MS:
         raise OptionError(f"the {what} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
+
+
+def settle_spans(window: object, step: str) -> None:
+    """Make plain numbers of the size, step and offset of a window in ms, or raise OptionError. step: its name."""
+    size_ms, step_ms, offset_ms = (
+        number(f"the {name} of a window", getattr(window, f"{name}_ms"), MS) for name in ("size", step, "offset")
+    )
+    for name, ms in (("size", size_ms), (step, step_ms)):
+        if ms < 1:
+            raise OptionError(f"the {name} of a window is {ms} ms, it must be 1 or more")
+        check_length(f"{name} of a window", ms)
+    if not 0 <= offset_ms < step_ms:
+        raise OptionError(f"the offset of a window is {offset_ms} ms, it must be 0 or more and below {step_ms} ms")
+    settle(window, **{"size_ms": size_ms, f"{step}_ms": step_ms, "offset_ms": offset_ms})
+
+
+def check_aggregation(
+    schema: pa.Schema,
+    *,
+    by: Sequence[str],
+    time: str,
+    order: Sequence[str],
+    aggregates: Sequence[str],
+    places: Sequence[str] = (),
+) -> None:
+    """Raise OptionError unless an aggregation finds its columns and can name its results.
+
+    aggregates: the names of their results. places: columns of the input that results have beside those of `by`.
+    """
+    check_key_columns(schema, (*by, time, *order), by)
+    check_time_column(schema, time)
+    check_result_names((*by, *places, *aggregates), has_aggregates=bool(aggregates))
 
 
 def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:

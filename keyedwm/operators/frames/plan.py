@@ -28,11 +28,10 @@ from keyedwm.operators.names import END, LAST, PANE, PANE_TYPE, ROWS, START, WIN
 from keyedwm.operators.panes import Early
 from keyedwm.operators.panes_again import PanesAgain
 from keyedwm.operators.plan_checks import (
+    check_aggregation,
     check_gap_column,
-    check_key_columns,
     check_length,
-    check_result_names,
-    check_time_column,
+    settle_spans,
 )
 from keyedwm.operators.state.entries import accumulator_fields
 
@@ -46,22 +45,13 @@ class SlidingWindow:
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("size", "slide", "offset"):
-            settle(self, **{f"{name}_ms": number(f"the {name} of a window", getattr(self, f"{name}_ms"), MS)})
-        for name, ms in (("size", self.size_ms), ("slide", self.slide_ms)):
-            if ms < 1:
-                raise OptionError(f"the {name} of a window is {ms} ms, it must be 1 or more")
-        check_length("size of a window", self.size_ms)
+        settle_spans(self, "slide")
         if self.size_ms < self.slide_ms or self.size_ms % self.slide_ms:
             nearest_ms = max(1, round(self.size_ms / self.slide_ms)) * self.slide_ms
             raise OptionError(
                 f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)} is no whole number of frames: "
                 f"the slide must divide the size (a size of {span_text(nearest_ms)} would do), or take "
                 "hopping and aggregate(..., store=)"
-            )
-        if not 0 <= self.offset_ms < self.slide_ms:
-            raise OptionError(
-                f"the offset of a window is {self.offset_ms} ms, it must be 0 or more and below {self.slide_ms} ms"
             )
 
     @property
@@ -157,8 +147,10 @@ class WindowPlan:
     functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._check_names()
-        self._check_time()
+        named = [name for name, _ in self.aggregates]
+        check_aggregation(self.schema, by=self.by, time=self.time, order=self.order, aggregates=named)
+        if isinstance(self.window, RowGapWindow):
+            check_gap_column(self.schema, self.window.gap_column)
         self._check_late()
         functions = tuple(spec.bind(self.schema, self.order) for _, spec in self.aggregates)
         object.__setattr__(self, "functions", functions)
@@ -288,16 +280,6 @@ class WindowPlan:
             *self.read_from,
         ]
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
-
-    def _check_names(self) -> None:
-        names = [*self.by, *(name for name, _ in self.aggregates)]
-        check_result_names(names, has_aggregates=bool(self.aggregates))
-        check_key_columns(self.schema, (*self.by, self.time, *self.order), self.by)
-
-    def _check_time(self) -> None:
-        check_time_column(self.schema, self.time)
-        if isinstance(self.window, RowGapWindow):
-            check_gap_column(self.schema, self.window.gap_column)
 
     def _check_late(self) -> None:
         if self.lateness_ms < 0:

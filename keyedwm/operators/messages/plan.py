@@ -37,10 +37,8 @@ from keyedwm.operators.names import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import (
     FARTHEST_MS,
-    check_key_columns,
-    check_length,
-    check_result_names,
-    check_time_column,
+    check_aggregation,
+    settle_spans,
 )
 
 # Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
@@ -73,16 +71,7 @@ class HoppingWindow:
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("size", "step", "offset"):
-            settle(self, **{f"{name}_ms": number(f"the {name} of a window", getattr(self, f"{name}_ms"), MS)})
-        for name, ms in (("size", self.size_ms), ("step", self.step_ms)):
-            if ms < 1:
-                raise OptionError(f"the {name} of a window is {ms} ms, it must be 1 or more")
-            check_length(f"{name} of a window", ms)
-        if not 0 <= self.offset_ms < self.step_ms:
-            raise OptionError(
-                f"the offset of a window is {self.offset_ms} ms, it must be 0 or more and below {self.step_ms} ms"
-            )
+        settle_spans(self, "step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +181,13 @@ class StorePlan:
 
     def __post_init__(self) -> None:
         self._check_kinds()
-        check_key_columns(self.schema, (*self.by, self.time, *self.record), self.by)
-        check_time_column(self.schema, self.time)
+        named, places = [name for name, _ in self.aggregates], self.record[:2] if self.is_rows else ()
+        check_aggregation(self.schema, by=self.by, time=self.time, order=self.record, aggregates=named, places=places)
         check_record(self.schema, self.record)
         order = self.record
         time = self.time if self.is_rows else None
         made = tuple(bound(spec, self.schema, order, time) for _, spec in self.aggregates)
         object.__setattr__(self, "functions", made)
-        result = [*self.by, *(self.record[:2] if self.is_rows else ()), *(name for name, _ in self.aggregates)]
-        check_result_names(result, has_aggregates=bool(self.aggregates))
         called = "gap" if self.is_sessions else "window"
         check_retention(self.retention, self.span, is_rows=self.is_rows, called=called)
         by_message = self.full is Full.MESSAGE
