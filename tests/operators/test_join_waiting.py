@@ -6,7 +6,6 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import tumbling
-from keyedwm.operators.messages.join.note import note, read_note
 from keyedwm.operators.messages.plan import Full, RowWindow, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.store import MemoryStore
@@ -96,22 +95,6 @@ def test_late_messages_of_each_window_wait_from_the_first_of_them():
         operator = WindowJoin(plan, store)
         operator.timeout(now_ms)
         assert (made(operator), operator.next_timeout_ms) == (told, due_ms)
-
-
-def test_a_state_that_knows_one_time_for_all_late_messages_shows_them_then():
-    plan, store = plan_of(tumbling(10), full=Full.MESSAGE, late_every_ms=10), MemoryStore()
-    operator = WindowJoin(plan, store)
-    operator.add_message("right", messages((0, 1), (1, 12), (2, 25)), 0)
-    operator.add_message("left", messages((0, 25), (1, 3), (2, 14)), 1)
-    operator.flush()
-    told = read_note(plan, store)
-    assert told["due"].pop("windows") == [[10, 11], [20, 11]]
-    store.blobs["note"] = note(plan, told)
-    operator = WindowJoin(plan, store)
-    assert operator.next_timeout_ms == 11
-    operator.timeout(11)
-    assert [row[:2] for row in made(operator)] == [(1, 0), (2, 1)]
-    assert operator.next_timeout_ms is None
 
 
 def test_what_cannot_meet_what_leaves_waits_on():

@@ -11,7 +11,6 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.pending import WindowTimes
 from keyedwm.operators.messages.plan import (
     Full,
     HoppingWindow,
@@ -297,18 +296,6 @@ def test_late_messages_of_a_window_wait_from_its_own_first_one_and_so_after_a_re
     on_time = [(0, "on_time", 1), (10, "on_time", 1)]
     assert told == [on_time, [], [], [], [(0, "late", 2)], [], [], [(10, "late", 2)], [(0, "late", 3)]]
     assert operator.next_timeout_ms is None
-
-
-def test_late_panes_of_an_earlier_version_are_due_together():
-    times = WindowTimes(10, [110, None])
-    times.begin(105, [20])
-    again = WindowTimes(10, times.facts())
-    assert (again.due_ms, again.is_due(20, 109), again.is_due(10, 110)) == (110, False, True)
-    again.keep([])
-    again.begin(111, [20, 30])
-    again.begin(115, [30, 40])
-    again.keep([30, 40])
-    assert again.facts() == [121, None, [[30, 121], [40, 125]]]
 
 
 def test_a_message_that_comes_when_panes_are_due_brings_them():

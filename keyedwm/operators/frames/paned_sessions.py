@@ -7,6 +7,7 @@ is judged: late if it is closed, allowed lateness included. A held session is ne
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,9 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import closed_ms, expired, lowered_ms
-from keyedwm.operators.frames.session_table import Intervals, OpenSessions, SessionTable, all_of, new_sessions
-from keyedwm.operators.kernels import add_by_group, highest_by_group
+from keyedwm.operators.frames.session_table import OpenSessions, SessionTable, all_of, new_sessions
 from keyedwm.operators.names import END, LAST, START
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import EveryBy, PanePolicy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
@@ -39,11 +39,9 @@ class PanedSessionOperator:
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
         self._plan = plan
         self._window = window
-        self._early = plan.early if plan.early is not None and plan.early.every_ms is not None else None
-        self._accumulating = plan.accumulating or not plan.has_panes
         self._keys = KeyDictionary(plan.key_fields)
         facts = read_note(plan, store)
-        self._due_ms = facts.get("due_ms")
+        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, told=facts)
         self.watermark_ms = facts.get("watermark_ms")
         logs = TableLogs(store, note=NOTE, facts=facts)
         self._logs = logs
@@ -59,7 +57,7 @@ class PanedSessionOperator:
     @property
     def next_timer_ms(self) -> int | None:
         """When early panes by the clock are due."""
-        return self._due_ms if self._plan.by_clock else None
+        return self._policy.next_timer_ms
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark less the allowed lateness: a late pane comes up to that late."""
@@ -67,15 +65,14 @@ class PanedSessionOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
-        if self._plan.by_clock:
-            self._start_clock(now_ms)
+        self._policy.on_rows(now_ms)
         keys = self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
         starts, ends = (ints(contiguous(rows[name])) for name in (START, END))
         new = new_sessions(read_entries(self._plan, keys, rows), starts, ends)
         if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
             late = ints(contiguous(rows[LAST])) < self.watermark_ms
-            yield from self._expired(new.take(np.flatnonzero(late)))
-            new = new.take(np.flatnonzero(~late))
+            yield from self._expired(new.where(late))
+            new = new.where(~late)
         if len(new):
             yield from self._join(new)
 
@@ -84,23 +81,21 @@ class PanedSessionOperator:
         if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         held = self._table.held
-        self.watermark_ms = lowered_ms(
-            self._window, held.intervals.ends[held.intervals.shown == 0], time_ms, self._left
-        )
-        is_gone = self._closed(held.intervals.ends, self._plan.lateness_ms)
-        is_closing = self._closed(held.intervals.ends, 0) & (held.intervals.shown == 0)
-        kept = self._after(held.take(np.flatnonzero(is_closing & ~is_gone)), shown=1)
+        self.watermark_ms = lowered_ms(self._window, held.ends[held.shown.on_time == 0], time_ms, self._left)
+        is_gone = self._closed(held.ends, self._plan.lateness_ms)
+        is_closing = self._policy.closed(held.shown, self._closed(held.ends, 0))
         changed = np.flatnonzero(is_closing | is_gone)
+        kept = self._after(held.where(is_closing & ~is_gone), Timing.ON_TIME)
         self._table.replace(changed, kept, _rest(len(held), changed))
-        closed = held.take(np.flatnonzero(is_closing))
+        closed = held.where(is_closing)
         if self._left is not None:
             self._left = max(0, self._left - len(closed))
-        closed = closed.take(np.lexsort((closed.intervals.starts, closed.intervals.ends)))
+        closed = closed.take(np.lexsort((closed.starts, closed.ends)))
         for at in range(0, len(closed), _PIECE_ROWS):  # before keys get other numbers
             yield from self._shown(closed.take(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), Timing.ON_TIME)
         self._keys.compact([self._table])
-        if self._plan.early is not None and self._plan.early.by_event:
-            yield from self._show_early(time_ms)
+        if self._policy.due(EveryBy.EVENT, time_ms):
+            yield from self._show_early()
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
         """Yield nothing: sessions close by the watermark alone."""
@@ -112,39 +107,29 @@ class PanedSessionOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield early panes by the clock, if they are due."""
-        if self._plan.by_clock:
-            yield from self._show_early(now_ms)
+        if self._policy.due(EveryBy.CLOCK, now_ms):
+            yield from self._show_early()
 
-    def _show_early(self, now_ms: int) -> Iterator[Output]:
-        """Yield early panes of the open sessions that changed since the last ones, if they are due."""
-        self._start_clock(now_ms)
-        if self._early is None or self._due_ms is None or now_ms < self._due_ms:
-            return
-        self._due_ms = self._early.next_ms(now_ms)
+    def _show_early(self) -> Iterator[Output]:
+        """Yield early panes of the open sessions with unshown rows."""
         held = self._table.held
-        places = np.flatnonzero((held.intervals.touched == 1) & ~self._closed(held.intervals.ends, 0))
+        places = np.flatnonzero((held.unshown > 0) & ~self._closed(held.ends, 0))
         early = held.take(places)
-        self._table.replace(places, self._after(early, shown=0), _rest(len(held), places))
+        self._table.replace(places, self._after(early, Timing.EARLY), _rest(len(held), places))
         yield from self._shown(early, Timing.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and keep nothing."""
         held = self._table.held
-        left = np.flatnonzero(held.intervals.shown == 0)
         nothing = np.empty(0, np.int64)
         self._table.replace(np.arange(len(held)), held.take(nothing), nothing)
-        yield from self._shown(held.take(left), Timing.ON_TIME)
+        yield from self._shown(held.where(self._policy.closed(held.shown, np.ones(len(held), bool))), Timing.ON_TIME)
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._table.drain(self._gone_ms())
-        facts = {"watermark_ms": self.watermark_ms, "due_ms": self._due_ms, **self._logs.facts()}
+        facts = {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
         return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
-
-    def _start_clock(self, now_ms: int | None) -> None:
-        """Start the clock, if it does not run yet."""
-        if self._early is not None and self._due_ms is None and now_ms is not None:
-            self._due_ms = self._early.next_ms(now_ms)
 
     def _closed(self, ends: Ints, lateness_ms: int) -> Flags:
         """Which sessions take nothing more."""
@@ -162,36 +147,27 @@ class PanedSessionOperator:
         is_mine = mine[held.entries.keys]
         places = np.flatnonzero(is_mine)
         whole, is_new = self._united(held.take(places), new)
-        late = is_new & self._closed(whole.intervals.ends, self._plan.lateness_ms)
-        yield from self._expired(whole.take(np.flatnonzero(late)))
-        kept = np.flatnonzero(~late)
+        late = is_new & self._closed(whole.ends, self._plan.lateness_ms)
+        yield from self._expired(whole.where(late))
         rest = np.flatnonzero(~is_mine)
-        self._table.replace(places, whole.take(kept), rest)
-        if self._plan.has_panes:
-            yield from self._panes_at_once(len(rest) + np.flatnonzero(is_new[kept]))
+        self._table.replace(places, whole.where(~late), rest)
+        yield from self._panes_at_once(len(rest) + np.flatnonzero(is_new[~late]))
 
     def _united(self, before: OpenSessions, new: OpenSessions) -> tuple[OpenSessions, Flags]:
-        """The sessions that held ones and new runs make together, and which of them hold something new."""
+        """Return the sessions that held ones and new runs make together, and which of them hold something new."""
         entries = joined([before.entries, new.entries])
-        starts = np.concatenate([before.intervals.starts, new.intervals.starts])
-        ends = np.concatenate([before.intervals.ends, new.intervals.ends])
+        starts, ends = np.concatenate([before.starts, new.starts]), np.concatenate([before.ends, new.ends])
         ids, low, high = joined_runs(self._window, entries.keys, starts, ends)
-        groups = Groups(ids, len(low))
         keys = np.empty(len(low), np.int64)
         keys[ids] = entries.keys
         is_new = np.zeros(len(low), bool)
         is_new[ids[len(before) :]] = True
-        shown = highest_by_group(before.intervals.shown, ids[: len(before)], len(low))
-        panes = highest_by_group(before.intervals.panes, ids[: len(before)], len(low))
-        told = add_by_group(before.intervals.told_rows, ids[: len(before)], len(low))
-        touched = is_new | (highest_by_group(before.intervals.touched, ids[: len(before)], len(low)) > 0)
-        shown[is_new] = 0
-        intervals = Intervals(low, high, shown, panes, told, touched.astype(np.int64))
-        return OpenSessions(self._merged(entries, groups, keys), intervals), is_new
+        shown = self._policy.on_merge(before.shown, ids[: len(before)], is_new)
+        return OpenSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, shown), is_new
 
     def _merged(self, entries: Entries, groups: Groups, keys: Ints) -> Entries:
-        """Accumulators by group; entries of which everything was told take no part."""
-        if self._accumulating:
+        """Accumulators by group; fully shown entries take no part where panes discard."""
+        if self._policy.accumulating:
             return merged(self._plan, entries, groups, keys)
         full = np.flatnonzero(entries.rows)
         occurring, ids = np.unique(groups.ids[full], return_inverse=True)
@@ -201,26 +177,21 @@ class PanedSessionOperator:
         return joined([some, neutral(self._plan, keys[missing])]).take(order)
 
     def _panes_at_once(self, places: Ints) -> Iterator[Output]:
-        """Yield the panes of sessions that something came to: late ones, and early ones by count."""
+        """Yield the panes of sessions that new rows came to: late ones, and early ones by count."""
         new = self._table.held.take(places)
-        closed = self._closed(new.intervals.ends, 0)
-        full = np.zeros(len(new), bool)
-        if self._plan.early is not None and self._plan.early.rows is not None:
-            full = ~closed & (new.entries.rows - new.intervals.told_rows >= self._plan.early.rows)
-        late, early = new.take(np.flatnonzero(closed)), new.take(np.flatnonzero(full))
-        told = all_of([self._after(late, shown=1), self._after(early, shown=0)])
-        changed = np.concatenate([places[closed], places[full]])
-        self._table.replace(changed, told, _rest(len(self._table.held), changed))
+        is_late, is_early = self._policy.at_once(new.unshown, self._closed(new.ends, 0))
+        late, early = new.where(is_late), new.where(is_early)
+        shown = all_of([self._after(late, Timing.LATE), self._after(early, Timing.EARLY)])
+        changed = np.concatenate([places[is_late], places[is_early]])
+        self._table.replace(changed, shown, _rest(len(self._table.held), changed))
         yield from self._shown(late, Timing.LATE)
         yield from self._shown(early, Timing.EARLY)
 
-    def _after(self, held: OpenSessions, *, shown: int) -> OpenSessions:
-        """Sessions once a pane told all that they hold."""
-        intervals = held.intervals
-        rows = held.entries.rows if self._accumulating else np.zeros(len(held), np.int64)
-        entries = held.entries if self._accumulating else neutral(self._plan, held.entries.keys)
-        flags = (np.full(len(held), shown), intervals.panes + 1, rows, np.zeros(len(held), np.int64))
-        return OpenSessions(entries, Intervals(intervals.starts, intervals.ends, *flags))
+    def _after(self, held: OpenSessions, timing: Timing) -> OpenSessions:
+        """Return sessions as they are held when a pane of each has left."""
+        shown = self._policy.fired(held.shown, held.entries.rows, timing)
+        entries = held.entries if self._policy.accumulating else neutral(self._plan, held.entries.keys)
+        return replace(held, entries=entries, shown=shown)
 
     def _expired(self, late: OpenSessions) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
@@ -230,9 +201,7 @@ class PanedSessionOperator:
         yield from outputs(self._plan, self._keys, self._as_panes(held, timing))
 
     def _as_panes(self, held: OpenSessions, timing: Timing) -> Panes:
-        intervals = held.intervals
-        last = timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._plan.lateness_ms)
-        return Panes(held.entries, intervals.starts, intervals.ends, timing, intervals.panes, last)
+        return Panes(held.entries, held.starts, held.ends, timing, held.shown.panes, self._policy.is_last(timing))
 
 
 def _rest(count: int, places: Ints) -> Ints:

@@ -8,7 +8,7 @@ the log is read when rows come; it is written anew when more than half of it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,59 +18,58 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_parts import SLICE
 from keyedwm.operators.names import END, HIDDEN, START
+from keyedwm.operators.panes import Shown, all_shown
 from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
 from keyedwm.operators.state.store import StateChanges, TableLogs
 
 SESSIONS = "sessions"
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """Of each session: its interval, whether its total was shown after it closed, and its panes so far.
-
-    `told_rows` is how many rows the last pane told of, `touched` whether something came since the clock's last panes.
-    """
-
-    starts: Ints
-    ends: Ints
-    shown: Ints
-    panes: Ints
-    told_rows: Ints
-    touched: Ints
-
-    def take(self, places: Ints) -> Intervals:
-        """The sessions at these places."""
-        return Intervals(*(getattr(self, inner.name)[places] for inner in fields(self)))
+# The columns of `Shown`: on time, panes, rows.
+_SHOWN = tuple(f"{HIDDEN}{name}" for name in ("shown", "panes", "told_rows"))
+# Written for 0.2.0, which asked for it; it follows from the others.
+_HAS_NEWS = f"{HIDDEN}touched"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSessions:
-    """Sessions: entries and intervals, row by row."""
+    """Sessions, row by row: an entry, an interval, and what panes showed of it."""
 
     entries: Entries
-    intervals: Intervals
+    starts: Ints
+    ends: Ints
+    shown: Shown
 
     def __len__(self) -> int:
         return len(self.entries)
 
+    @property
+    def unshown(self) -> Ints:
+        """How many rows of each no pane has told of."""
+        return self.entries.rows - self.shown.rows
+
     def take(self, places: Ints) -> OpenSessions:
-        """The sessions at these places."""
-        return OpenSessions(self.entries.take(places), self.intervals.take(places))
+        """Return the sessions at these places."""
+        return OpenSessions(self.entries.take(places), self.starts[places], self.ends[places], self.shown.take(places))
+
+    def where(self, flags: Flags) -> OpenSessions:
+        """Return the sessions with these flags."""
+        return self.take(np.flatnonzero(flags))
 
 
 def new_sessions(entries: Entries, starts: Ints, ends: Ints) -> OpenSessions:
-    """Sessions that nothing was told of."""
-    return OpenSessions(entries, Intervals(starts, ends, *(np.zeros(len(entries), np.int64) for _ in range(4))))
+    """Return sessions of which no pane has told."""
+    return OpenSessions(entries, starts, ends, Shown(*(np.zeros(len(entries), np.int64) for _ in range(3))))
 
 
 def all_of(pieces: Sequence[OpenSessions]) -> OpenSessions:
-    """Some sessions behind each other."""
-    columns = [
-        np.concatenate([getattr(piece.intervals, inner.name) for piece in pieces]) for inner in fields(Intervals)
-    ]
-    return OpenSessions(joined([piece.entries for piece in pieces]), Intervals(*columns))
+    """Return some sessions behind each other."""
+    return OpenSessions(
+        joined([piece.entries for piece in pieces]),
+        np.concatenate([piece.starts for piece in pieces]),
+        np.concatenate([piece.ends for piece in pieces]),
+        all_shown([piece.shown for piece in pieces]),
+    )
 
 
 class SessionTable:
@@ -116,9 +115,8 @@ class SessionTable:
     def renumber(self, renumbered: Ints) -> None:
         """Follow a compaction of the keys."""
         entries = self.held.entries
-        self._held = OpenSessions(
-            Entries(renumbered[entries.keys], entries.rows, entries.accumulators), self.held.intervals
-        )
+        entries = Entries(renumbered[entries.keys], entries.rows, entries.accumulators)
+        self._held = replace(self.held, entries=entries)
 
     def drain(self, gone_ms: int) -> StateChanges:
         """Return what changed since the last call. gone_ms: as of now."""
@@ -148,18 +146,15 @@ class SessionTable:
             return new_sessions(no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64))
         table = pa.concat_tables(tables)
         numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows)
-        columns = [ints(contiguous(table[_name(inner.name)])) for inner in fields(Intervals)]
-        rows = OpenSessions(read_entries(self._plan, numbers, table), Intervals(*columns))
-        rows = rows.take(np.flatnonzero(rows.intervals.ends > self._gone_ms))
-        ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.intervals.starts, rows.intervals.ends)
+        starts, ends, on_time, panes, told = (ints(contiguous(table[name])) for name in (START, END, *_SHOWN))
+        rows = OpenSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, told, on_time))
+        rows = rows.where(rows.ends > self._gone_ms)
+        ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take(newest([ids]))
 
     def _table(self, keys: KeyDictionary, held: OpenSessions) -> pa.Table:
         table = table_of(self._plan, keys, held.entries)
-        for inner in fields(Intervals):
-            table = table.append_column(_name(inner.name), pa.array(getattr(held.intervals, inner.name)))
+        shown = (held.shown.on_time, held.shown.panes, held.shown.rows, (held.unshown > 0).astype(np.int64))
+        for name, column in zip((START, END, *_SHOWN, _HAS_NEWS), (held.starts, held.ends, *shown), strict=True):
+            table = table.append_column(name, pa.array(column))
         return table
-
-
-def _name(field: str) -> str:
-    return {"starts": START, "ends": END}.get(field, f"{HIDDEN}{field}")

@@ -7,6 +7,7 @@ a late pane. Discarding plans hold windows of their own instead of frames, as ea
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,24 +16,44 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
-from keyedwm.operators.frames.early_timer import EarlyTimer
 from keyedwm.operators.frames.frame_log import FrameLog
 from keyedwm.operators.frames.neutral import neutral_totals
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.names import LAST, ROWS, START
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import EveryBy, PanePolicy, Shown, Timing
 from keyedwm.operators.results import Output, late_sentence
-from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
+from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.note import NOTE, note, read_note
 from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 _NEVER = -(2**62)
+_CHANGED = "touched"  # the log of the frames that changed since the last early panes by time
 # So many results leave at once when a watermark closes many windows.
 PIECE_ROWS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows that hold something: their totals, their ends, and what panes showed of them."""
+
+    totals: Entries
+    ends: Ints
+    shown: Shown
+
+    @property
+    def unshown(self) -> Ints:
+        """How many rows of each no pane has told of."""
+        return self.totals.rows - self.shown.rows
+
+    def where(self, flags: Flags) -> _Windows:
+        """Return the windows with these flags."""
+        places = np.flatnonzero(flags)
+        return _Windows(self.totals.take(places), self.ends[places], self.shown.take(places))
 
 
 class SlidingOperator:
@@ -42,13 +63,13 @@ class SlidingOperator:
         self._plan = plan
         self._window = window
         self._frames_each = window.frames_each
-        self._accumulating = plan.accumulating or not plan.has_panes
-        self._overlap = self._frames_each if self._accumulating else 1
         facts = read_note(plan, store)
+        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, told=facts)
+        self._overlap = self._frames_each if self._policy.accumulating else 1
         self._logs = TableLogs(store, note=NOTE, facts=facts)
         self._frames = FrameLog(plan, window, self._overlap, self._logs)
         self._panes = PaneLog(plan, window, self._logs)
-        self._timer = EarlyTimer(plan, facts.get("due_ms"), self._logs)
+        self._changed = PairLog(plan.key_fields, START, _CHANGED, self._logs)
         self.watermark_ms = facts.get("watermark_ms")
         self.late_rows = 0
         self._left = plan.most_rows
@@ -61,7 +82,7 @@ class SlidingOperator:
     @property
     def next_timer_ms(self) -> int | None:
         """When early panes by the clock are due."""
-        return self._timer.due_ms if self._plan.by_clock else None
+        return self._policy.next_timer_ms
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark less the allowed lateness: a late pane comes up to that late."""
@@ -69,8 +90,7 @@ class SlidingOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
-        if self._plan.by_clock:
-            self._timer.start(now_ms)
+        self._policy.on_rows(now_ms)
         keys = KeyDictionary(self._plan.key_fields)
         numbers = keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
         entries = read_entries(self._plan, numbers, rows)
@@ -79,12 +99,13 @@ class SlidingOperator:
         if late.any():
             yield from self._expired(keys, entries.take(np.flatnonzero(late)), frames[late])
             entries, frames = entries.take(np.flatnonzero(~late)), frames[~late]
-        if not self._accumulating:
+        if not self._policy.accumulating:
             entries, frames = self._into_windows(entries, frames)
         if rows[ROWS].num_chunks > 1:  # several tasks: the state need not hold a key of a frame more than once
             entries, frames = self._grouped(keys, entries, frames)
         self._frames.append(keys, entries, frames)
-        self._timer.append(keys, entries.keys, self._window.noted(frames))
+        if self._policy.by_time:
+            self._changed.append(keys, Pairs(entries.keys, self._window.noted(frames)))
         yield from self._panes_at_once(keys, entries.keys, frames)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
@@ -92,8 +113,8 @@ class SlidingOperator:
         if self.watermark_ms is not None and time_ms <= self.watermark_ms:
             return
         self.watermark_ms = yield from self._close(time_ms)
-        if self._plan.early is not None and self._plan.early.by_event:
-            yield from self._show_early(time_ms)
+        if self._policy.due(EveryBy.EVENT, time_ms):
+            yield from self._show_early()
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
         """Yield nothing: windows close by the watermark alone."""
@@ -105,18 +126,18 @@ class SlidingOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield early panes by the clock, if they are due."""
-        if self._plan.by_clock:
-            yield from self._show_early(now_ms)
+        if self._policy.due(EveryBy.CLOCK, now_ms):
+            yield from self._show_early()
 
-    def _show_early(self, now_ms: int) -> Iterator[Output]:
-        """Yield early panes of the open windows that changed since the last ones, if they are due."""
-        self._timer.start(now_ms)
+    def _show_early(self) -> Iterator[Output]:
+        """Yield early panes of the open windows with unshown rows, which changed since the last ones."""
         keys = KeyDictionary(self._plan.key_fields)
-        changed, frames = self._timer.drain(keys, now_ms)
-        if len(changed):
-            changed, ends = self._windows_of(keys, changed, self._window.read_noted(frames))
+        pairs = self._changed.take(keys)
+        if len(pairs):
+            changed, ends = self._windows_of(keys, pairs.keys, self._window.read_noted(pairs.bounds))
             is_open = ends > self._closed_end()
-            yield from self._early(keys, changed[is_open], ends[is_open], 1)
+            windows = self._held(keys, changed[is_open], ends[is_open])
+            yield from self._emit(keys, windows.where(windows.unshown > 0), Timing.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every window, and keep nothing."""
@@ -124,16 +145,16 @@ class SlidingOperator:
         last = max(last, self._panes.last_end() or last)
         self._left = None
         yield from self._close(self._end_ms(last) + self._plan.lateness_ms)
-        self._timer.clear()
+        self._changed.clear()
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(self._merge)
-        facts = {"watermark_ms": self.watermark_ms, "due_ms": self._timer.due_ms, **self._logs.facts()}
+        facts = {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
         return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        owner = next(one for one in (self._frames, self._panes, self._timer) if one.owns(log))
+        owner = next(one for one in (self._frames, self._panes, self._changed) if one.owns(log))
         return owner.merge(tables)
 
     def _last_end(self, watermark_ms: int) -> int:
@@ -189,28 +210,28 @@ class SlidingOperator:
 
     def _panes_at_once(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> Iterator[Output]:
         """Yield the panes that windows give because these frames changed: late ones, and early ones by count."""
-        closed, kept = self._closed_end(), self._kept_end()
-        every = None if self._plan.early is None else self._plan.early.rows
-        if every is None:  # only closed windows give a pane
-            changed, frames = changed[frames < closed], frames[frames < closed]
-        if not self._plan.has_panes or not len(changed):
+        complete, kept = self._closed_end(), self._kept_end()
+        if not self._policy.by_rows:  # only complete windows give a pane
+            changed, frames = changed[frames < complete], frames[frames < complete]
+        if not self._policy.has_panes or not len(changed):
             return
         changed, ends = self._windows_of(keys, changed, frames)
-        late = (ends <= closed) & (ends > kept)
-        if late.any():
-            totals, late_ends = self._frames.totals(keys, changed[late], ends[late])
-            yield from self._emit(keys, totals, late_ends, Timing.LATE)
-        if every is not None:
-            yield from self._early(keys, changed[ends > closed], ends[ends > closed], every)
+        may_show = (ends > kept) & (self._policy.by_rows | (ends <= complete))
+        windows = self._held(keys, changed[may_show], ends[may_show])
+        late, early = self._policy.at_once(windows.unshown, windows.ends <= complete)
+        yield from self._emit(keys, windows.where(late), Timing.LATE)
+        yield from self._emit(keys, windows.where(early), Timing.EARLY)
 
-    def _early(self, keys: KeyDictionary, changed: Ints, ends: Ints, rows: int) -> Iterator[Output]:
-        """Yield early panes of those of these windows that took so many rows since their last pane."""
-        if not len(changed):
-            return
-        totals, ends = self._frames.totals(keys, changed, ends)
-        _, emitted_rows = self._panes.emitted(keys, totals.keys, ends)
-        due = np.flatnonzero(totals.rows - emitted_rows >= rows)
-        yield from self._emit(keys, totals.take(due), ends[due], Timing.EARLY)
+    def _held(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> _Windows:
+        """Return those of these windows that hold something."""
+        if not len(wanted):
+            return self._with_shown(keys, no_entries(self._plan), ends)
+        return self._with_shown(keys, *self._frames.totals(keys, wanted, ends))
+
+    def _with_shown(self, keys: KeyDictionary, totals: Entries, ends: Ints) -> _Windows:
+        nothing = np.zeros(len(ends), np.int64)
+        panes, rows = self._panes.emitted(keys, totals.keys, ends) if self._policy.has_panes else (nothing, nothing)
+        return _Windows(totals, ends, Shown(panes, rows, (ends <= self._closed_end()).astype(np.int64)))
 
     def _close(self, time_ms: int) -> Generator[Output, None, int | None]:
         """Close the windows that end by then, so many at a time that memory is bounded; return the watermark reached.
@@ -246,7 +267,7 @@ class SlidingOperator:
         """Return the first end from `low` on of a window that may have something to show; above `high` if none has."""
         frame = min((number for number in self._frames.numbers if number + self._overlap >= low), default=high)
         found = max(low, frame + 1)
-        emitted = None if self._accumulating or self._plan.early is None else self._panes.next_end(low)
+        emitted = None if self._policy.accumulating or self._plan.early is None else self._panes.next_end(low)
         return found if emitted is None else min(found, emitted)
 
     def _forget(self, last: int) -> None:
@@ -257,7 +278,7 @@ class SlidingOperator:
         """Yield the on-time panes of the windows with ends in `[low, high]`."""
         keys = KeyDictionary(self._plan.key_fields)
         totals, ends = self._frames.closing(keys, low, high)
-        if not self._accumulating and self._plan.early is not None:
+        if not self._policy.accumulating and self._plan.early is not None:
             known, known_ends = self._panes.between(keys, low, high)
             ids, _, _ = pair_groups(
                 np.concatenate([known_ends, ends]), np.concatenate([known, totals.keys]), keys.count
@@ -265,24 +286,21 @@ class SlidingOperator:
             empty = ~np.isin(ids[: len(known)], ids[len(known) :])
             totals = joined([totals, neutral_totals(self._plan, known[empty])])
             ends = np.concatenate([ends, known_ends[empty]])
-        yield from self._emit(keys, totals, ends, Timing.ON_TIME)
+        yield from self._emit(keys, self._with_shown(keys, totals, ends), Timing.ON_TIME)
 
-    def _emit(self, keys: KeyDictionary, totals: Entries, ends: Ints, timing: Timing) -> Iterator[Output]:
-        """Yield totals as each window's next pane."""
-        if not self._plan.has_panes:
-            yield from self._outputs(keys, totals, ends, timing, np.zeros(len(ends), np.int64))
-            return
-        panes, _ = self._panes.emitted(keys, totals.keys, ends)
-        rows = totals.rows
-        if not self._accumulating:
-            self._frames.remove(keys, totals.keys, ends - 1)
-            rows = np.zeros(len(ends), np.int64)
-        self._panes.append(keys, totals.keys, ends, panes + 1, rows)
-        yield from self._outputs(keys, totals, ends, timing, panes)
+    def _emit(self, keys: KeyDictionary, windows: _Windows, timing: Timing) -> Iterator[Output]:
+        """Yield each window's next pane."""
+        totals, ends, shown = windows.totals, windows.ends, windows.shown
+        if self._policy.has_panes and len(ends):
+            after = self._policy.fired(shown, totals.rows, timing)
+            if not self._policy.accumulating:
+                self._frames.remove(keys, totals.keys, ends - 1)
+            self._panes.append(keys, totals.keys, ends, after.panes, after.rows)
+        yield from self._outputs(keys, totals, ends, timing, shown.panes)
 
     def _outputs(
         self, keys: KeyDictionary, totals: Entries, ends: Ints, timing: Timing, index: Ints
     ) -> Iterator[Output]:
         starts_ms, ends_ms = self._window.starts_of(ends - self._frames_each), self._window.starts_of(ends)
-        last = timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._plan.lateness_ms)
-        yield from outputs(self._plan, keys, Panes(totals, starts_ms, ends_ms, timing, index, last))
+        panes = Panes(totals, starts_ms, ends_ms, timing, index, self._policy.is_last(timing))
+        yield from outputs(self._plan, keys, panes)

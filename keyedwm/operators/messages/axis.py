@@ -18,10 +18,10 @@ from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.channels import Channel, Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageStore
-from keyedwm.operators.messages.pending import Pending, beat_of
+from keyedwm.operators.messages.pending import Pending
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.results import key_numbers, keyed, panes
-from keyedwm.operators.panes import EveryBy, Timing
+from keyedwm.operators.panes import EveryBy, LateTimes, Timing, beat_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.pane_log import PaneLog
@@ -59,19 +59,13 @@ class StoredWindows:
         rest = (grid.origin + grid.size) % grid.step
         self._ends = SlidingWindow(grid.step, grid.step, rest)
         self._panes = PaneLog(plan, self._ends, logs, f"{_PANES}{place}-")
-        every_ms = {_EARLY: None if plan.early is None else plan.early.every_ms, _LATE: plan.late_every_ms}
-        self._pending = {
-            name: Pending(
-                plan,
-                f"{name}{place}",
-                logs,
-                ms,
-                keeps_beat=name == _EARLY,
-                facts=facts.get(name, beat_of(plan.early if name == _EARLY else None)),
-            )
-            for name, ms in every_ms.items()
-            if ms is not None or (name == _LATE and plan.late_rows is not None)
-        }
+        self._pending: dict[str, Pending] = {}
+        if plan.early is not None and plan.early.every_ms is not None:
+            beat = beat_of(plan.early, facts.get(_EARLY))
+            self._pending[_EARLY] = Pending(plan, f"{_EARLY}{place}", logs, beat)
+        if plan.late_every_ms is not None or plan.late_rows is not None:
+            times = LateTimes(plan.late_every_ms, facts.get(_LATE, ()))
+            self._pending[_LATE] = Pending(plan, f"{_LATE}{place}", logs, times)
 
     def facts(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""

@@ -27,13 +27,12 @@ from keyedwm.operators.messages.held_sessions import INDEX
 from keyedwm.operators.messages.incoming import check_times, checked
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.note import note, read_note
-from keyedwm.operators.messages.pending import Beat, beat_of
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, pane_rows
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.session_messages import SessionMessages
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined
-from keyedwm.operators.panes import EveryBy, Timing
+from keyedwm.operators.panes import Beat, EveryBy, Timing, beat_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
@@ -55,9 +54,8 @@ class SessionStoreOperator:
         self._complete: int = told.get("complete", NEVER)  # sessions that end by then are
         self._floor: int = told.get("floor", NEVER)  # sessions that end by then are gone
         self._accounts = [Account(plan, counts) for counts in told.get("accounts", [{}])]
-        every_ms = None if plan.early is None else plan.early.every_ms
-        self._early = Beat(every_ms, keeps_beat=True, facts=told.get("early", beat_of(plan.early)))
-        self._late = Beat(plan.late_every_ms, keeps_beat=False, facts=told.get("late", (None, None)))
+        self._early = beat_of(plan.early, told.get("early"))
+        self._late = Beat(plan.late_every_ms, keeps_beat=False, told=told.get("late", (None, None)))
 
     @property
     def counts(self) -> StoreCounts:
@@ -170,7 +168,7 @@ class SessionStoreOperator:
             "channels": self.channels.facts(), "slice_ms": self._messages.width_ms,
             "looks": {str(start): floor for start, floor in sorted(self._messages.looks.items())},
             "watermark": self._watermark_ms, "complete": self._complete, "floor": self._floor,
-            "early": self._early.facts(), "late": self._late.facts(),
+            "early": self._early.snapshot(), "late": self._late.snapshot(),
             "open": [len(self._open.sessions), self.open_entries, int(self._open.parts.starts.min(initial=HIGHEST))],
             "accounts": [account.facts() for account in self._accounts], **self._facts(),
         }  # fmt: skip

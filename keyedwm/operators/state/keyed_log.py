@@ -173,3 +173,36 @@ class KeyedLog(Generic[_Rows]):
     def _write(self, rows: _Rows) -> None:
         if len(rows):
             self._logs.append(self._name, self._tables.table(self.keys, rows))
+
+
+class PairLog:
+    """A log of `Pairs` that is read as a whole, and empty then: which windows have news for a later pane.
+
+    bound: the column that says which window. name: of the log.
+    """
+
+    def __init__(self, by: Sequence[pa.Field], bound: str, name: str, logs: TableLogs) -> None:
+        self._tables, self._name, self._logs = KeyedTables(Pairs, by, (bound,)), name, logs
+
+    def owns(self, log: str) -> bool:
+        """Return whether this is the log."""
+        return log == self._name
+
+    def append(self, keys: KeyDictionary, pairs: Pairs) -> None:
+        """Add pairs."""
+        if len(pairs):
+            self._logs.append(self._name, self._tables.table(keys, pairs))
+
+    def take(self, keys: KeyDictionary) -> Pairs:
+        """Return all pairs, each once, and remove them."""
+        found = self._tables.rows(keys, self._logs.read(self._name))
+        self.clear()
+        return found
+
+    def clear(self) -> None:
+        """Remove all pairs."""
+        self._logs.drop(self._name)
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """See `KeyedTables.merge`."""
+        return self._tables.merge(tables)

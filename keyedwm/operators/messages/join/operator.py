@@ -43,7 +43,7 @@ class WindowJoinOperator:
         sides: Sequence[Any] = told.get("sides", ({}, {}))
         self.sides = [JoinSide(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
         self.all_channels = [side.channels for side in self.sides]
-        self._times = WaitingTimes(plan.early_every_ms, plan.late_every_ms, told.get("due", {}), self._all_axes())
+        self._times = WaitingTimes(plan.early_every_ms, plan.late_every_ms, told.get("due", {}))
         self._full: int = told.get("full", LOWEST)  # windows that end by then have spoken
         self._results: list[Iterable[Output]] = []  # each is made when it is asked for
 
@@ -122,7 +122,7 @@ class WindowJoinOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(self._merge)
-        facts = {**self._logs.facts(), "sides": [side.facts() for side in self.sides], "due": self._times.facts()}
+        facts = {**self._logs.facts(), "sides": [side.facts() for side in self.sides], "due": self._times.snapshot()}
         facts |= {} if self._full == LOWEST else {"full": self._full}
         return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
 

@@ -1,0 +1,106 @@
+"""The policy of panes by itself: which windows show one, and when early and late ones are due."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keyedwm.operators.panes import Beat, Early, EveryBy, LateTimes, PanePolicy, Shown, Timing, beat_of
+
+
+def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **told) -> PanePolicy:
+    return PanePolicy(early, lateness_ms, accumulating=accumulating, told=told)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def shown(panes, rows, on_time) -> Shown:
+    return Shown(ints(*panes), ints(*rows), ints(*on_time))
+
+
+def flags(*values: int) -> np.ndarray:
+    return np.array(values, bool)
+
+
+def test_a_complete_window_shows_a_late_pane_at_once_and_an_open_one_an_early_pane_when_enough_rows_are_unshown():
+    late, early = policy(Early(rows=3), 10).at_once(ints(1, 2, 3), flags(1, 0, 0))
+    assert (late.tolist(), early.tolist()) == ([True, False, False], [False, False, True])
+    _, none = policy(Early(every_ms=5), 10).at_once(ints(9), flags(0))
+    assert not none.any()
+
+
+def test_a_window_is_shown_on_time_once_and_again_only_after_it_took_new_rows():
+    told, complete = policy(lateness_ms=10), flags(1, 1, 0)
+    before = shown([0, 1, 0], [0, 2, 0], [0, 1, 0])
+    assert told.closed(before, complete).tolist() == [True, False, False]
+    merged = told.on_merge(before, ints(0, 1, 1), flags(0, 1))
+    assert told.closed(merged, flags(1, 1)).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(("accumulating", "rows"), [(True, [4, 5]), (False, [0, 0])])
+@pytest.mark.parametrize("timing", [Timing.EARLY, Timing.ON_TIME, Timing.LATE])
+def test_after_a_pane_nothing_is_unshown(accumulating, rows, timing):
+    told = policy(Early(rows=1), accumulating=accumulating)
+    after = told.fired(shown([0, 3], [1, 0], [0, 0]), ints(4, 5), timing)
+    assert (after.panes.tolist(), after.rows.tolist()) == ([1, 4], rows)
+    assert after.on_time.tolist() == [int(timing is not Timing.EARLY)] * 2
+
+
+def test_the_whole_of_merged_windows_has_the_unshown_rows_of_its_parts_and_its_panes_go_on():
+    merged = policy(Early(rows=1)).on_merge(shown([2, 5, 1], [3, 4, 9], [1, 0, 1]), ints(0, 0, 1), flags(0, 0, 1))
+    assert merged.panes.tolist() == [5, 1, 0]
+    assert merged.rows.tolist() == [7, 9, 0]
+    assert merged.on_time.tolist() == [1, 1, 0]
+
+
+def test_the_clock_of_early_panes_begins_with_the_first_batch_and_again_whenever_they_are_due():
+    told = policy(Early(every_ms=10))
+    told.on_rows(3)
+    told.on_rows(9)
+    assert told.next_timer_ms == 13
+    again = policy(Early(every_ms=10), **told.snapshot())
+    assert [again.due(EveryBy.CLOCK, now_ms) for now_ms in (12, 15, 24, 25)] == [False, True, False, True]
+    assert not again.due(EveryBy.EVENT, 99)
+
+
+def test_early_panes_by_event_time_are_due_at_multiples_of_the_interval():
+    told = policy(Early(every_ms=10, by=EveryBy.EVENT))
+    told.on_rows(3)
+    assert told.next_timer_ms is None
+    assert [told.due(EveryBy.EVENT, at) for at in (3, 9, 12, 19, 20, 29)] == [False, False, True, False, True, False]
+
+
+@pytest.mark.parametrize(("timing", "lateness_ms", "is_last"), [
+    (Timing.EARLY, 0, False), (Timing.ON_TIME, 0, True), (Timing.ON_TIME, 5, False), (Timing.LATE, 5, False),
+    (Timing.EXPIRED, 5, True),
+])  # fmt: skip
+def test_no_pane_follows_one_on_time_without_lateness(timing, lateness_ms, is_last):
+    assert policy(Early(rows=1), lateness_ms).is_last(timing) is is_last
+
+
+def test_panes_that_rest_without_news_keep_the_beat_of_the_first_news_of_all():
+    beat = beat_of(Early(every_ms=10))
+    assert not beat.is_due(100)
+    beat.begin(3)
+    beat.begin(9)
+    assert (beat.is_due(12), beat.is_due(13)) == (False, True)
+    beat.end()
+    again = beat_of(Early(every_ms=10), beat.snapshot())
+    again.begin(28)
+    assert again.due_ms == 33
+    loose = Beat(10, keeps_beat=False, told=beat.snapshot())
+    loose.begin(28)
+    assert loose.due_ms == 38
+
+
+def test_late_panes_of_a_window_are_due_an_interval_after_its_own_first_news():
+    times = LateTimes(10)
+    times.begin(100, [20])
+    times.begin(105, [20, 30])
+    again = LateTimes(10, times.snapshot())
+    assert (again.due_ms, again.due(110), sorted(again.due(115))) == (110, [20], [20, 30])
+    again.keep([30])
+    assert again.due_ms == 115
+    assert LateTimes(None).due_ms is None
