@@ -53,13 +53,13 @@ class OperatorState:
 
     @property
     def kind(self) -> str:
-        """What users call it."""
+        """Its name among users."""
         told = self.told or {}
         return told.get("join", next((kind for kind in ("process", "window_join") if kind in told), "aggregate"))
 
     @property
     def sources(self) -> set[str]:
-        """Whose channels it follows: sources and other operators, where they are named."""
+        """The owners of the channels that it follows: sources and other operators, where they are named."""
         note = self.notes[0]
         inboxes = (note["inbox"], *note.get("inboxes", ())) if "inbox" in note else chain(*note["inboxes"])
         return {source for inbox in inboxes for source in inbox["sources"].values()}
@@ -169,7 +169,7 @@ class Files:
 
 @contextmanager
 def _told(place: str) -> Iterator[None]:
-    """What the file system says, in one sentence."""
+    """Turn an error of the file system into one sentence."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:

@@ -84,7 +84,7 @@ class AxisRun:
 
 
 def late(event_ms: Int64s, valid: Bools | None, watermark_ms: int | None) -> Bools:
-    """Which events stand below the watermark: none without a watermark, no row without an event time."""
+    """Mark the events below the watermark: none without a watermark, no row without an event time."""
     if watermark_ms is None:
         return np.zeros(len(event_ms), np.bool_)
     below = event_ms < watermark_ms

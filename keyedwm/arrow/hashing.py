@@ -6,7 +6,7 @@ Rule: a hash depends on values alone, never on the process, the machine or how r
   state and approximate counts go by it.
 - `content_sum`: rows with the same bits and bytes have one sum, in any order. By it a batch that is written again is
   known to be the same one. It tells accidents apart, not forgeries. A row of one column that is empty (a text or list
-  of length 0) counts 0, so whoever compares sums compares the number of rows, too.
+  of length 0) counts 0, so a comparison of sums compares the number of rows, too.
 - `bucket_hashes`: the hash of keys by which `operators.buckets` chooses buckets.
 
 All of them stand in states and ledgers of 0.2.0, so none of them changes.
@@ -173,7 +173,7 @@ def _mixed(numbers: Hashes) -> Hashes:
 
 @compiled
 def _joined(before: Hashes, hashes: Hashes) -> Hashes:
-    """What came before, and one column more."""
+    """Combine the hashes so far with those of one column more."""
     joined = np.empty(before.shape[0], np.uint64)
     for at in range(min(before.shape[0], hashes.shape[0])):
         joined[at] = _mix(before[at] * _STEP + hashes[at])

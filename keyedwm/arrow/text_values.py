@@ -135,7 +135,7 @@ def _float(data, at, stop):
 
 @bare
 def _nulls(data, start, end, nulls):
-    """Which of the values are the literal null; a string is told by the quote before it."""
+    """Mark the values that are the literal null; a string is known by the quote before it."""
     for row in range(len(start)):
         at = start[row]
         if end[row] - at == 4 and at > 0 and data[at - 1] != _QUOTE:

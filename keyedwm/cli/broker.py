@@ -28,6 +28,6 @@ def run(args: argparse.Namespace) -> int:
         print("starting a Kafka broker; the first start on a machine also fetches it", file=sys.stderr, flush=True)
     with broker(way, port=args.port) as running:
         print(f"{running.describe()}; Ctrl-C stops it", file=sys.stderr, flush=True)
-        print(running.bootstrap, flush=True)  # last: who waits for it may stop the broker at once
+        print(running.bootstrap, flush=True)  # last: a program that waits for it may stop the broker at once
         while True:
             signal.pause()

@@ -1,4 +1,4 @@
-"""What a checkpoint says of the keyedwm sources of its query: where each channel stands and who holds the watermark.
+"""The keyedwm sources of a checkpoint's query: where each channel stands and which of them holds the watermark.
 
 Rule: read from Spark's offset log alone, so it works for every sink, and while the query is stopped. The watermarks are
 those at the start of the newest planned batch.

@@ -1,4 +1,4 @@
-"""What the aggregates, processors and joins of a checkpoint hold, bucket by bucket, read with Spark's own state reader.
+"""The state of the aggregates, processors and joins of a checkpoint, bucket by bucket, by Spark's own state reader.
 
 Rule: it only reads; the query may be stopped or run, the answer is that of its last committed batch.
 """

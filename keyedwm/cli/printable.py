@@ -1,4 +1,4 @@
-"""What commands print of names that others chose: control characters are shown, never sent to the terminal."""
+"""Names that others chose, as commands print them: control characters are shown, never sent to the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a window computes: an accumulator, and how it takes values and other accumulators.
+"""The computation of a window: an accumulator, and how it takes values and other accumulators.
 
 Rule: `combine` is associative and commutative with `create()` as its neutral value, and where there is a `deduct`,
 `deduct(combine(a, b), b)` equals `a`. Accumulators are values: no function changes its arguments.

@@ -1,4 +1,4 @@
-"""What makes the watermarks of one channel on one time axis, and its state at rest: policy, then throttle (rules 7, 8).
+"""One channel on one time axis: the maker of its watermarks, policy then throttle (rules 7, 8), and its state at rest.
 
 Rule: values only; `AxisRun` in keyedwm.arrow.axis runs them over whole batches.
 """
@@ -26,7 +26,7 @@ class StateTag(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AxisConfig:
-    """What makes the watermarks of one key."""
+    """The settings that make the watermarks of one key."""
 
     key: int
     policy: Policy

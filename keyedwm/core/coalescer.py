@@ -72,7 +72,7 @@ Change = (
 
 @dataclass(frozen=True, slots=True)
 class CommonState:
-    """What a coalescer knows beyond its channels: per key emitted and top, the idle spell, the retention history.
+    """The state of a coalescer beyond its channels: per key emitted and top, the idle spell, the retention history.
 
     `top` is the highest watermark ever seen of a key, removed channels included; a key that has none is not known yet.
     """
@@ -321,7 +321,7 @@ class Coalescer:
         return lowest
 
     def _retained(self, key: int, now_ms: int) -> int | None:
-        """What was the top watermark `retention` ago (rule 6)."""
+        """The top watermark of `retention` ago (rule 6)."""
         if self._retention_ms is None:
             return None
         history = self._history.setdefault(key, History())

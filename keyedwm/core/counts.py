@@ -1,4 +1,4 @@
-"""What is counted about a channel's events, from the first batch on.
+"""Counts of a channel's events, from the first batch on.
 
 Rule: counts travel with the channel's state, so that they too are the same after a replay or a restart.
 """

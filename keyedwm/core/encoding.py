@@ -1,8 +1,8 @@
 """The state of a channel as the metadata of a committed offset (docs/design/state.md).
 
-Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. Whoever reads the metadata or may
-commit to the group does not know the key, so only a state that this query wrote for this very place is taken for one:
-the code is checked before the body is read. Equal states give equal strings.
+Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. A reader of the metadata, or a
+client that may commit to the group, does not know the key, so only a state that this query wrote for this very place is
+taken for one: the code is checked before the body is read. Equal states give equal strings.
 
 Body, version 3: snapshot id, counts (bad, late, control), number of axes, per axis in order of keys: the key, twice the
 kind of state (0 policy, 1 propagated) and 1 more with a watermark, how many numbers follow, and these: the last
@@ -39,7 +39,7 @@ _TAGS = tuple(StateTag)
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """What a reading task leaves at a committed offset: of which batch, and the state of every time axis."""
+    """The state that a reading task leaves at a committed offset: its batch, and the state of every time axis."""
 
     snapshot_id: int
     counts: Counts
@@ -179,7 +179,7 @@ def _text(raw: bytes) -> str:
 
 
 def _coded(place: str, version: int) -> str:
-    """What the code is made over: were the version not part of it, a body could be given out for one of another."""
+    """The text that the code is made over: without the version in it, a body could pass for one of another version."""
     return place if version == _WITHOUT_FUTURE else f"{place} version {version}"
 
 

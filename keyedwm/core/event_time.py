@@ -15,7 +15,7 @@ from keyedwm.core.written_time import header_of
 
 
 class Place(Enum):
-    """Which part of the record holds the event time."""
+    """The part of the record that holds the event time."""
 
     TIMESTAMP = "timestamp"
     VALUE = "json"
@@ -44,7 +44,7 @@ class EventTime:
 
     @staticmethod
     def written(column: str) -> EventTime:
-        """What the sink writes of a column of event times with `controlRows=inline`."""
+        """The header that the sink writes of a column of event times with `controlRows=inline`."""
         return EventTime(Place.WRITTEN, (header_of(column),))
 
     @property

@@ -16,7 +16,7 @@ _MOST_MS = 2**62  # any event time less this fits into 64 bits
 
 
 class OnFuture(Enum):
-    """What becomes of a row with such a time; each is counted."""
+    """The fate of a row with such a time; each is counted."""
 
     IGNORE = "ignore"  # the row is as it is, its time does not move the watermark
     NULL = "null"  # the row has no event time

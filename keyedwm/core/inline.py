@@ -2,8 +2,8 @@
 
 Rule: a record is ours if its first header is HEADER; the header's value is the version, the value is JSON with sorted
 names. Records of kind watermark, idle and active tell one channel's change. A barrier closes a snapshot in one output
-partition, behind all of the snapshot's rows there, and holds the state of every upstream channel at that cut: who has
-read one barrier needs nothing that stands before it.
+partition, behind all of the snapshot's rows there, and holds the state of every upstream channel at that cut: a reader
+that has read one barrier needs nothing that stands before it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Cut:
     channels: Mapping[str, Upstream]
 
     def promise(self) -> tuple[dict[int, int], bool]:
-        """What the channels promise together: the coalesced watermark (ms) of each key, and whether all are idle."""
+        """The common promise of the channels: the coalesced watermark (ms) of each key, and whether all are idle."""
         coalescer = Coalescer()
         made = coalescer.step(self._changes(), 0)
         return dict(coalescer.snapshot().common.emitted), IdleMarker() in made

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class LateRule(Enum):
-    """Which question decides. WINDOW is the default; FRAME and EVENT are Jet's, for windows and for sessions."""
+    """The question that decides. WINDOW is the default; FRAME and EVENT are Jet's, for windows and for sessions."""
 
     WINDOW = "window"  # late if no window that would take it is still open
     FRAME = "frame"  # late once the frame it falls into was emitted
@@ -14,7 +14,7 @@ class LateRule(Enum):
 
 
 class LatePolicy(Enum):
-    """What becomes of late rows."""
+    """The fate of late rows."""
 
     DROP = "drop"
     EMIT = "emit"

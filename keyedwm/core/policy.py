@@ -72,7 +72,7 @@ class _Run:
         return () if self._watermark_ms is None else (self._watermark_ms, *self._more())
 
     def _more(self) -> tuple[int, ...]:
-        """What stands behind the watermark in the state."""
+        """The numbers behind the watermark in the state."""
         return ()
 
     def _raise(self, watermark_ms: int | None) -> None:

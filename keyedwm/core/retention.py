@@ -1,4 +1,4 @@
-"""What was the highest value known some time ago (rules 6 and 7).
+"""The highest value that was known some time ago (rules 6 and 7).
 
 Rule: inclusive, and never early. `known_at(t)` is the highest value noted at or before `t`, never one noted later. Only
 the points that can still matter are kept, at most MOST_POINTS: up to so many the answer is exact. Of more, the point

@@ -12,7 +12,7 @@ ROW_FORMAT_VERSION = 2
 
 
 class ControlKind(str, Enum):
-    """What a control row says."""
+    """The kinds of control rows."""
 
     WATERMARK = "watermark"
     IDLE = "idle"

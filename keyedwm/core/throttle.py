@@ -1,4 +1,4 @@
-"""Which watermarks are worth sending (rule 8).
+"""Throttles: the choice of the watermarks that are worth sending (rule 8).
 
 Rule: a throttle turns the watermark that is true into the one to send, or into nothing; what it sends strictly
 increases. `admit` is asked before every event, `end_of_batch` once after the last event of a batch.

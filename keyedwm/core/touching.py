@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Touching(Enum):
-    """What becomes of two sessions, one of which starts where the other ends."""
+    """The fate of two sessions, one of which starts where the other ends."""
 
     MERGE = "merge"
     SEPARATE = "separate"

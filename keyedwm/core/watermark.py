@@ -18,7 +18,7 @@ MAX_KEY = 127
 
 
 class Status(Enum):
-    """What a channel is; the value is the stable code used in every encoding."""
+    """The status of a channel; the value is the stable code used in every encoding."""
 
     ACTIVE = 0
     IDLE = 1

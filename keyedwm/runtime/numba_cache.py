@@ -79,7 +79,7 @@ class _Files(IndexDataCacheFile):
 
 
 def _content(path: str) -> bytes | None:
-    """What was written to a file, None if it is not there, cannot be read or holds anything else."""
+    """The content written to a file, None if it is not there, cannot be read or holds anything else."""
     try:
         found = Path(path).read_bytes()
     except FileNotFoundError:

@@ -99,7 +99,7 @@ def _given(port: int | None, extra: Mapping[str, str] | None) -> GivenBroker:
 def is_taken(port: int) -> bool:
     """Whether something listens on this port of the loopback address, so that a broker of our own cannot."""
     with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: only who listens is in the way
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: only a listener is in the way
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:

@@ -37,7 +37,7 @@ class Guard:
         self.dismiss()
 
     def dismiss(self) -> None:
-        """What was guarded is gone; the guard goes too."""
+        """End the guard, after the process that it guarded."""
         with suppress(BrokenPipeError):
             self._process.communicate(b".", timeout=START_LIMIT_S)
 

@@ -142,7 +142,7 @@ class LocalBroker:
 
 
 def java_options() -> str:
-    """What Kafka's own scripts read: options of the broker's JVM, for brokers that live for minutes, say."""
+    """The variable that Kafka's own scripts read: options of the broker's JVM, for brokers that live for minutes."""
     return os.environ.get(JAVA_OPTIONS, "")
 
 

@@ -1,1 +1,1 @@
-"""What every target does with a batch: tasks, their reports, the seal, and the record of what was published."""
+"""The steps of a batch that all targets share: tasks, their reports, the seal, and the record of the publication."""

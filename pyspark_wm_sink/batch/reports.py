@@ -1,4 +1,4 @@
-"""What the tasks of a batch report to the driver, and the report of the whole batch.
+"""The reports of a batch's tasks to the driver, and the report of the whole batch.
 
 Rule: values only. Nothing here checks or decides; `seal` does.
 """
@@ -25,7 +25,7 @@ R = TypeVar("R", bound="TaskReport")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskReport(WriterCommitMessage):
-    """What one task staged; `event_tops`: channel to the highest offset of its event rows.
+    """The report of one task; `event_tops`: channel to the highest offset of its event rows.
 
     content: the sum of its event rows' hashes (`keyedwm.arrow.hashing`), None where it was not made.
     """
@@ -39,7 +39,7 @@ class TaskReport(WriterCommitMessage):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchReport:
-    """What all tasks of one batch staged.
+    """The report of all tasks of one batch.
 
     event_tops: channel to the highest offset of its event rows. is_retried: a task needed more than one attempt.
     content: the sum of all event rows' hashes, in hex; None where it was not made. has_gaps: Spark numbered more

@@ -194,7 +194,7 @@ def _sources(last: Record | None, cuts: Sequence[BarrierCut] = ()) -> dict[str, 
 def _channels(
     last: Record | None, report: BatchReport, cuts: Sequence[BarrierCut], advances: WatermarkAdvances
 ) -> dict[str, ChannelRecord]:
-    """What is known of each channel after the batch.
+    """The state of each channel after the batch.
 
     One that the whole cut of its source lacks is gone, and forgotten: its source remembers where it stood, or tells a
     reset should it come back (rule 5), so no watermark is let through that would have been refused.

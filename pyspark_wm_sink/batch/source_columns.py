@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame come from the keyedwm source.
+"""The columns of a DataFrame that come from the keyedwm source.
 
 Rule: a column is the source's if name and type agree; one of the same name and another type is the user's own.
 """

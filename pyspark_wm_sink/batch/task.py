@@ -1,4 +1,4 @@
-"""What every task does with its rows, whatever the target: separate events from control rows and collect statistics.
+"""The work of every task on its rows, whatever the target: separate events from control rows and collect statistics.
 
 Rule: a task decides nothing. It reports what it staged, and the driver checks the reports of all tasks together.
 """

@@ -1,4 +1,4 @@
-"""What deltalake says of its failures, without the values of `storage.*` that it repeats.
+"""The words of deltalake for its failures, without the values of `storage.*` that it repeats.
 
 Rule: a login inside an address and a value that could not be parsed show in no message, and in no cause below one.
 deltalake has few kinds of error, so what it means is read from its words.

@@ -78,7 +78,7 @@ class StagedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedFiles(TaskReport):
-    """What one task staged; no file if it had no row to write.
+    """The files that one task staged; no file if it had no row to write.
 
     begins: the lowest offset of each channel's event rows, in a query's first batch.
     """

@@ -32,7 +32,7 @@ from pyspark_wm_sink.options.sink_options import ControlRows, DeltaTarget, SinkO
 
 
 class _DeltaWriter(VersionChecked):
-    """What both interfaces share."""
+    """The common part of both interfaces."""
 
     def __init__(self, how: DeltaPublication) -> None:
         self._how = how

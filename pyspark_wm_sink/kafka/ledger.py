@@ -1,6 +1,6 @@
 """The ledger: the transactions of each batch that are to be committed, stored durably before the first is committed.
 
-Rule: an entry that can be read is a decision, and whoever reads it completes it: its marker, then its transactions.
+Rule: an entry that can be read is a decision, and its reader completes it: its marker, then its transactions.
 Files carry a version and a checksum, and change only under the ledger's lock. Format version 1:
 
     BATCH.decided.json     the decision; renamed to
@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunHistory:
-    """Who has written here: the query, its runs, the latest last, and the fencing transaction of the latest."""
+    """The writers of a ledger: the query, its runs, the latest last, and the fencing transaction of the latest."""
 
     query: str
     runs: tuple[str, ...]

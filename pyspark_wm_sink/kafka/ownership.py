@@ -1,4 +1,4 @@
-"""Who may publish: the query's latest writer, with a ledger that no later decision contradicts.
+"""The right to publish: that of the query's latest writer, with a ledger that no later decision contradicts.
 
 Rule: fence first, look second, decide third. The ledger's epoch, which every driver takes when its writer starts, stops
 older drivers on one ledger. The fence, a transactional id of the query which every new run begins anew, stops runs on
@@ -25,7 +25,7 @@ _log = logging.getLogger("keyedwm.sink")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ownership:
-    """What a run holds that may publish; is_new: it has not published before."""
+    """The ownership of a run that may publish; is_new: it has not published before."""
 
     fence: Transaction
     is_new: bool

@@ -1,9 +1,9 @@
 """The driver's commit to Kafka: the only place that decides what becomes visible.
 
 Rule: check, write the decision into the ledger, then its marker into the cluster, only then end transactions. The
-marker makes the decision hold, since a run that was fenced cannot write it. A decision is never revoked: whoever finds
-it completes it. A run that was fenced touches nothing more: the later one aborts what is left. A refused batch is
-aborted as a whole; a decided transaction that the broker has aborted meanwhile is an error, unless no transaction of
+marker makes the decision hold, since a run that was fenced cannot write it. A decision is never revoked: a run
+that finds it completes it. A run that was fenced touches nothing more: the later one aborts the rest. A refused batch
+is aborted as a whole; a decided transaction that the broker has aborted meanwhile is an error, unless no transaction of
 its batch was committed and Spark runs the batch again.
 """
 

@@ -76,7 +76,7 @@ class KafkaStagePlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedRecords(TaskReport):
-    """What one task wrote; `transaction` is None when there was no row, or under at-least-once.
+    """The records that one task wrote; `transaction` is None when there was no row, or under at-least-once.
 
     topics: those that its rows went to.
     """

@@ -47,7 +47,7 @@ _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 class _KafkaWriter(VersionChecked):
-    """What both interfaces share."""
+    """The common part of both interfaces."""
 
     def __init__(self, how: KafkaPublication) -> None:
         self._how = how

@@ -30,7 +30,7 @@ _OURS = (*_DELTA, "errorsTo", "snapshot", "guarantee", "controlRows", "replayChe
 
 
 class SnapshotMode(Enum):
-    """What completes a snapshot: the barriers of all channels, or the end of each micro-batch."""
+    """The event that completes a snapshot: the barriers of all channels, or the end of each micro-batch."""
 
     BARRIER = "barrier"
     BATCH = "batch"
@@ -44,7 +44,7 @@ class ControlRows(Enum):
 
 
 class ReplayCheck(Enum):
-    """What of a published batch is compared when it comes again, besides barriers: its rows' content, or counts."""
+    """The part of a published batch that is compared when it comes again, besides barriers: rows' content or counts."""
 
     CONTENT = "content"
     COUNTS = "counts"

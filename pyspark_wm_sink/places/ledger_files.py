@@ -279,7 +279,7 @@ class RemoteFiles:
             files.move(aside, f"{place}/{name}")
 
     def rename(self, name: str, new: str) -> None:
-        """Copy, then delete: whoever looks in between sees both."""
+        """Copy, then delete: a reader in between sees both."""
         text = self.read(name)
         if text is None:
             raise UnavailableError(f"the ledger {self.address} cannot be written: its file {name} is gone")

@@ -33,7 +33,7 @@ class DamagedLedgerError(FormatError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What a driver holds when it starts a writer: the ledger's epoch, None if a later driver has taken it over.
+    """The claim of a driver that starts a writer: the ledger's epoch, None if a later driver has taken it over.
 
     is_new: the driver had started no writer here before.
     """

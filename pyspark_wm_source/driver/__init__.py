@@ -1,1 +1,1 @@
-"""What runs in the driver's planning process: offsets, channel states, splits."""
+"""The code of the driver's planning process: offsets, channel states, splits."""

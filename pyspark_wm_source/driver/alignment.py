@@ -150,7 +150,7 @@ class Aligner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counting:
-    """Which barriers count: of these authors, of a snapshot up to `at_most`, and later than the last one read.
+    """The barriers that count: of these authors, of a snapshot up to `at_most`, and later than the last one read.
 
     refused: takes, by channel, the control record with the highest offset that does not count, and why.
     """

@@ -1,4 +1,4 @@
-"""Which channels there are: a partition is gone, or a topic another one, only if the brokers keep saying so.
+"""The channels that there are: a partition is gone, or a topic another one, only if the brokers keep saying so.
 
 Rule: one metadata answer proves nothing, since a broker may be behind. What differs from what is known is asked for
 again, with pauses, before it counts.

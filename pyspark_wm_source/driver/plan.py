@@ -39,7 +39,7 @@ CLOCK_BATCH_MS = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What the broker answered: log end per channel, asked at `asked_ms` and answered by `now_ms`.
+    """The broker's answers: log end per channel, asked at `asked_ms` and answered by `now_ms`.
 
     begins: where each channel that the last offset does not have begins. high: high watermarks, where they may lie
     above the ends, which under read_committed are the last stable offsets. restarts: where the channels of topics that
@@ -116,7 +116,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
             axes, announced = _run_policies(axes, rules.axes if cut else rules.clocked, now_ms)
         resets = (0 if known is None else known.resets) + lost
         if resets > (0 if before is None else before.resets):
-            # Who follows the rows was told a watermark that nobody knows any more: it is told the one that counts now.
+            # Operators and sinks have a watermark that nobody knows any more: they get the one that counts now.
             announced = tuple(sorted(key for key, axis in axes.items() if axis.emitted_ms is not None))
         advances = list(_advances(name, before, axes))
         changes += advances

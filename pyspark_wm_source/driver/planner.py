@@ -129,7 +129,7 @@ class Planner:
         )
         planned = plan(start, after, seen, rules)
         if options.continue_from is not None and found == self._initial:
-            planned = replace(planned, group=self._group)  # whoever goes on from a savepoint has a group of its own
+            planned = replace(planned, group=self._group)  # a query that goes on from a savepoint has its own
         planned = replace(planned, outage=self._states.outage.why)
         self._facts = describe(planned, seen, self._ends or {}, self._states.recovered)
         self._tell_nothing_selected(planned)
@@ -172,7 +172,7 @@ class Planner:
         return offset
 
     def reported(self) -> dict[str, Any] | None:
-        """Return the facts of the last planning: newest log ends, who holds the watermark, who is idle."""
+        """Return the facts of the last planning: newest log ends, holders of the watermark, idle channels."""
         return self._facts
 
     def _too_few(self, planned: QueryOffset) -> bool:

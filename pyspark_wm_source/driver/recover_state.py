@@ -132,7 +132,7 @@ class StateLoader:
             return None
         found = recovery.results()
         if are_changed(end, self._options):
-            # Other watermarks than these may have been sent in that batch: who follows is told to forget them.
+            # Other watermarks than these may have been sent in that batch: a reset lets operators forget them.
             found = {tp: replace(one, lossy=True) for tp, one in found.items()}
         complete = {**states}
         complete |= {tp: _unemitted(moved[tp], one) if parts[tp] > 1 else one for tp, one in found.items()}

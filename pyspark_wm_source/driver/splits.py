@@ -1,4 +1,4 @@
-"""Which task reads what, and the control rows that the driver already knows.
+"""The division of a batch into tasks, and the control rows that the driver already knows.
 
 Rule: everything follows from the end offset and the one before it, so a replayed batch is cut the same way. Few tasks:
 a Python task costs about as much as 50,000 rows, so small channels share one, and channels without news need none.
@@ -26,7 +26,7 @@ from pyspark_wm_source.values.split import Split
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ControlSettings:
-    """Which control rows a batch has: axes name → watermark key; are control rows and barriers wanted."""
+    """The control rows that a batch has: axes name → watermark key; are control rows and barriers wanted."""
 
     axes: Mapping[str, int]
     control: bool
@@ -118,7 +118,7 @@ def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
 
 
 def _reset(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
-    """Whether who follows must forget the channel's watermark: its state was lost, or it may be back after a day."""
+    """Whether operators must forget the channel's watermark: its state was lost, or it may be back after a day."""
     before = start.channels.get(tp)
     if before is None and start.batch != NOT_STARTED and tp not in start.retired:
         return True

@@ -1,1 +1,1 @@
-"""What the user asked for, as values: parsed and checked once, before anything is read."""
+"""The options of a read, as values: parsed and checked once, before anything is read."""

@@ -99,7 +99,7 @@ class TimeAxis:
         return EventTime() if self.event_time.place is Place.WRITTEN else self.event_time
 
     def lenient(self) -> TimeAxis:
-        """Return the axis for who needs the states alone: no event time fails."""
+        """Return the axis for a caller that needs the states alone: no event time fails."""
         return self if self.future is None else replace(self, future=replace(self.future, on=OnFuture.IGNORE))
 
     @property

@@ -1,4 +1,4 @@
-"""What to read and from where to where: the `subscribe` trio, `starting*` and `ending*` options, as values.
+"""The topics to read, and where a read begins and ends: `subscribe` and its like, `starting*` and `ending*`, as values.
 
 Rule: a stream consults its start once per checkpoint, from then on the offset log decides; a batch read resolves both
 ends when it is planned (Spark's rules).
@@ -25,7 +25,7 @@ STARTING, ENDING = "starting", "ending"
 
 
 class NoMatch(Enum):
-    """What to do when a partition has no record at or after the starting timestamp."""
+    """The way out when a partition has no record at or after the starting timestamp."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -33,7 +33,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topics:
-    """Which topics (and partitions) to read: exactly one of the three is set."""
+    """The topics (and partitions) to read: exactly one of the three is set."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None

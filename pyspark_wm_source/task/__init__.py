@@ -1,1 +1,1 @@
-"""What runs in a reading task on an executor."""
+"""The code of a reading task on an executor."""

@@ -26,7 +26,7 @@ from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observed:
-    """What a run of records showed: event times per axis, and in-band watermarks as (row it stands before, key, ms)."""
+    """Event times of a run of records, per axis, and in-band watermarks as (row that each stands before, key, ms)."""
 
     event_ms: Mapping[str, EventTimes]
     watermarks: tuple[tuple[int, int, int], ...]
@@ -93,7 +93,7 @@ class EventTimeRun:
 
 
 def _may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None:
-    """Which records can have an event time: a null value (a tombstone) holds none, and is not wrong for that.
+    """Mark the records that can have an event time: a null value (a tombstone) holds none, and is not wrong for that.
 
     None: all of them.
     """

@@ -41,7 +41,7 @@ OnLoss = Callable[[KeyedwmError], None]
 
 
 def by_option(options: SourceOptions) -> OnLoss:
-    """What `failOnDataLoss` says: raise the loss, or note it and go on."""
+    """Return the handler of `failOnDataLoss`: raise the loss, or note it and go on."""
 
     def on_loss(error: KeyedwmError) -> None:
         if options.fail_on_data_loss:

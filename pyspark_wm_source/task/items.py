@@ -1,4 +1,4 @@
-"""What a reading task yields before anybody lays it out: runs of events, and control rows with their places."""
+"""The items of a reading task before they are laid out: runs of events, and control rows with their places."""
 
 from __future__ import annotations
 

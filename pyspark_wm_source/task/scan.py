@@ -63,7 +63,7 @@ def policy_run(
 
 
 def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
-    """What to decode: the columns of the rows, and whatever holds an event time; control rows inside are no rows."""
+    """The columns to decode: those of the rows, and the places of event times; control rows inside are no rows."""
     places = {axis.event_time.place for axis in options.axes.values()}
     return Wanted(
         key="key" in columns or Place.KEY in places,

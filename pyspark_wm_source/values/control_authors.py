@@ -1,6 +1,6 @@
-"""Whose control records count: `propagateFrom` names the query, `controlSecret` asks for its code.
+"""The authors whose control records count: `propagateFrom` names the query, `controlSecret` asks for its code.
 
-Rule: what is not theirs is passed over, counted and named in the log once; it stops nothing and moves nothing.
+Rule: another's record is passed over, counted and named in the log once; it stops nothing and moves nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ControlAuthors:
 
     @property
     def proven(self) -> bool:
-        """Whether a record that counts was surely written by who has the secret."""
+        """Whether a record that counts was surely written by an author with the secret."""
         return self.secret is not None
 
     def refusal(self, record: ControlRecord, channel: TopicPartition) -> str | None:

@@ -75,7 +75,7 @@ class RetiredChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutLimits:
-    """What the ranges of a batch were cut by: `minPartitions` and `maxRecordsPerPartition`."""
+    """The limits that the ranges of a batch were cut by: `minPartitions` and `maxRecordsPerPartition`."""
 
     least_tasks: int | None = None
     most_records: int | None = None

@@ -12,7 +12,7 @@ from keyedwm.kafka.client.values import TopicPartition
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelRange:
-    """What one task reads of one channel, and its state at the start.
+    """The part of one channel that one task reads, and the channel's state at its start.
 
     reset: its state was lost before this batch; resets: how often that has happened. woken: it was idle until this
     batch. opening: watermarks (key, ms) due before its first event. A channel whose range is cut has several `parts`:

@@ -28,7 +28,7 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(slots=True)
 class Trace:
-    """What held after each step, all in ms: simulated time, watermarks by origin, the coalesced one, and Spark's."""
+    """The state after each step, all in ms: simulated time, watermarks by origin, the coalesced one, and Spark's."""
 
     step_ms: list[int] = field(default_factory=list)
     origins: dict[str, list[int | None]] = field(default_factory=lambda: {origin: [] for origin in ORIGINS})

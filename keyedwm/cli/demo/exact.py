@@ -23,7 +23,7 @@ COUNTS = pa.schema([("origin", pa.string()), ("hour_ms", pa.int64()), ("count", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What separates a table of counts from the exact one.
+    """The difference of a table of counts from the exact one.
 
     lost: marks the records (in the flights' order) that no count holds. A closed window takes nothing any more, so of
     an hour that lacks n records of its origin these are the last n to reach Kafka.

@@ -35,7 +35,7 @@ _FEED_MS = 6 * HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """What is drawn. lost: one mark per flight, by side; lag_ms: how far every watermark trails."""
+    """The content of the picture. lost: one mark per flight, by side; lag_ms: how far every watermark trails."""
 
     flights: Flights
     trace: Trace

@@ -1,4 +1,4 @@
-"""What the demo says at its end: the table, the JSON and the verdict.
+"""The report of the demo: the table, the JSON and the verdict.
 
 Rule: figures are shown as they came out. The verdict judges keyedwm only: a record that was lost though it was not late
 behind its own partition's watermark, one counted twice, or an event table that differs from the input, is a failure.

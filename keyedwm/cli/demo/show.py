@@ -39,7 +39,7 @@ _LINES = 10  # of progress, where stdout is no terminal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run left behind; by query: records read, seconds in micro-batches. counts: by side."""
+    """The outcome of a run; by query: records read, seconds in micro-batches. counts: by side."""
 
     broker: str
     trace: Trace
@@ -103,7 +103,7 @@ def _run(plan: list[Step], last: Step, console: Console) -> Run:
 
 
 def reason(said: str) -> str:
-    """What Python raised, where a traceback is in what Spark said, else Spark's first line."""
+    """The error of Python, if Spark's words hold a traceback, else their first line."""
     raised = re.findall(r"^(?!org\.|java\.)(?:\w+\.)*\w+(?:Error|Exception): .+$", said, re.MULTILINE)
     return (raised or said.splitlines())[0]
 

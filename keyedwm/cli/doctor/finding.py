@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What a finding means for a query."""
+    """The meaning of a finding for a query."""
 
     OK = "ok"
     WARN = "WARN"
@@ -16,7 +16,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at and found; `fix` says what to do unless all is well."""
+    """A thing that was looked at, and its state; `fix` says what to do unless all is well."""
 
     verdict: Verdict
     what: str

@@ -103,7 +103,7 @@ def _columns() -> RecordColumns:
 
 
 def _items(options: SourceOptions, schema: pa.Schema) -> Iterator[EventRun]:
-    """What a task yields for one range."""
+    """The items that a task yields for one range."""
     for codec in (Codec.NONE, Codec.LZ4):
         task = ChannelRange(channel=_CHANNEL, start=0, end=_ROWS, counts=Counts(), axes={})
         run = policy_run(task, options, {"": 0}, now_ms=1_767_225_600_000)

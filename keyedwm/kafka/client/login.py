@@ -17,7 +17,7 @@ from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.oauth import SaslMechanismOAuth
 from kafka.net.sasl.scram import SaslMechanismScram
 
-# RFC 7677 asks for at least so many; with fewer, who listens finds the password by trying.
+# RFC 7677 asks for at least so many; with fewer, an eavesdropper finds the password by trying.
 LEAST_ITERATIONS = 4_096
 MOST_ITERATIONS = 1_000_000
 _MOST_DIGITS = 10
@@ -76,7 +76,7 @@ def mechanism_of(config: dict[str, Any], host: str) -> SaslMechanism:
 
 
 def asked_of(config: dict[str, Any], host: str) -> str:
-    """Who is asked for the words of a login: the name of it in an error for who waits too long."""
+    """Name the party that is asked for the words of a login, for the error of a wait that is too long."""
     if config["sasl_mechanism"] == "OAUTHBEARER":
         return str(config["sasl_oauth_token_provider"])
     return f"{'Kerberos' if config['sasl_mechanism'] == 'GSSAPI' else 'the login'} for {host}"

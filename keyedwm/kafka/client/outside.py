@@ -17,7 +17,7 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 
 T = TypeVar("T")
-# Whoever had less time than this to answer is not to blame: it is the end of somebody else's attempts.
+# A call that had less time than this to answer is not to blame: another one's attempts have used it up.
 FAIR_MS = 250
 
 
@@ -36,7 +36,7 @@ class Outside:
         """Run `act` in a thread; returns or raises what it does, DidNotAnswerError if it has not ended by `over_at`.
 
         Where that is too soon for anybody to answer it is a KafkaTimeoutError.
-        what: names it in the error; who asks for the same while it runs waits for its end first.
+        what: names it in the error; a second call for the same waits for the end of the first.
         """
         while what in self._running:
             await self._until(self._running[what], what, over_at)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from keyedwm.kafka.client.token_provider import Provider
 
 _EXTENSION = "extension_"
-# Who gives these wants encryption or a login; others, as ssl.protocol, only tune it.
+# A user who gives these wants encryption or a login; others, as ssl.protocol, only tune it.
 _MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "ssl.cipher.", "ssl.endpoint.",
               "ssl.engine.")  # fmt: skip
 _MSK_IAM = "AWS_MSK_IAM"

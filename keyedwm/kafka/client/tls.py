@@ -1,4 +1,4 @@
-"""Which TLS versions and cipher suites a connection may use: `ssl.enabled.protocols` and `ssl.cipher.suites`.
+"""The TLS versions and cipher suites that a connection may use: `ssl.enabled.protocols` and `ssl.cipher.suites`.
 
 Rule: a limit that Python's `ssl` cannot keep is refused, never dropped.
 """

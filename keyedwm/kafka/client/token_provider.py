@@ -1,4 +1,4 @@
-"""What asks the user's function for a token at each login.
+"""The provider that asks the user's function for a token at each login.
 
 Rule: a token stands in no message, and neither do the words of an error that the function raises: they are not ours.
 """
@@ -22,7 +22,7 @@ class TokenError(wire_errors.SaslAuthenticationFailedError):
 
 
 class Provider(AbstractTokenProvider):
-    """What kafka-python asks at every login, and again before a session ends (KIP-368)."""
+    """The object that kafka-python asks at every login, and again before a session ends (KIP-368)."""
 
     def __init__(self, name: str, extensions: Mapping[str, str]) -> None:
         super().__init__()

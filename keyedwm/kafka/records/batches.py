@@ -1,4 +1,4 @@
-"""What a fetched run of bytes holds: the headers of its record batches, and which of them carry rows.
+"""The content of a fetched run of bytes: the headers of its record batches, and which of them carry rows.
 
 Rule: nothing here looks inside a batch. Bounds are checked before every read; a batch cut off at the end is left
 for the next fetch (KIP-74), anything else that is not a whole batch of format 2 is a CorruptRecordError.

@@ -27,7 +27,7 @@ _NO_LEADER_EPOCH, _FORMAT = -1, 2
 
 
 class Producer(NamedTuple):
-    """Who writes: the broker drops repeated sequences of one producer, and fences older epochs."""
+    """The writing producer: the broker drops repeated sequences of one producer, and fences older epochs."""
 
     producer_id: int = _NO_PRODUCER
     epoch: int = _NO_PRODUCER

@@ -1,4 +1,4 @@
-"""Which partition a record goes to, as the Java producer decides it.
+"""The partition that a record goes to, as the Java producer decides it.
 
 Rule: a key's bytes alone decide, by murmur2 and modulo, so readers find a key where any Java producer puts it. Records
 without a key stay on one partition for a run of records, then go to the next; where the runs begin is the caller's.

@@ -40,7 +40,7 @@ from keyedwm.kafka.records.pieces import CLAIM, corrupt, pieces
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which of the costly columns to build; offsets and timestamps always come.
+    """The costly columns to build; offsets and timestamps always come.
 
     control_header: records whose first header has this name are control records: they come in
         `Records.control_records`, not as rows.

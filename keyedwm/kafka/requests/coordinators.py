@@ -1,6 +1,6 @@
-"""Which broker coordinates a consumer group or a transactional id.
+"""The brokers that coordinate consumer groups and transactional ids.
 
-Rule: what is kept is a hint: whoever is answered NOT_COORDINATOR calls `forget` and asks again.
+Rule: a kept node is a hint: a caller that is answered NOT_COORDINATOR calls `forget` and asks again.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class _Leader:
 
 
 class _Part(NamedTuple):
-    """What one answer brought for one range."""
+    """The batches that one answer brought for one range."""
 
     reader: RangeReader
     start: int

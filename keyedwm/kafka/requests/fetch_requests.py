@@ -44,7 +44,7 @@ class RangeReader:
 
 
 class Replicas:
-    """Which replica each partition is read from: the leader, or one in our rack that the leader named (KIP-392).
+    """The replica that each partition is read from: the leader, or one in our rack that the leader named (KIP-392).
 
     A replica that fails, has no answer or sends us on and on ends this: then leaders only are asked.
     """

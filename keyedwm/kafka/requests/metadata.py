@@ -1,6 +1,6 @@
 """Topics, partitions and leaders of one cluster, as its metadata has them.
 
-Rule: a read never creates a topic. What is kept is a hint: whoever finds a leader elsewhere calls `forget_leaders`.
+Rule: a read never creates a topic. A kept leader is a hint: a caller that finds it elsewhere calls `forget_leaders`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the user of a connection may do, asked with requests that change nothing.
+"""The rights of a connection's user, asked for with requests that change nothing.
 
 Rule: a broker checks the rights of a request before anything else, so each question is a request that cannot succeed
 (a member that is in no group, a transaction that does not exist), sent to any broker: only a refusal for lack of rights
@@ -21,7 +21,7 @@ _NOBODY = "keyedwm-asks-for-rights"
 
 
 class Operation(IntEnum):
-    """What may be done with a topic; the values are Kafka's."""
+    """An operation on a topic; the values are Kafka's."""
 
     READ = 3
     WRITE = 4

@@ -1,6 +1,6 @@
 """How large a record batch a topic takes: its `max.message.bytes`.
 
-Rule: the limit is a hint. Who may not read it, or reads it too early, learns from the broker's refusal.
+Rule: the limit is a hint. A client that may not read it, or reads it too early, learns from the broker's refusal.
 """
 
 from __future__ import annotations

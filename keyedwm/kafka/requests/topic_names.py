@@ -1,4 +1,4 @@
-"""Which names a topic can have.
+"""The names that a topic can have.
 
 Rule: Kafka's own. A name that no topic can have is refused where it is given, before a broker is asked: brokers answer
 it late, and some versions as if the topic were only missing.

@@ -1,6 +1,6 @@
 """Transactions that one process writes and another one ends (KIP-98, in the way of brokers before KIP-890's part 2).
 
-Rule: whoever knows (transactional id, producer id, epoch) may end a transaction. The ids given here belong to one
+Rule: a client that knows (transactional id, producer id, epoch) may end a transaction. The ids given here belong to one
 transaction each and are never used again, so an end may be repeated, and a refused one can be told apart by asking.
 Versions are kept together: AddPartitionsToTxn 3, Produce up to 11, EndTxn 3; newer ones change the epoch at each end.
 """
@@ -32,7 +32,7 @@ _BROKER_RESOURCE, _LONGEST = 4, "transaction.max.timeout.ms"
 
 
 class Transaction(NamedTuple):
-    """What it takes to end a transaction."""
+    """A transaction, by all that ending it takes."""
 
     transactional_id: str
     producer_id: int
@@ -40,7 +40,7 @@ class Transaction(NamedTuple):
 
     @property
     def producer(self) -> Producer:
-        """Who writes its records."""
+        """The producer of its records."""
         return Producer(self.producer_id, self.epoch, transactional=True)
 
 
@@ -53,7 +53,7 @@ class Status(NamedTuple):
 
 
 class Fate(Enum):
-    """What became of a transaction; UNKNOWN: the coordinator has forgotten it, or its id was used by someone else."""
+    """The fate of a transaction; UNKNOWN: the coordinator has forgotten it, or its id was used by someone else."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -62,7 +62,7 @@ class Fate(Enum):
 
 
 class Holder(Enum):
-    """Who holds a transactional id; NOBODY: the coordinator has forgotten it."""
+    """The holder of a transactional id; NOBODY: the coordinator has forgotten it."""
 
     OURS = "ours"
     ANOTHER = "another"
@@ -221,7 +221,7 @@ def _status_of(transaction: Transaction, state: Any) -> Status | None:
 
 
 def _fate_of(transaction: Transaction, found: Any) -> Fate:
-    """What the coordinator's state of an id says about a transaction under it."""
+    """The fate of a transaction by the coordinator's state of its id."""
     ours = (found.producer_id, found.producer_epoch) == (transaction.producer_id, transaction.epoch)
     if ours and found.transaction_state in _COMMITTED:
         return Fate.COMMITTED
