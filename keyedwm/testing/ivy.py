@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,16 +36,21 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "keyedwm"
 
 
-def fetch_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True) -> list[Path]:
+def fetch_jars(
+    name: str, coordinates: Sequence[str], *, transitive: bool = True, hashes: Mapping[str, str] = HASHES
+) -> list[Path]:
     """The jars of these `group:artifact:version` coordinates, sorted by name; `name` is what people see of them.
 
-    With `transitive=False` exactly the artifacts named, without what they depend on. Raises UnavailableError when the
-    registry cannot be reached or lacks one of them.
+    With `transitive=False` exactly the artifacts named, without what they depend on. hashes: the SHA-256 that each jar
+    must have, by its name. Raises UnavailableError when the registry cannot be reached, lacks one or has another.
     """
     key = hashlib.sha256("\n".join([*sorted(coordinates), str(transitive)]).encode()).hexdigest()[:8]
-    home = kept_once(
-        cache_dir() / "jars" / f"{name}-{key}", lambda jars: _fill(jars, name, coordinates, transitive=transitive)
-    )
+
+    def fill(jars: Path) -> None:
+        _fill(jars, name, coordinates, transitive=transitive)
+        _check(sorted(jars.glob("*.jar")), hashes)
+
+    home = kept_once(cache_dir() / "jars" / f"{name}-{key}", fill)
     return sorted(home.glob("*.jar"))
 
 
@@ -80,13 +85,12 @@ def _fill(jars: Path, name: str, coordinates: Sequence[str], *, transitive: bool
     _run_ivy(work, jars, name)
     if not any(jars.glob("*.jar")):
         raise UnavailableError(f"the Maven registry gave no jar for {', '.join(coordinates)}")
-    _check(sorted(jars.glob("*.jar")))
 
 
-def _check(jars: Sequence[Path]) -> None:
+def _check(jars: Sequence[Path], hashes: Mapping[str, str]) -> None:
     for jar in jars:
         found = hash_of(jar)
-        if found != HASHES.get(jar.name):
+        if found != hashes.get(jar.name):
             raise UnavailableError(
                 f"{jar.name} from the Maven registry has the SHA-256 {found}, not that of keyedwm.testing.jar_hashes: "
                 "it is another file than before, or a version was changed without its hash"

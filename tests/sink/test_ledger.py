@@ -19,7 +19,6 @@ from pyspark_wm_sink.kafka.ledger import KEPT, Entry, Ledger, RunHistory
 from pyspark_wm_sink.limits import Limits
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.places import ledger_files as files_module
-from pyspark_wm_sink.places import notes as notes_module
 from pyspark_wm_sink.places.notes import Claim
 
 
@@ -80,10 +79,8 @@ def test_a_damaged_entry_is_named_with_its_file_and_nothing_else_is_read_instead
     assert "runbook" in str(refused.value)
 
 
-def test_a_newer_format_is_refused_by_its_version(ledger, monkeypatch):
-    with monkeypatch.context() as newer:
-        newer.setattr(notes_module, "VERSION", 2)
-        ledger.decide(entry(4))
+def test_a_newer_format_is_refused_by_its_version(ledger):
+    ledger.write_note("000000000004.decided.json", {"version": 2})
     with pytest.raises(FormatError, match=r"has format version 2, this keyedwm reads version 1"):
         ledger.newest()
 

@@ -50,10 +50,9 @@ def test_a_jar_that_does_not_exist_is_an_error(empty_cache):
         fetch_jars("absent", ["org.apache.commons:commons-pool2:0.0.1"])
 
 
-def test_a_jar_with_another_hash_is_refused_and_leaves_nothing(empty_cache, monkeypatch):
-    monkeypatch.setattr(ivy, "HASHES", {"commons-pool2-2.12.0.jar": "0" * 64})
+def test_a_jar_with_another_hash_is_refused_and_leaves_nothing(empty_cache):
     with pytest.raises(UnavailableError, match=r"commons-pool2-2\.12\.0\.jar from the Maven registry has the SHA-256"):
-        fetch_jars("small", SMALL, transitive=False)
+        fetch_jars("small", SMALL, transitive=False, hashes={"commons-pool2-2.12.0.jar": "0" * 64})
     assert [path.suffix for path in (empty_cache / "jars").iterdir()] == [".lock"]
 
 
