@@ -48,7 +48,7 @@ _SLIDING = "keyedwm.operators.frames.sliding:SlidingOperator"
 _SESSION = "keyedwm.operators.frames.sessions:SessionOperator"
 _JOIN = "keyedwm.operators.join.operator:JoinOperator"
 _IN_FLIGHT = "keyedwm.core.in_flight:InFlight"
-_STORE = "keyedwm.operators.messages.operator:StoreOperator"
+_STORE = "keyedwm.operators.messages.driver:MessageOperator"
 _COMBINE = "keyedwm.operators.frames.partials:combine_rows"
 FAMILIES = (
     Family(

@@ -67,7 +67,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.operators.frames.sessions:SessionOperator.on_watermark": one_output_less,
     "keyedwm.operators.frames.session_merge:joined_runs": lambda found: (found[0], found[1], found[2] + 1),
     "keyedwm.operators.protocol:operator_of": without_end,
-    "keyedwm.operators.messages.operator:StoreOperator.on_rows": one_output_less,
+    "keyedwm.operators.messages.driver:MessageOperator.on_rows": one_output_less,
     "keyedwm.operators.messages.messages:MessageStore.read": one_row_less,
     "keyedwm.operators.messages.join.window_join:WindowJoin.flush": one_row_less,
     "keyedwm.operators.messages.join.session_operator:SessionJoinOperator.on_end": one_output_less,

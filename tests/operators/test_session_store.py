@@ -9,7 +9,7 @@ import pytest
 from keyedwm.core.errors import OptionError
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages import held, held_sessions, session_store_operator
+from keyedwm.operators.messages import held, held_sessions, pieces
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import Full
 from keyedwm.operators.messages.retention import Retention
@@ -33,7 +33,7 @@ operator_of = partial(stored.operator_of, TEN, retention=LONG)
 def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    monkeypatch.setattr(session_store_operator, "_MOST_ROWS", 7)
+    monkeypatch.setattr(pieces, "_MOST_ROWS", 7)
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
 
 

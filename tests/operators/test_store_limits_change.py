@@ -10,10 +10,10 @@ import pytest
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early, EveryBy
@@ -96,7 +96,7 @@ def test_a_store_whose_limits_change_loses_no_count_and_says_nothing_behind_what
 ):
     plan = plan_of(window, retention=limits[0], **said)
     plans = [dataclasses.replace(plan, retention=retention) for retention in limits]
-    rows = sum(played(store_operator, plans, f"limits {seed} {number}", 1, adds_up) for number in range(2))
+    rows = sum(played(MessageOperator, plans, f"limits {seed} {number}", 1, adds_up) for number in range(2))
     assert rows or said.get("full") is Full.MESSAGE
 
 

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.operator import WindowJoinOperator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early, EveryBy
@@ -59,7 +59,7 @@ def played(operator, seed: str, inputs: int) -> int:
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, full, said, seed):
     plans = [plan_of(window, full=full, retention=retention, **said) for retention in RETENTIONS]
-    assert sum(played(store_operator(plan, MemoryStore()), f"{seed} {number}", 1) for number, plan in enumerate(plans))
+    assert sum(played(MessageOperator(plan, MemoryStore()), f"{seed} {number}", 1) for number, plan in enumerate(plans))
 
 
 @pytest.mark.parametrize("join", JOINS, ids=str)
@@ -74,7 +74,7 @@ def test_no_row_of_a_join_is_behind_the_watermark_that_was_passed_on(window, ful
 
 
 def test_a_window_that_no_message_completes_speaks_before_the_watermark_leaves_it_behind():
-    operator = store_operator(plan_of(WINDOWS[0], full=Full.MESSAGE, retention=Retention(time_ms=20)), MemoryStore())
+    operator = MessageOperator(plan_of(WINDOWS[0], full=Full.MESSAGE, retention=Retention(time_ms=20)), MemoryStore())
     list(operator.on_rows(0, table([Message("x", 1, 5, "t", 0, 0)]), None))
     assert list(operator.on_watermark(0, 0, 29)) == []
     (pane,) = operator.on_watermark(0, 0, 30)

@@ -1,27 +1,60 @@
-"""What becomes of the messages of a store: counts that add up, and the messages that are given back with a reason."""
+"""What becomes of the messages of a store: counts that add up, and the rejected messages with the reason.
+
+Rule: every message that comes is known as a replay, rejected, or admitted, which counts as taken; one that was taken is
+held until it is released.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 
 
-class Account:
-    """The counts since the store was new, and what was given back since the last call."""
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages of one input. at: their places, event times in ms or offsets. channels: the numbers of theirs."""
 
-    def __init__(self, plan: StorePlan, facts: Mapping[str, int]) -> None:
-        """facts: as `facts` gave them."""
+    rows: pa.Table
+    at: Ints
+    channels: Ints
+    input_number: int = 0
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def filter(self, flags: Flags) -> Messages:
+        """Return some of them."""
+        rows = self.rows.filter(pa.array(flags))
+        return Messages(rows, self.at[flags], self.channels[flags], self.input_number)
+
+    def take(self, places: Ints) -> Messages:
+        """Return some of them, in this order."""
+        rows = self.rows.take(pa.array(places))
+        return Messages(rows, self.at[places], self.channels[places], self.input_number)
+
+    def part(self, first: int, behind: int | None = None) -> Messages:
+        """Return those from one place to before another, or to the end."""
+        span = slice(first, behind)
+        rows = self.rows.slice(first, None if behind is None else behind - first)
+        return Messages(rows, self.at[span], self.channels[span], self.input_number)
+
+
+class Account:
+    """The counts since the store was new, and the messages that were rejected since the last call."""
+
+    def __init__(self, plan: StorePlan, state: Mapping[str, int]) -> None:
+        """state: as `state` gave it."""
         self._plan = plan
         self.late_rows = 0
-        self._counts = Counter(facts)
+        self._counts = Counter(state)
         self._rejected: list[pa.Table] = []
 
     @property
@@ -29,27 +62,50 @@ class Account:
         """What became of all messages."""
         return StoreCounts(**{one.name: self._counts[one.name] for one in fields(StoreCounts)})
 
-    def facts(self) -> dict[str, int]:
+    def state(self) -> dict[str, int]:
         """Return what a later instance needs to know, ready for JSON."""
         return {name: count for name, count in sorted(self._counts.items()) if count}
 
-    def add(self, **counts: int) -> None:
-        """Count messages; see `StoreCounts`."""
-        self._counts.update({name: int(count) for name, count in counts.items()})
+    def came(self, rows: int, fresh: int) -> None:
+        """Count messages that came; fresh: so many of them for the first time."""
+        self._add(given=rows, replayed=rows - fresh)
+
+    def admit(self, messages: Messages, reasons: Mapping[Reason, Flags]) -> Messages:
+        """Reject messages for these reasons; count the others as taken, and return them."""
+        kept = None
+        for reason, flags in reasons.items():
+            if flags.any():
+                self.reject(messages.rows.filter(pa.array(flags)), reason)
+                kept = ~flags if kept is None else kept & ~flags
+        admitted = messages if kept is None else messages.filter(kept)
+        self._add(taken=len(admitted))
+        return admitted
+
+    def release(self, messages: int, size: int = 0, windows: int = 0, *, dropped: bool = False) -> None:
+        """Count messages that are held no more, and their bytes and windows if a limit of size dropped them."""
+        if dropped:
+            self._add(dropped_messages=messages, dropped_bytes=size, dropped_windows=windows)
+        else:
+            self._add(expired=messages)
+
+    def give_back(self, rows: pa.Table, reason: Reason) -> None:
+        """Reject messages that were taken."""
+        self.reject(rows, reason)
+        self._add(taken=-rows.num_rows)
 
     def reject(self, rows: pa.Table, reason: Reason) -> None:
-        """Give messages back."""
+        """Reject messages."""
         if not rows.num_rows:
             return
-        self._counts["rejected"] += rows.num_rows
+        self._add(rejected=rows.num_rows)
         self.late_rows += rows.num_rows if reason is Reason.RETENTION else 0
-        told = pa.repeat(reason.value, rows.num_rows)
+        reasons = pa.repeat(reason.value, rows.num_rows)
         self._rejected.append(
-            pa.Table.from_arrays([*rows.columns, told], schema=self._plan.rejected_schema).combine_chunks()
+            pa.Table.from_arrays([*rows.columns, reasons], schema=self._plan.rejected_schema).combine_chunks()
         )
 
     def with_time(self, rows: pa.Table, numbers: Ints) -> tuple[pa.Table, Ints]:
-        """Return the messages that have an event time, with the numbers of theirs; give back the others."""
+        """Return the messages that have an event time, with the numbers of theirs; reject the others."""
         missing = rows[self._plan.time].is_null()
         if not rows[self._plan.time].null_count:
             return rows, numbers
@@ -58,6 +114,9 @@ class Account:
         return rows.filter(kept), numbers[kept.to_numpy()]
 
     def rejected(self) -> pa.Table:
-        """Return the messages that were given back since the last call (`plan.rejected_schema`)."""
+        """Return the messages that were rejected since the last call (`plan.rejected_schema`)."""
         tables, self._rejected = self._rejected, []
         return pa.concat_tables([self._plan.rejected_schema.empty_table(), *tables])
+
+    def _add(self, **counts: int) -> None:
+        self._counts.update({name: int(count) for name, count in counts.items()})

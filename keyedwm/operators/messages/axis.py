@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.frames.plan import SlidingWindow
+from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channel, Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageStore
@@ -109,13 +110,14 @@ class StoredWindows:
             return floors
         return np.where(horizons > LOWEST, np.maximum(floors, self.grid.last_end_by(horizons - kept_for)), floors)
 
-    def take(self, rows: pa.Table, at: Ints, channels: Ints, now_ms: int | None) -> Iterator[Output]:
+    def take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that are not expired; yield the panes that they give: late ones, and early ones by count."""
-        if not rows.num_rows:
+        if not len(messages):
             return
+        rows, at = messages.rows, messages.at
         keys = KeyDictionary(self._plan.key_fields)
         numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
-        self.store.add(self._numbered(rows), at, channels, slices)
+        self.store.add(self._numbered(rows), at, messages.channels, slices)
         late, open_ = self._changed(numbers, slices)
         late_ms = now_ms if self._by_clock(_LATE) else self._marks()[0]
         if self._plan.late_rows is not None:
@@ -225,6 +227,10 @@ class StoredWindows:
     def _first_kept(self) -> int | None:
         """Return where the first slice that is kept may begin."""
         return None if self.floor is None else self.floor - self.grid.size + self.grid.step
+
+    def read_from(self, low: int, high: int) -> pa.Table:
+        """Return the messages of the slices that reach into `[low, high]`, in no order."""
+        return self.store.read(low - self.grid.step - self.grid.size, high + 1)
 
     def _read(self, end: int) -> pa.Table:
         return self.store.read(end - self.grid.size, end)

@@ -5,14 +5,15 @@ Rule: looking changes nothing. Windows are listed in order of expiry; ranges are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
@@ -42,9 +43,34 @@ def windows_schema(plan: StorePlan, *, by_key: bool) -> pa.Schema:
 _ROLES = ("topic", "partition")
 
 
-def windows(
-    plan: StorePlan, channels: Channels, axis: StoredWindows, start: int, end: int, *, by_key: bool
-) -> pa.Table:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Windows in order of a listing, one row for each topic and partition; see `windows_schema`.
+
+    keys: the columns of their keys, none where messages of several keys are listed as one. channels: by number.
+    """
+
+    keys: Sequence[pa.Array]
+    starts: Ints
+    ends: Ints
+    channels: Ints
+    first: Ints
+    last: Ints
+    rows: Ints
+    sizes: Ints
+    is_complete: Flags
+
+    def table(self, plan: StorePlan, channels: Channels, *, by_key: bool) -> pa.Table:
+        """Return them as a table of `get_windows`."""
+        columns = [
+            *(self.keys if by_key else ()), self.starts, self.ends, *channels.columns(plan.schema, self.channels),
+            self.first, self.last, self.rows, self.sizes, self.is_complete,
+        ]  # fmt: skip
+        arrays = [pa.array(one) if isinstance(one, np.ndarray) else one for one in columns]
+        return pa.Table.from_arrays(arrays, schema=windows_schema(plan, by_key=by_key))
+
+
+def windows(plan: StorePlan, channels: Channels, axis: StoredWindows, start: int, end: int, *, by_key: bool) -> Listing:
     """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
     keys = KeyDictionary(plan.key_fields)
     if by_key:
@@ -56,11 +82,10 @@ def windows(
     else:
         index = axis.store.index
         columns = [*index.columns(), np.zeros(len(index.slices), np.int64)]
-    return _listed(plan, channels, axis, columns, keys=keys, asked=(start, end), by_key=by_key)
+    return _listed(channels, axis, columns, keys=keys, asked=(start, end), by_key=by_key)
 
 
 def _listed(
-    plan: StorePlan,
     channels: Channels,
     axis: StoredWindows,
     columns: list[Ints],
@@ -68,7 +93,7 @@ def _listed(
     keys: KeyDictionary,
     asked: tuple[int, int],
     by_key: bool,
-) -> pa.Table:
+) -> Listing:
     places_of, ends = _expanded(axis.grid, columns[0])
     floor = LOWEST if axis.floor is None else axis.floor
     inside = (ends > max(asked[0], floor)) & (ends - axis.grid.size <= asked[1])
@@ -81,21 +106,12 @@ def _listed(
     count = len(at)
     heads = np.empty(count, np.int64)
     heads[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
-    named = [channels.known[number] for number in owners[heads].tolist()]
-    schema = windows_schema(plan, by_key=by_key)
     horizon = LOWEST if axis.horizon is None else axis.horizon
-    made = [
-        *(keys.columns(found[heads]) if by_key else ()),
-        pa.array(at - axis.grid.size),
-        pa.array(at),
-        *(pa.array([one[place] for one in named], schema.field(role).type) for place, role in enumerate(_ROLES)),
-        pa.array(lowest_by_group(first, ids, count)),
-        pa.array(highest_by_group(last, ids, count)),
-        pa.array(add_by_group(rows, ids, count)),
-        pa.array(add_by_group(sizes, ids, count)),
-        pa.array(at <= horizon),
-    ]
-    return pa.Table.from_arrays(made, schema=schema)
+    return Listing(
+        keys.columns(found[heads]) if by_key else (), at - axis.grid.size, at, owners[heads],
+        lowest_by_group(first, ids, count), highest_by_group(last, ids, count), add_by_group(rows, ids, count),
+        add_by_group(sizes, ids, count), at <= horizon,
+    )  # fmt: skip
 
 
 def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
@@ -108,14 +124,6 @@ def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
     taken = counts[which] if len(which) else np.empty(0, np.int64)
     starts = np.repeat(first[which] - (np.cumsum(taken) - taken), taken) if len(which) else taken
     return np.repeat(np.arange(len(slices)), taken), flat[np.arange(int(taken.sum())) + starts]
-
-
-def messages(
-    plan: StorePlan, channels: Channels, axis: StoredWindows, asked: tuple[Edge, Edge], equal: Mapping[str, Any]
-) -> pa.Table:
-    """Return the messages in this closed range whose columns have these values, in order."""
-    low, high = numbers_of(asked)
-    return chosen(plan, channels, axis.store.read(low - axis.grid.step - axis.grid.size, high + 1), asked, equal)
 
 
 def chosen(
@@ -150,12 +158,3 @@ def numbers_of(asked: tuple[Edge, Edge]) -> tuple[int, int]:
     """Return the places of both edges."""
     start, end = (edge[0] if isinstance(edge, tuple) else edge for edge in asked)
     return start, end
-
-
-def oldest_offsets(channels: Channels, axes: Mapping[int, StoredWindows]) -> dict[tuple[str, int], int]:
-    """Return for each channel where its records must be read from to have all that is held again."""
-    found = dict(zip(channels.known, channels.next, strict=True))
-    for axis in axes.values():
-        for number, first in zip(axis.store.index.channels.tolist(), axis.store.index.first.tolist(), strict=True):
-            found[channels.known[number]] = min(found[channels.known[number]], first)
-    return found

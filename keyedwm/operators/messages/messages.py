@@ -96,6 +96,11 @@ class MessageStore:
         self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
         self._know(self._kept(SliceIndex.of(logs.read(self._log))))
 
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many messages are held, and their bytes."""
+        return int(self.index.rows.sum()), int(self.index.sizes.sum())
+
     def _know(self, index: SliceIndex) -> None:
         self.index = index
         # The starts of the slices that hold a message, ascending: every window that is computed asks for them.

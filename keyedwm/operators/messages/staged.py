@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.late import LatePolicy
+from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.given_back import GivenBack
-from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import StorePlan, spread_by
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
@@ -99,7 +99,7 @@ class StagedStoreOperator(StagedOperator):
 
     def __init__(self, staged: StagedStore, store: BlobStore) -> None:
         self._staged = staged
-        self._operator = store_operator(staged.plan, store)
+        self._operator = MessageOperator(staged.plan, store)
         self._operator.channels.one_row_each = True
         super().__init__(self._operator, [self._operator])
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.messages.asked import Edge, checked_edges, checked_range, checked_values
+from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.incoming import whole_ms
-from keyedwm.operators.messages.operators import store_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.results import Output
@@ -30,7 +30,7 @@ class WindowOperator:
         expect("the plan of a WindowOperator", plan, StorePlan, "a StorePlan(schema=..., window=..., ...)")
         self.plan = plan
         self.store = checked_store(store)
-        self._operator = store_operator(plan, self.store)
+        self._operator = MessageOperator(plan, self.store)
         self._results: list[pa.Table] = []
         self._failure: Exception | None = None
         self._rejected: list[pa.Table] = []

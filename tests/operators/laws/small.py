@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keyedwm.operators.messages import key_row_operator, on_demand_operator, session_store_operator
+from keyedwm.operators.messages import pieces
 from keyedwm.operators.state import key_dictionary, store
 
 
 def small_logs(set_to: Callable[[Any, str, int], None]) -> None:
     """Set them; set_to: as `setattr`, or that of a fixture which sets them back."""
     set_to(store, "FAN_OUT", 3)  # compaction at every third part
-    set_to(key_dictionary, "_FEW", 1)  # numbers of keys change
     set_to(store, "_FEW_ROWS", 4)  # logs are written anew soon
-    for operator in (key_row_operator, session_store_operator, on_demand_operator):
-        set_to(operator, "_MOST_ROWS", 7)  # panes leave in pieces
+    set_to(key_dictionary, "_FEW", 1)  # numbers of keys change
+    set_to(pieces, "_MOST_ROWS", 7)  # panes leave in pieces

@@ -9,7 +9,7 @@ joined with each of its messages, one after another: all of it as it stands, or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.operators.aggregates.functions import count
-from keyedwm.operators.messages.account import Account
+from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.driver import MessageOperator, Notes
 from keyedwm.operators.messages.incoming import check_times, checked
 from keyedwm.operators.messages.join.note import note, read_note
 from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
@@ -28,8 +29,9 @@ from keyedwm.operators.messages.join.shown import Shown
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.session_store_operator import SessionStoreOperator
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
+from keyedwm.operators.messages.shape import Kept
+from keyedwm.operators.messages.shapes.session import SessionShape
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
@@ -51,20 +53,20 @@ class SeenOffsets(NamedTuple):
 class SessionJoinSide:
     """What a program asks of one side."""
 
-    def __init__(self, sessions: JoinedSessions, number: int) -> None:
-        self._sessions, self._number = sessions, number
+    def __init__(self, driver: MessageOperator, number: int) -> None:
+        self._driver, self._number = driver, number
         self.rejected: list[pa.Table] = []
 
     @property
     def counts(self) -> StoreCounts:
         """What became of all messages since the store was new."""
-        return self._sessions.accounts[self._number].counts
+        return self._driver.accounts[self._number].counts
 
     @property
     def channels(self) -> SeenOffsets:
         """The side's topics and partitions."""
         mine = topic_prefix(self._number)
-        channels = self._sessions.channels
+        channels = self._driver.channels
         found = [
             ((topic.removeprefix(mine), partition), following)
             for (topic, partition), following in zip(channels.known, channels.next, strict=True)
@@ -80,78 +82,84 @@ class SessionJoinOperator:
 
     def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
         self._plan = plan
-        self._sessions = JoinedSessions(plan, store)
-        self.sides = [SessionJoinSide(self._sessions, number) for number in (LEFT, RIGHT)]
-        self.all_channels = [self._sessions.channels]
+        self._driver = MessageOperator(
+            _store_plan(plan), store, self._shape, inputs=len(plan.sides),
+            notes=Notes(partial(read_note, plan), partial(note, plan)),
+        )  # fmt: skip
+        self.sides = [SessionJoinSide(self._driver, number) for number in (LEFT, RIGHT)]
+        self.all_channels = [self._driver.channels]
+
+    def _shape(self, kept: Kept, state: Mapping[str, Any]) -> JoinedSessions:
+        self._sessions = JoinedSessions(self._plan, kept, state)
+        return self._sessions
 
     @property
     def late_rows(self) -> int:
         """How many messages came outside the retention since this instance was built."""
-        return self._sessions.late_rows
+        return self._driver.late_rows
 
     @property
     def open_entries(self) -> int:
         """How many messages are held."""
-        return self._sessions.open_entries
+        return self._driver.open_entries
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that pairs keep: late ones come as long as their session is kept."""
         known = [mark for mark in self._sessions.marks if mark is not None]
         if len(known) < len(self.sides):
             return None
-        passed_on_ms = self._sessions.output_watermark_ms(min(watermark_ms, *known))
+        passed_on_ms = self._driver.output_watermark_ms(min(watermark_ms, *known))
         return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages of a side, in any order; those seen before change nothing."""
-        yield from self._sessions.on_rows(input_number, self._sessions.tagged(input_number, rows), now_ms)
-        back = self._sessions.accounts[input_number].rejected()
+        yield from self._driver.on_rows(input_number, self._sessions.tagged(input_number, rows), now_ms)
+        back = self._driver.accounts[input_number].rejected()
         if back.num_rows:
             side = self._plan.sides[input_number]
             columns = [*contiguous(back[PAYLOAD[input_number]]).flatten(), contiguous(back["reason"])]
             self.sides[input_number].rejected.append(pa.Table.from_arrays(columns, schema=side.rejected_schema))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of a side; a lower one has no effect."""
-        return self._sessions.on_watermark(input_number, key, time_ms)
+        """Take the watermark of a side, a lower one has no effect: sessions are complete by the lower one of both."""
+        marks = self._sessions.marks
+        before = marks[input_number]
+        marks[input_number] = time_ms if before is None else max(before, time_ms)
+        known = [mark for mark in marks if mark is not None]
+        if len(known) == len(marks):
+            yield from self._driver.on_watermark(0, key, min(known))
+        else:
+            yield from self.on_barrier(0)
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
         """All channels of a side are idle: nothing changes."""
-        return self._sessions.on_idle(input_number)
+        return self._driver.on_idle(input_number)
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
         """A batch has ended: what is beyond the limits of size goes, the sessions that end first before others."""
-        return self._sessions.on_barrier(snapshot)
+        return self._driver.on_barrier(snapshot)
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Nothing is due by the clock."""
-        return self._sessions.on_timer(now_ms)
+        return self._driver.on_timer(now_ms)
 
     def on_end(self) -> Iterator[Output]:
         """Both inputs have ended: every session is complete, and nothing is kept."""
-        return self._sessions.on_end()
+        return self._driver.on_end()
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        return self._sessions.drain()
+        return self._driver.drain()
 
 
-class JoinedSessions(SessionStoreOperator):
+class JoinedSessions(SessionShape):
     """Sessions of the messages of both sides, each with its side and whole in a column of its own."""
 
-    def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
+    def __init__(self, plan: WindowJoinPlan, kept: Kept, state: Mapping[str, Any]) -> None:
+        super().__init__(kept, state)
         self._join = plan
-        told = read_note(plan, store)
-        super().__init__(_store_plan(plan), store)
-        if "accounts" not in told:
-            self._accounts = [Account(self._plan, {}) for _ in plan.sides]
-        self.marks: list[int | None] = told.get("marks", [None, None])
+        self.marks: list[int | None] = state.get("marks", [None, None])
         self._spans = OpenSessions(self._plan.key_fields, self._logs, SPANS, self._open.keys)
-
-    @property
-    def accounts(self) -> Sequence[Account]:
-        """What became of the messages of each side."""
-        return self._accounts
 
     def tagged(self, number: int, messages: pa.Table) -> pa.Table:
         """Return messages of a side as they are held; raise InputError if they do not fit."""
@@ -176,16 +184,6 @@ class JoinedSessions(SessionStoreOperator):
         ]  # fmt: skip
         return pa.Table.from_arrays(columns, schema=self._plan.schema)
 
-    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of a side: sessions are complete by the lower one of both."""
-        before = self.marks[input_number]
-        self.marks[input_number] = time_ms if before is None else max(before, time_ms)
-        known = [mark for mark in self.marks if mark is not None]
-        if len(known) == len(self.marks):
-            yield from super().on_watermark(input_number, key, min(known))
-        else:
-            yield from self.on_barrier(0)
-
     @property
     def _by_message(self) -> bool:
         """Whether rows come with each message, and not when a session is complete."""
@@ -195,16 +193,17 @@ class JoinedSessions(SessionStoreOperator):
         """Return how many messages came so far: those of a call are numbered one higher, or from there on."""
         return sum(account.counts.given for account in self._accounts)
 
-    def _take(self, rows: pa.Table, numbers: Ints, now_ms: int | None) -> Iterator[Output]:
+    def _take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         if not self._by_message:
-            yield from super()._take(rows, numbers, now_ms)
+            yield from super()._take(messages, now_ms)
             return
+        rows = messages.rows
         for places_of in in_turn(self._open.numbers(rows), ints(contiguous(rows["arrival"]))):
-            yield from super()._take(rows.take(pa.array(places_of)), numbers[places_of], now_ms)
+            yield from super()._take(messages.take(places_of), now_ms)
             yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
 
-    def _expire(self, last: int, *, dropped: bool = False) -> Iterator[Output]:
-        yield from super()._expire(last, dropped=dropped)
+    def _release(self, last: int, *, dropped: bool = False) -> Iterator[Output]:
+        yield from super()._release(last, dropped=dropped)
         spans = self._spans.parts
         left = self._open.sessions.owners(spans.keys, spans.starts) == NONE
         if left.any():
@@ -296,14 +295,9 @@ class JoinedSessions(SessionStoreOperator):
         made = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
         self._spans.replace(inside, made)
 
-    def _read(self, plan: StorePlan, store: BlobStore) -> dict[str, Any]:  # noqa: ARG002 (the join's note)
-        return read_note(self._join, store)
-
-    def _note(self, facts: Mapping[str, Any]) -> bytes:
-        return note(self._join, facts)
-
-    def _facts(self) -> dict[str, Any]:
-        return {"marks": self.marks}
+    def state(self) -> dict[str, Any]:
+        """See MessageShape; with the watermark of each side."""
+        return {**super().state(), "marks": self.marks}
 
     def _tables(self) -> dict[str, OpenSessions]:
         return {**super()._tables(), SPANS: self._spans}

@@ -1,39 +1,41 @@
-"""The operator of sessions by rows: of a key's messages in a topic and partition, with few others between them.
+"""Sessions by rows: of a key's messages in a topic and partition, with few others between them.
 
 Rule: offsets count, so no message comes late, and a session is over as soon as the offsets that were read lie too far
 behind its last one. A batch reads what is known of each key, and messages only if it ends a session that was begun
-before.
+before. Of each key and channel there is one session that is not over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.kernels import add_by_group
-from keyedwm.operators.messages.key_row_operator import MESSAGES, KeyRowOperator, pieces
+from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
-from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.pieces import pieces
+from keyedwm.operators.messages.shape import Kept
+from keyedwm.operators.messages.shapes.of_keys import MESSAGES, OfKeys
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.store import BlobStore
 
 
-class SessionRowOperator(KeyRowOperator):
-    """Sessions of a plan over one input: of each key and channel there is one that is not over."""
+class SessionOfRows(OfKeys):
+    """A session that is not over holds all messages of its key that came since it began."""
 
-    def __init__(self, plan: StorePlan, store: BlobStore) -> None:
-        super().__init__(plan, store)
-        self._reach = plan.session_rows.between + 1
+    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+        super().__init__(kept, state)
+        self._reach = self._plan.session_rows.between + 1
 
-    def _take(self, rows: pa.Table, numbers: Ints) -> Iterator[Output]:
-        codes, offsets = self._open.codes(rows, numbers), self.channels.offsets(rows)
-        order = np.lexsort((offsets, codes))
-        rows, codes, offsets = rows.take(pa.array(order)), codes[order], offsets[order]
+    def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
+        """Hold messages of sessions that are not over; show those that are."""
+        messages, codes = self._in_order(messages)
+        rows, offsets = messages.rows, messages.at
         begins = self._begins(codes, offsets)
         run, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
         tails = np.append(heads[1:], len(codes)) - 1
@@ -45,16 +47,33 @@ class SessionRowOperator(KeyRowOperator):
         ended = self._idle_and_over(before.codes)
         ended |= np.isin(self._open.rows.codes, before.codes[(before.counts > 0) & (~goes_on | over[first_run])])
         held = self._held(self._open.rows.take(ended))
-        self._account.add(taken=rows.num_rows, expired=held.num_rows + over[run].sum())
-        yield from self._show_over(pa.concat_tables([held, rows.filter(pa.array(over[run]))]))
+        self._account.admit(messages, {})
+        self._account.release(held.num_rows + over[run].sum())
+        yield from self._show(pa.concat_tables([held, rows.filter(pa.array(over[run]))]), Timing.ON_TIME)
         self._forget(self._open.rows.take(ended))
-        self._hold(rows.filter(pa.array(~over[run])), (codes[~over[run]], offsets[~over[run]]))
+        self._hold(messages.filter(~over[run]), codes[~over[run]])
 
-    def _hold(self, rows: pa.Table, found: tuple[Ints, Ints]) -> None:
+    def needed(self, counts: Ints) -> Ints:
+        """All messages of a session."""
+        return counts
+
+    def begun(self, counts: Ints) -> Ints:
+        """A key that has messages has one session."""
+        return np.sign(counts)
+
+    def known(self, counts: Ints) -> Ints:
+        """See OfKeys."""
+        return counts
+
+    def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+        """See OfKeys."""
+        yield from self._show(self._held(places), timing, last=last)
+
+    def _hold(self, messages: Messages, codes: Ints) -> None:
         """Hold messages of sessions that are not over, by code and offset."""
-        codes, offsets = found
         if not len(codes):
             return
+        rows, offsets = messages.rows, messages.at
         heads = np.flatnonzero(np.diff(codes, prepend=-1))
         ids = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(codes))))
         before = self._open.found(codes[heads])
@@ -64,16 +83,15 @@ class SessionRowOperator(KeyRowOperator):
         self._know(before, counts, (first, last, before.sizes + add_by_group(message_bytes(rows), ids, len(heads))))
         self._logs.append(MESSAGES, rows)
 
-    def _show_over(self, rows: pa.Table) -> Iterator[Output]:
+    def _show(self, rows: pa.Table, timing: Timing, *, last: bool = False) -> Iterator[Output]:
         """Show whole sessions, in order of channel and last offset."""
-        codes, offsets = self._open.codes(rows, self.channels.numbers(rows)), self.channels.offsets(rows)
-        order = np.lexsort((offsets, codes))
-        rows, codes, offsets = rows.take(pa.array(order)), codes[order], offsets[order]
+        messages, codes = self._of_held(rows)
+        offsets = messages.at
         heads = np.flatnonzero(self._begins(codes, offsets))
         sizes = np.diff(np.append(heads, len(codes)))
         in_order = np.lexsort((offsets[heads + sizes - 1], self.channels.ranks()[channels_of(codes[heads])]))
         for cut in pieces(in_order, sizes):
-            yield self._panes(rows, offsets, (heads[cut], sizes[cut]), codes[heads[cut]], Timing.ON_TIME, last=False)
+            yield self._panes(messages, (heads[cut], sizes[cut]), codes[heads[cut]], timing, last=last)
 
     def _begins(self, codes: Ints, offsets: Ints) -> Flags:
         """Return which messages, by code and offset, begin a session."""

@@ -1,0 +1,28 @@
+"""The kinds of window over kept messages, and which of them a plan has."""
+
+from __future__ import annotations
+
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.messages.on_demand import OnDemandWindow
+from keyedwm.operators.messages.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow, StorePlan
+from keyedwm.operators.messages.shape import MessageShape
+from keyedwm.operators.messages.shapes.grid import GridShape, RowGridShape
+from keyedwm.operators.messages.shapes.on_demand import OnDemandShape
+from keyedwm.operators.messages.shapes.rows_of_key import RowsOfKey
+from keyedwm.operators.messages.shapes.session import SessionShape
+from keyedwm.operators.messages.shapes.session_rows import SessionOfRows
+
+SHAPES: dict[type, type[MessageShape]] = {
+    SlidingWindow: GridShape,
+    HoppingWindow: GridShape,
+    RowWindow: RowGridShape,
+    KeyRowWindow: RowsOfKey,
+    SessionWindow: SessionShape,
+    SessionRowWindow: SessionOfRows,
+    OnDemandWindow: OnDemandShape,
+}
+
+
+def shape_of(plan: StorePlan) -> type[MessageShape]:
+    """Return the shape of a plan's windows."""
+    return SHAPES[type(plan.window)]

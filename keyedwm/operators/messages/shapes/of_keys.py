@@ -1,0 +1,179 @@
+"""Windows of a key's messages in a topic and partition: what those that count them and sessions by rows have in common.
+
+Rule: Kafka gives an order to the messages of a partition and to no others, so a key's messages are told apart by topic
+and partition. Then no message comes late, a window is complete with its last message, whose result never changes, and
+nothing depends on how the input was cut or on which partition was read first.
+A batch reads the small log of what is known of each key; it reads messages only if it completes a window that was
+begun before. Messages that no window needs any more leave their log when it is written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.messages import held_keys
+from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.functions import WindowRows
+from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
+from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.results import KeyedMessages, pane_rows
+from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output
+
+MESSAGES, OPEN = "messages-keys", held_keys.INDEX
+
+
+class OfKeys(MessageShape):
+    """Of each key and channel, how many messages came, and those that windows which are not complete need."""
+
+    of_time = False
+
+    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+        super().__init__(kept, state)
+        self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
+
+    def needed(self, counts: Ints) -> Ints:
+        """Return how many of the last messages of a key windows need, after so many came."""
+        raise NotImplementedError
+
+    def begun(self, counts: Ints) -> Ints:
+        """Return how many windows of a key hold a message and are not complete, after so many came."""
+        raise NotImplementedError
+
+    def known(self, counts: Ints) -> Ints:
+        """Return the counts that must be known, 0 of keys that go on as new ones do."""
+        raise NotImplementedError
+
+    def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+        """Show the windows of these keys that hold a message and are not complete."""
+        raise NotImplementedError
+
+    def shrink(self) -> Iterator[Output]:
+        """Drop the keys whose messages lie farthest behind in offsets."""
+        limits, places = self._plan.retention, self._open.rows
+        held = self.needed(places.counts)
+        channels = channels_of(places.codes)
+        age = np.array(self.channels.next, np.int64)[channels] - places.first
+        ranks = self.channels.ranks()[channels], self._open.keys.ranks(keys_of(places.codes))
+        order = np.lexsort((ranks[1], ranks[0], -age, held == 0))
+        beyond = np.zeros(len(order), np.bool_)
+        for sizes, most in ((held, limits.max_messages), (places.sizes, limits.max_bytes)):
+            if most is not None:
+                beyond |= int(sizes.sum()) - np.cumsum(sizes[order]) + sizes[order] > most
+        gone = places.take(np.sort(order[beyond & (held[order] > 0)]))
+        if len(gone.codes):
+            yield from self.show_open(gone, Timing.EARLY, last=True)
+            self._forget(gone)
+            messages, windows = self.needed(gone.counts), self.begun(gone.counts)
+            self._account.release(messages.sum(), gone.sizes.sum(), windows.sum(), dropped=True)
+
+    def end(self) -> Iterator[Output]:
+        """Show the windows that hold a message; forget all keys."""
+        places = self._open.rows
+        self._account.release(self.held())
+        yield from self.show_open(places.take(self.needed(places.counts) > 0), Timing.ON_TIME)
+        self._forget(places)
+
+    def held(self) -> int:
+        """How many messages windows need that are not complete."""
+        return int(self.needed(self._open.rows.counts).sum())
+
+    def compact(self) -> None:
+        """Write a log anew, or drop it, if most of its rows are needed no more."""
+        self._open.keys.compact([self._open])
+        self._open.tidy()
+        if self._logs.is_mostly_old(MESSAGES, self.held()):
+            rows = self._held(self._open.rows)
+            self._logs.drop(MESSAGES)
+            if rows.num_rows:
+                self._logs.append(MESSAGES, rows)
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge what is known of keys, or messages, of which those leave that are held no more."""
+        if log == OPEN:
+            return self._open.merge(tables)
+        rows = pa.concat_tables(tables)
+        return rows.filter(pa.array(self._live(rows)[0]))
+
+    def state(self) -> dict[str, Any]:
+        """For a summary: how many windows and messages there are."""
+        windows = int((self.needed(self._open.rows.counts) > 0).sum())
+        return {"open": [windows, self.held()]}
+
+    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
+        """List of each key on each channel the window that is complete next."""
+        del by_key
+        places = self._open.rows
+        places = places.take((self.needed(places.counts) > 0) & (places.last >= start) & (places.first <= end))
+        channels, numbers = channels_of(places.codes), keys_of(places.codes)
+        order = np.lexsort((self._open.keys.ranks(numbers), self.channels.ranks()[channels], places.last))
+        places, channels, numbers = places.take(order), channels[order], numbers[order]
+        yield Listing(
+            self._open.keys.columns(numbers), places.first, places.last + 1, channels, places.first, places.last,
+            self.needed(places.counts), places.sizes, np.zeros(len(numbers), np.bool_),
+        )  # fmt: skip
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Read the messages of all keys that have some there."""
+        places = self._open.rows
+        return self._held(places.take((places.last >= low) & (places.first <= high)))
+
+    def oldest(self) -> tuple[Ints, Ints]:
+        """The first offset of each channel: the places of a key's messages are counted from there."""
+        return np.arange(len(self.channels.known)), np.array(self.channels.first, np.int64)
+
+    def _in_order(self, messages: Messages) -> tuple[Messages, Ints]:
+        """Return messages in order of code and offset, and their codes."""
+        codes = self._open.codes(messages.rows, messages.channels)
+        order = np.lexsort((messages.at, codes))
+        return messages.take(order), codes[order]
+
+    def _of_held(self, rows: pa.Table) -> tuple[Messages, Ints]:
+        """Return messages that were held in order of code and offset, and their codes."""
+        return self._in_order(Messages(rows, self.channels.offsets(rows), self.channels.numbers(rows)))
+
+    def _know(self, before: KeyPlaces, counts: Ints, facts: tuple[Ints, Ints, Ints]) -> None:
+        self._open.put(KeyPlaces.of(before.codes, self.known(counts), *facts))
+
+    def _forget(self, places: KeyPlaces) -> None:
+        if len(places.codes):
+            none = np.zeros(len(places.codes), np.int64)
+            self._know(places, none, (none, none, none))
+
+    def _panes(
+        self, messages: Messages, spans: tuple[Ints, Ints], codes: Ints, timing: Timing, *, last: bool
+    ) -> Output:
+        """Return a pane of each span of messages; spans: where they begin, and how many they are."""
+        heads, sizes = spans
+        offsets = messages.at
+        borders = np.append(0, np.cumsum(sizes))
+        places = np.arange(borders[-1]) + np.repeat(heads - borders[:-1], sizes)
+        window = WindowRows(messages.rows.take(pa.array(places)), offsets[places], borders)
+        made = pane_rows(
+            self._plan, self._open.keys, KeyedMessages(window, keys_of(codes)),
+            edges=(offsets[heads], offsets[heads + sizes - 1] + 1),
+            of_channel=self.channels.columns(self._plan.schema, channels_of(codes)), timing=timing,
+            index=np.zeros(len(heads), np.int64), last=last,
+        )  # fmt: skip
+        return Output(made, offsets[heads + sizes - 1])
+
+    def _held(self, places: KeyPlaces) -> pa.Table:
+        """Return the messages that are held of these keys, in no order."""
+        none = self._plan.schema.empty_table()
+        if not self.needed(places.counts).any():
+            return none
+        rows = pa.concat_tables([none, *self._logs.read(MESSAGES)])
+        live, codes = self._live(rows)
+        return rows.filter(pa.array(live & np.isin(codes, places.codes)))
+
+    def _live(self, rows: pa.Table) -> tuple[Flags, Ints]:
+        """Return which messages are held still, and the codes of all."""
+        codes = self._open.codes(rows, self.channels.numbers(rows))
+        held = self.needed(self._open.rows.counts) > 0
+        return self._open.live(codes, self.channels.offsets(rows), held), codes

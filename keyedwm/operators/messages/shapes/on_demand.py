@@ -1,0 +1,192 @@
+"""Windows that messages open.
+
+Rule: a message is taken as long as the window that it could open would be kept, and then every window that holds it is
+still there. So whether a message is in a window follows from the messages that were taken, in whatever order they came:
+one that opens a window may be late, and the messages of its window, which waited, are in it. Messages in no window are
+rejected, slice by slice, once retention excludes any opener for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous
+from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.axis import HIGHEST, LOWEST
+from keyedwm.operators.messages.functions import WindowRows
+from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.messages import MessageStore, in_order, places
+from keyedwm.operators.messages.opened_members import OrderedMessages, in_key_order, listed, ranges
+from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows, spans
+from keyedwm.operators.messages.pieces import pieces
+from keyedwm.operators.messages.plan import Reason
+from keyedwm.operators.messages.results import KeyedMessages, pane_rows
+from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output
+
+
+class OnDemandShape(MessageShape):
+    """The windows that were opened, and all messages from which one that opens a window may still come."""
+
+    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+        super().__init__(kept, state)
+        plan = self._plan
+        self._size, self._kept_for = plan.span, plan.retention.time_ms or 0
+        self._watermark_ms: int = state.get("axes", {}).get("0", {}).get("horizon", LOWEST)
+        # By this event time no message is taken any more; it never goes back, whatever the retention is from now on.
+        self._border: int = state.get("border", self._due_border())
+        self._messages = MessageStore(plan, self.channels, self._logs, 0, self._first_kept)
+        self._opened = OpenedWindows(plan.key_fields, self._logs)
+        self._opened.forget(self._opened.rows.starts < self._first_kept - self._size)
+
+    def check(self, rows: pa.Table) -> None:
+        """Refuse messages of which the condition cannot be told."""
+        self._opens(rows)
+
+    def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
+        """Hold messages, open the windows that they open, and show those that are complete and have news."""
+        messages = self._account.admit(messages, {Reason.RETENTION: messages.at <= self._border})
+        if not len(messages):
+            return
+        rows, at, is_opener = messages.rows, messages.at, self._opens(messages.rows)
+        self._messages.add(rows, at, messages.channels, at - at % self._size)
+        keys = self._opened.numbers(rows)
+        self._opened.open(keys[is_opener], at[is_opener])
+        order, windows = np.lexsort((at, keys)), self._opened.rows
+        ends = windows.starts + self._size
+        first, behind = spans(windows.keys, windows.starts, ends, keys[order], at[order])
+        yield from self._show(np.flatnonzero((behind > first) & (ends <= self._watermark_ms)), Timing.LATE)
+
+    def due(self, watermark_ms: int) -> Iterator[Output]:
+        """Complete windows, and reject what waited for a window in vain."""
+        before = self._watermark_ms
+        if watermark_ms > before:
+            self._watermark_ms, ends = watermark_ms, self._opened.rows.starts + self._size
+            yield from self._show(np.flatnonzero((ends > before) & (ends <= watermark_ms)), Timing.ON_TIME)
+        if self._due_border() > self._border:
+            self._border = self._due_border()
+            self._release()
+
+    def end(self) -> Iterator[Output]:
+        """Complete all windows."""
+        return self.due(HIGHEST)
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark by which windows are shown no more."""
+        return min(watermark_ms - self._kept_for - self._size, self._border)
+
+    def held(self) -> int:
+        """How many messages are held, in a window or not."""
+        return self._messages.held[0]
+
+    def compact(self) -> None:
+        """Write the log of windows anew if most of its rows are old."""
+        self._opened.keys.compact([self._opened])
+        self._opened.tidy()
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge windows, or the messages of a slice."""
+        return self._opened.merge(tables) if log == OPENED else self._messages.merge(log, tables)
+
+    def state(self) -> dict[str, Any]:
+        """The watermark and the border, and for a summary how many windows and messages there are."""
+        kept = self._opened.rows.starts[self._is_kept()]
+        return {
+            "axes": {} if self._watermark_ms == LOWEST else {"0": {"horizon": self._watermark_ms}},
+            "border": self._border,
+            "open": [len(kept), self.held(), int(kept.min(initial=HIGHEST))],
+        }
+
+    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
+        """List the windows that messages may still come to, in order of start and key."""
+        del by_key
+        known = self._opened.rows
+        chosen = self._is_kept() & (known.starts + self._size > start) & (known.starts <= end)
+        messages = self._in_order(self._read(start - self._size, end + self._size))
+        keys, starts, (channel, first, last, rows, sizes) = listed(
+            self._opened, known.take(chosen), messages, self.channels, self._size
+        )
+        ends, columns = starts + self._size, self._opened.keys.columns(keys)
+        yield Listing(columns, starts, ends, channel, first, last, rows, sizes, ends <= self._watermark_ms)
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Read the slices of these places, also the messages that are in no window yet."""
+        return self._read(low, high + 1)
+
+    def oldest(self) -> tuple[Ints, Ints]:
+        """The first offset of each slice."""
+        return self._messages.index.channels, self._messages.index.first
+
+    def _opens(self, rows: pa.Table) -> Flags:
+        """Which messages open a window."""
+        opens = self._plan.opens
+        return opens.holds({name: contiguous(rows[name]) for name in opens.columns[0]})
+
+    def _due_border(self) -> int:
+        """Return where the border is by the watermark and the retention."""
+        return max(LOWEST, self._watermark_ms - self._kept_for - self._size)
+
+    @property
+    def _first_kept(self) -> int:
+        """Where the first slice begins that a message may come to, or a window that it is in."""
+        return ((self._border - 2 * self._size + 2) // self._size + 1) * self._size
+
+    def _is_kept(self) -> Flags:
+        """Which windows take messages."""
+        return self._opened.rows.starts + self._size - 1 > self._border
+
+    def _release(self) -> None:
+        """Release the slices that no window needs, and reject their messages that are in none."""
+        first, windows, returned = self._first_kept, self._opened.rows, 0
+        for start in self._messages.slices[self._messages.slices < first].tolist():
+            mine = self._in_order(self._messages.read_slices(np.array([start])))
+            begin, behind = spans(mine.keys, mine.at - self._size + 1, mine.at + 1, windows.keys, windows.starts)
+            alone = mine.rows.filter(pa.array(begin == behind))
+            self._account.give_back(in_order(self._plan, self.channels, alone), Reason.GAP)
+            returned += alone.num_rows
+        held, _ = self._messages.forget(first)
+        self._account.release(held - returned)
+        self._opened.forget(self._opened.rows.starts < first - self._size)
+
+    def _read(self, low: int, high: int) -> pa.Table:
+        """Return the messages of the slices that overlap `[low, high)`."""
+        return self._messages.read(low - self._size + 1, high)
+
+    def _in_order(self, rows: pa.Table, of: Ints | None = None) -> OrderedMessages:
+        """Return messages in order; of: of these keys alone."""
+        keys = self._opened.numbers(rows)
+        if of is not None:
+            mine = np.isin(keys, of)
+            rows, keys = rows.filter(pa.array(mine)), keys[mine]
+        return in_key_order(rows, places(self._plan, rows), keys, self.channels)
+
+    def _show(self, chosen: Ints, timing: Timing) -> Iterator[Output]:
+        """Yield a pane of each of these windows, in order of end and key, those of a slice together."""
+        windows = self._opened.rows.take(chosen)
+        if not len(windows):
+            return
+        self._opened.mark_shown(chosen)
+        slices = windows.starts - windows.starts % self._size
+        for start in np.unique(slices).tolist():
+            mine = windows.take(slices == start)
+            mine = mine.take(np.lexsort((self._opened.keys.ranks(mine.keys), mine.starts)))
+            held = self._in_order(self._messages.read(start, start + 2 * self._size), mine.keys)
+            first, behind = spans(mine.keys, mine.starts, mine.starts + self._size, held.keys, held.at)
+            for piece in pieces(np.arange(len(mine)), behind - first):
+                yield self._panes(mine.take(piece), held, (first[piece], behind[piece]), timing)
+
+    def _panes(self, windows: Opened, held: OrderedMessages, of: tuple[Ints, Ints], timing: Timing) -> Output:
+        """Return the panes of windows; of: where the messages of each begin and end."""
+        sizes, ends = of[1] - of[0], windows.starts + self._size
+        member = ranges(of[0], sizes)
+        window = WindowRows(held.rows.take(pa.array(member)), held.at[member], np.append(0, np.cumsum(sizes)))
+        made = pane_rows(
+            self._plan, self._opened.keys, KeyedMessages(window, windows.keys), edges=(windows.starts, ends),
+            of_channel=(), timing=timing, index=windows.panes, last=False,
+        )  # fmt: skip
+        return Output(made, ends - 1)

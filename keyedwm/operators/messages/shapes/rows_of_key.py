@@ -1,0 +1,124 @@
+"""Windows that count a key's messages in a topic and partition, in order of offset; see `of_keys`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
+from keyedwm.operators.messages.messages import message_bytes
+from keyedwm.operators.messages.pieces import pieces
+from keyedwm.operators.messages.plan import Reason
+from keyedwm.operators.messages.shape import Kept
+from keyedwm.operators.messages.shapes.of_keys import MESSAGES, OfKeys
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output
+
+
+class RowsOfKey(OfKeys):
+    """So many messages of a key, and again at every step."""
+
+    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+        super().__init__(kept, state)
+        self._grid = self._plan.key_grid()
+
+    def needed(self, counts: Ints) -> Ints:
+        """See OfKeys."""
+        return self._grid.held(counts)
+
+    def begun(self, counts: Ints) -> Ints:
+        """See OfKeys."""
+        return self._grid.begun(counts)
+
+    def known(self, counts: Ints) -> Ints:
+        """See OfKeys."""
+        return self._grid.forgotten(counts)
+
+    def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
+        """Count messages by key and channel; hold those of windows that are not complete, and show the others."""
+        messages, codes = self._in_order(messages)
+        offsets = messages.at
+        heads = np.flatnonzero(np.diff(codes, prepend=-1))
+        many = np.diff(np.append(heads, len(codes)))
+        before = self._open.found(codes[heads])
+        counts, group = before.counts + many, np.repeat(np.arange(len(heads)), many)
+        at = np.arange(len(codes)) - (heads - before.counts)[group]
+        gap = self._grid.in_a_gap(at)
+        taken = self._account.admit(messages, {Reason.GAP: gap})
+        begin = np.maximum(self._grid.first_starts(counts), 0)
+        shut = self._grid.first_starts(counts) > self._grid.first_starts(before.counts)
+        fresh = messages.rows.filter(pa.array(~gap & shut[group]))
+        yield from self._show_complete(before.take(shut), counts[shut], fresh)
+        live = ~gap & (at >= begin[group])
+        held = messages.rows.filter(pa.array(live))
+        held_before, held_now = self._grid.held(before.counts).sum(), self._grid.held(counts).sum()
+        self._account.release(len(taken) + held_before - held_now)
+        self._know(before, counts, self._grown(before, counts, held, offsets[live], group[live]))
+        if held.num_rows:
+            self._logs.append(MESSAGES, held)
+
+    def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+        """Show the windows of these keys that hold a message and are not complete."""
+        starts, number = self._grid.first_starts(places.counts), self._grid.begun(places.counts)
+        rows = self._held(places)
+        yield from self._show(places, rows, starts, number, ends=places.counts, timing=timing, last=last)
+
+    def _grown(
+        self, before: KeyPlaces, counts: Ints, held: pa.Table, offsets: Ints, group: Ints
+    ) -> tuple[Ints, Ints, Ints]:
+        """Return first and last offset and bytes held, once `held` are too; group: whose they are, ascending."""
+        first, last, sizes = (column.copy() for column in (before.first, before.last, before.sizes))
+        old = self._grid.held(before.counts) - self._left(before.counts, counts)
+        fewer = (old > 0) & (old < self._grid.held(before.counts))
+        emptied = old <= 0
+        sizes[emptied] = 0
+        if fewer.any():  # windows overlap: some of the messages that were held before stay
+            ordered, _ = self._of_held(self._held(before.take(fewer)))
+            each = self._grid.held(before.counts[fewer])
+            begin = np.cumsum(each) - each + (each - old[fewer])
+            first[fewer] = ordered.at[begin]
+            total = np.append(0, np.cumsum(message_bytes(ordered.rows)))
+            sizes[fewer] = total[np.cumsum(each)] - total[begin]
+        if len(group):
+            heads = np.flatnonzero(np.diff(group, prepend=-1))
+            mine, tails = group[heads], np.append(heads[1:], len(group)) - 1
+            first[mine] = np.where(emptied[mine], offsets[heads], first[mine])
+            last[mine] = offsets[tails]
+            np.add.at(sizes, group, message_bytes(held))
+        return first, last, sizes
+
+    def _left(self, before: Ints, counts: Ints) -> Ints:
+        """Return how many of the messages that were held are needed no more."""
+        held = self._grid.held(before)
+        return np.minimum(np.maximum(self._grid.first_starts(counts), 0) - (before - held), held)
+
+    def _show_complete(self, before: KeyPlaces, counts: Ints, fresh: pa.Table) -> Iterator[Output]:
+        """Show the windows that these keys complete with fresh messages, which have come to these counts."""
+        if not len(counts):
+            return
+        rows = pa.concat_tables([self._held(before), fresh])
+        starts = self._grid.first_starts(before.counts)
+        number = (self._grid.first_starts(counts) - starts) // self._grid.step
+        yield from self._show(before, rows, starts, number, ends=counts, timing=Timing.ON_TIME)
+
+    def _show(
+        self, before: KeyPlaces, rows: pa.Table, starts: Ints, number: Ints, *, ends: Ints, timing: Timing,
+        last: bool = False,
+    ) -> Iterator[Output]:  # fmt: skip
+        """Show so many windows of each key from these starts on; ends: behind the last place of the key's messages."""
+        messages, codes = self._of_held(rows)
+        offsets = messages.at
+        owner = np.repeat(np.arange(len(number)), number)
+        begin = starts[owner] + (np.arange(len(owner)) - (np.cumsum(number) - number)[owner]) * self._grid.step
+        first = np.maximum(starts, 0)
+        heads = np.searchsorted(codes, before.codes)[owner] + self._grid.rows_between(first[owner], begin)
+        sizes = np.minimum(begin + self._grid.size, ends[owner]) - np.maximum(begin, 0)
+        owner_codes = before.codes[owner]
+        in_order = np.lexsort((heads, offsets[heads + sizes - 1], self.channels.ranks()[channels_of(owner_codes)]))
+        for cut in pieces(in_order, sizes):
+            yield self._panes(messages, (heads[cut], sizes[cut]), owner_codes[cut], timing, last=last)

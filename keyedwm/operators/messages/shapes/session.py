@@ -1,0 +1,282 @@
+"""Sessions of event time.
+
+Rule: a message is outside the retention if the session that it makes alone is, so what it meets depends on the
+watermarks before it and not on the messages beside it. A session that was released is not met again: what comes later
+within its time begins a new one. A session that was shown and then joins or grows past the watermark is shown again
+when it is complete; its panes are counted on from the highest of the merged sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.frames.session_merge import joined_runs
+from keyedwm.operators.frames.session_rules import NEVER, closed_ms
+from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.axis import HIGHEST, LOWEST
+from keyedwm.operators.messages.functions import WindowRows
+from keyedwm.operators.messages.held_sessions import INDEX
+from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.messages import message_bytes, places
+from keyedwm.operators.messages.pieces import pieces
+from keyedwm.operators.messages.plan import Reason
+from keyedwm.operators.messages.results import KeyedMessages, pane_rows
+from keyedwm.operators.messages.session_messages import SessionMessages
+from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined
+from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.panes import Beat, EveryBy, Timing, beat_of
+from keyedwm.operators.results import Output
+
+
+class SessionShape(MessageShape):
+    """Of each session its edges and counts, and its messages in slices of event time."""
+
+    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+        super().__init__(kept, state)
+        plan = self._plan
+        self._window = plan.session
+        self._open = OpenSessions(plan.key_fields, self._logs, INDEX)
+        self._messages = SessionMessages(plan, self.channels, self._logs, state.get("slice_ms"), state.get("looks", {}))
+        self._watermark_ms: int | None = state.get("watermark")
+        self._complete: int = state.get("complete", NEVER)  # sessions that end by then are
+        self._floor: int = state.get("floor", NEVER)  # sessions that end by then are released
+        self._early = beat_of(plan.early, state.get("early"))
+        self._late = Beat(plan.late_every_ms, keeps_beat=False, told=state.get("late", (None, None)))
+
+    def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+        """Hold messages in the sessions that they make with those that are held."""
+        outside = messages.at + self._window.gap_ms <= self._floor
+        messages = self._accounts[messages.input_number].admit(messages, {Reason.RETENTION: outside})
+        if len(messages):
+            yield from self._take(messages, now_ms)
+
+    def due(self, watermark_ms: int) -> Iterator[Output]:
+        """Complete sessions, and release those that are kept no longer."""
+        if self._watermark_ms is None or watermark_ms > self._watermark_ms:
+            self._watermark_ms = watermark_ms
+            yield from self._advance(self._closed(watermark_ms))
+            if self._plan.late_by is EveryBy.EVENT and self._late.is_due(watermark_ms):
+                yield from self._show_late()
+            if self._early_by_event:
+                yield from self._show_early(watermark_ms)
+        if self._plan.retention.time_ms is not None:  # a shorter one than before takes effect by the same watermark
+            yield from self._release(self._closed(self._watermark_ms, self._plan.retention.time_ms))
+
+    def next_due(self) -> int | None:
+        """The first time of early and late panes, where they are due by the clock."""
+        beats = [
+            *([self._late] if self._plan.late_by is EveryBy.CLOCK else []),
+            *([] if self._early_by_event else [self._early]),
+        ]
+        return min((beat.due_ms for beat in beats if beat.due_ms is not None), default=None)
+
+    def fire(self, now_ms: int) -> Iterator[Output]:
+        """Yield the panes that are due by the clock."""
+        if self._plan.late_by is EveryBy.CLOCK and self._late.is_due(now_ms):
+            yield from self._show_late()
+        if not self._early_by_event:
+            yield from self._show_early(now_ms)
+
+    def shrink(self) -> Iterator[Output]:
+        """Drop the sessions that end first."""
+        limits, sessions = self._plan.retention, self._open.sessions
+        if not len(sessions):
+            return
+        ends, which = np.unique(sessions.ends, return_inverse=True)
+        last = -1  # of the ends, the last one that must go
+        ones = np.ones(len(sessions), np.int64)
+        sized = (ones, limits.max_windows), (sessions.rows, limits.max_messages), (sessions.sizes, limits.max_bytes)
+        for sizes, most in sized:
+            if most is not None:
+                held = np.bincount(which, sizes, len(ends)).astype(np.int64)
+                last = max(
+                    last, int(np.searchsorted(np.cumsum(held), sizes.sum() - most)) if sizes.sum() > most else -1
+                )
+        if last >= 0:
+            unfinished = (sessions.ends <= ends[last]) & (sessions.ends > self._complete)
+            yield from self._show(np.flatnonzero(unfinished), Timing.EARLY, last=True)
+            yield from self._release(int(ends[last]), dropped=True)
+
+    def end(self) -> Iterator[Output]:
+        """Complete and release all sessions."""
+        yield from self._advance(HIGHEST)
+        yield from self._release(HIGHEST)
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark by which sessions are released: late panes come as long as theirs is kept."""
+        kept_for = self._plan.retention.time_ms
+        return min(watermark_ms if kept_for is None else self._closed(watermark_ms, kept_for), self._floor)
+
+    def held(self) -> int:
+        """How many messages are in sessions."""
+        return int(self._open.parts.rows.sum())
+
+    def compact(self) -> None:
+        """Write a log of sessions anew if most of its rows are old."""
+        tables = self._tables()
+        self._open.keys.compact(list(tables.values()))
+        for table in tables.values():
+            table.tidy()
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge sessions, or the messages of a slice."""
+        table = self._tables().get(log)
+        return self._messages.merge(tables) if table is None else table.merge(tables)
+
+    def state(self) -> dict[str, Any]:
+        """What is known beside the sessions, and for a summary how many they are and where the first one begins."""
+        return {
+            "slice_ms": self._messages.width_ms,
+            "looks": {str(start): floor for start, floor in sorted(self._messages.looks.items())},
+            "watermark": self._watermark_ms, "complete": self._complete, "floor": self._floor,
+            "early": self._early.snapshot(), "late": self._late.snapshot(),
+            "open": [len(self._open.sessions), self.held(), int(self._open.parts.starts.min(initial=HIGHEST))],
+        }  # fmt: skip
+
+    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
+        """List sessions in order of end, start and key."""
+        del by_key
+        parts = self._open.parts
+        parts = parts.take((parts.ends > start) & (parts.starts <= end))
+        order = (self.channels.ranks()[parts.channels], self._open.keys.ranks(parts.keys), parts.starts, parts.ends)
+        parts = parts.take(np.lexsort(order))
+        yield Listing(
+            self._open.keys.columns(parts.keys), parts.starts, parts.ends, parts.channels, parts.first, parts.last,
+            parts.rows, parts.sizes, parts.ends <= self._complete,
+        )  # fmt: skip
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Read the messages of the sessions that reach there."""
+        sessions = self._open.sessions
+        return self._messages.of(self._open, sessions.take((sessions.ends > low) & (sessions.starts <= high)))[0]
+
+    def oldest(self) -> tuple[Ints, Ints]:
+        """The first offset of each session on each channel."""
+        return self._open.parts.channels, self._open.parts.first
+
+    def _take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+        """Hold messages that are inside the retention; yield the panes that they give."""
+        rows, at = messages.rows, messages.at
+        keys, offsets = self._open.numbers(rows), self.channels.offsets(rows)
+        self._messages.add(rows, at)
+        one, none = np.ones(len(at), np.int64), np.zeros(len(at), np.int64)
+        ends = at + self._window.gap_ms
+        fresh = Parts(keys, messages.channels, at, ends, offsets, offsets, one, self._bytes(rows), none, none)
+        is_near = np.isin(self._open.parts.keys, np.unique(keys))
+        near = self._open.parts.take(is_near)
+        both = fresh.with_others(near)
+        made, taken_in = joined(fresh, near, joined_runs(self._window, both.keys, both.starts, both.ends))
+        gone = np.flatnonzero(is_near)[taken_in]
+        changed = self._know(gone, made)
+        is_late, news = self._is_complete()[changed], self._news()[changed]
+        late, open_ = changed[is_late], changed[~is_late]
+        late_at = now_ms if self._plan.late_by is EveryBy.CLOCK else self._watermark_ms
+        # Numbers of sessions hold while none begins or goes, and panes only mark them.
+        if self._plan.late_rows is not None:
+            yield from self._show(late[news[is_late] >= self._plan.late_rows], Timing.LATE)
+        elif self._plan.late_every_ms is None or late_at is None:
+            yield from self._show(late, Timing.LATE)
+        elif len(late):
+            self._late.begin(late_at)
+        early_at = self._watermark_ms if self._early_by_event else now_ms
+        if len(open_) and (early_at is not None or self._early_by_event):
+            self._early.begin(LOWEST if early_at is None else early_at)
+        if self._plan.early is not None and self._plan.early.rows is not None:
+            yield from self._show(open_[news[~is_late] >= self._plan.early.rows], Timing.EARLY)
+
+    @property
+    def _early_by_event(self) -> bool:
+        """Whether early panes are due by event time."""
+        return self._plan.early is not None and self._plan.early.by_event
+
+    def _show_early(self, at: int) -> Iterator[Output]:
+        """Show the sessions that are open and have news, if that is due at this time."""
+        if self._early.is_due(at):
+            self._early.end()
+            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
+
+    def _advance(self, complete: int) -> Iterator[Output]:
+        """Show the sessions that end by then, in order of their ends."""
+        if complete > self._complete:
+            ends = self._open.sessions.ends
+            before, self._complete = self._complete, complete
+            yield from self._show(np.flatnonzero((ends > before) & (ends <= complete)), Timing.ON_TIME)
+
+    def _release(self, last: int, *, dropped: bool = False) -> Iterator[Output]:
+        """Release the sessions that end by then; yield what was pending of them."""
+        if last <= self._floor:
+            return
+        self._floor = last
+        gone = self._open.sessions.ends <= last
+        if gone.any():
+            yield from self._show(np.flatnonzero(gone & self._is_complete() & self._has_news()), Timing.LATE)
+            places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(gone)))
+            leaving = self._open.parts.take(places_of)
+            for account, mine in zip(self._accounts, self._by_input(leaving), strict=True):
+                account.release(mine.rows.sum(), mine.sizes.sum(), len(mine.sessions()), dropped=dropped)
+            self._know(places_of, leaving.take(places_of[:0]))
+        self._messages.tidy(self._open, self._floor)
+
+    def _know(self, gone: Ints, made: Parts) -> Ints:
+        """Hold these parts in the place of others, told by their places; return the sessions that they make."""
+        flags = np.zeros(len(self._open.parts), np.bool_)
+        flags[gone] = True
+        return self._open.replace(flags, made)
+
+    def _is_complete(self) -> Flags:
+        return self._open.sessions.ends <= self._complete
+
+    def _news(self) -> Ints:
+        return self._open.sessions.rows - self._open.sessions.told
+
+    def _has_news(self) -> Flags:
+        return self._news() > 0
+
+    def _show_late(self) -> Iterator[Output]:
+        self._late.end()
+        yield from self._show(np.flatnonzero(self._has_news() & self._is_complete()), Timing.LATE)
+
+    def _show(self, places_of: Ints, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+        """Yield a pane of each of these sessions, in order of end, start and key, a million messages at a time."""
+        if not len(places_of):
+            return
+        sessions = self._open.sessions.take(places_of)
+        self._open.mark_shown(places_of)
+        ranks = self._open.keys.ranks(sessions.keys)
+        sessions = sessions.take(np.lexsort((ranks, sessions.starts, sessions.ends)))
+        for piece in pieces(np.arange(len(sessions)), sessions.rows):
+            yield from self._panes(sessions.take(piece), timing, last=last)
+
+    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
+        by_key = np.lexsort((sessions.starts, sessions.keys))
+        rows, owners = self._messages.of(self._open, sessions.take(by_key))
+        owners = by_key[owners]
+        at, ranks = places(self._plan, rows), self.channels.ranks()[self.channels.numbers(rows)]
+        order = np.lexsort((self.channels.offsets(rows), ranks, at, owners))
+        borders = np.append(0, np.cumsum(np.bincount(owners, minlength=len(sessions))))
+        window = WindowRows(rows.take(pa.array(order)), at[order], borders)
+        made = pane_rows(
+            self._plan, self._open.keys, KeyedMessages(window, sessions.keys), edges=(sessions.starts, sessions.ends),
+            of_channel=(), timing=timing, index=sessions.panes, last=last,
+        )  # fmt: skip
+        yield Output(made, sessions.ends - 1)
+
+    def _bytes(self, rows: pa.Table) -> Ints:
+        """Return what each message takes in Arrow."""
+        return message_bytes(rows)
+
+    def _tables(self) -> dict[str, OpenSessions]:
+        """Return the logs of small rows, and what they hold."""
+        return {INDEX: self._open}
+
+    def _by_input(self, parts: Parts) -> list[Parts]:
+        """Return the parts of each input."""
+        return [parts]
+
+    def _closed(self, watermark_ms: int, kept_for_ms: int = 0) -> int:
+        return closed_ms(self._window, watermark_ms, kept_for_ms)
