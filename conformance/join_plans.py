@@ -15,8 +15,8 @@ import pyarrow as pa
 from conformance.store_plans import KEEP, ROWS_BY_NUMBER, interval_ms
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.plan import Full, hopping, hopping_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
 
 _NEVER = 1 << 40
 EQUAL_WINDOWS = "both sides of a join have the same windows, or one of them is unbounded"

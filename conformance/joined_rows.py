@@ -16,8 +16,8 @@ from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.plan import HoppingWindow, hopping
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import HoppingWindow, hopping
 from keyedwm.windows import WindowJoin
 
 _SCHEMA = pa.schema(

@@ -14,8 +14,9 @@ import pyarrow as pa
 from conformance.store_plans import KEEP, SCHEMA
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.messages.plan import StorePlan, hopping, hopping_rows
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import hopping, hopping_rows
 from keyedwm.windows import WindowOperator
 
 _ONE_LAYOUT = "messages lie in one layout, by event time or offset; those of a join value are picked out of a range"

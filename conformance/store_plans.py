@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.messages.functions import median, quantile
-from keyedwm.operators.messages.plan import Full, StorePlan, hopping, hopping_rows
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
 from keyedwm.operators.panes import Early
 
 SCHEMA = pa.schema(

@@ -17,8 +17,9 @@ import pyarrow as pa
 from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages.plan import AnyWindow, Reason, StorePlan, hopping, hopping_key_rows, hopping_rows
+from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import AnyWindow, hopping, hopping_key_rows, hopping_rows
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 

@@ -16,6 +16,7 @@ from conformance.store_plans import SCHEMA, store_plan
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.messages.plan import Reason, StorePlan
+from keyedwm.operators.messages.windows import HoppingWindow, RowWindow
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 
@@ -62,7 +63,9 @@ class _Played:
         self._shown: dict[tuple, set[int]] = {}  # window and key -> the messages that it showed
         self._top, self._lost_at = -1, -1
         self.verdict, self.replayed = MATCH, 0
-        self._overlaps = plan.grid().step < plan.grid().size
+        window = plan.kind
+        grid = window.grid(0) if isinstance(window, RowWindow) else plan.kind_as(HoppingWindow).grid()
+        self._overlaps = grid.step < grid.size
 
     def differs(self, reason: str, index: int) -> None:
         """A rule of the design decides otherwise at a step."""

@@ -16,7 +16,8 @@ from conformance.store_plans import AGGREGATES, KEEP, SCHEMA, late_ms
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages.plan import StorePlan, session_rows
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.windows import session_rows
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 

@@ -29,9 +29,11 @@ from keyedwm.operators.messages.functions import median, quantile, window_functi
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.window_join import WindowJoin
 from keyedwm.operators.messages.on_demand import on_demand
-from keyedwm.operators.messages.plan import (
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.window_operator import WindowOperator
+from keyedwm.operators.messages.windows import (
     Full,
-    StorePlan,
     hopping,
     hopping_key_rows,
     hopping_rows,
@@ -39,8 +41,6 @@ from keyedwm.operators.messages.plan import (
     tumbling_key_rows,
     tumbling_rows,
 )
-from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.window_operator import WindowOperator
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 

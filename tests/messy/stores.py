@@ -18,9 +18,10 @@ from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import Full, HoppingWindow, KeyRowWindow, RowWindow, StorePlan
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.windows import Full, HoppingWindow, KeyRowWindow, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from tests.messy.conditions import random_where
 from tests.messy.drive import Pipeline

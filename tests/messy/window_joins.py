@@ -12,8 +12,8 @@ from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.plan import HoppingWindow
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import HoppingWindow
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Feed, Row
 from tests.messy.joins import SIDES, two_feeds

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from keyedwm.operators.messages.plan import Full, RowWindow
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, RowWindow
 from keyedwm.operators.state import store as logs
 from tests.operators.stored import KEEP_ALL
 from tests.operators.test_window_join import ROWS, WINDOWS, differential

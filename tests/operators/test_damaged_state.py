@@ -17,7 +17,7 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.held import MATCHED
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages.plan import KeyRowWindow, session_rows, tumbling_rows
+from keyedwm.operators.messages.windows import KeyRowWindow, session_rows, tumbling_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import blobs as stored_blobs
 from keyedwm.operators.state.blobs import packed, read_stored, stored

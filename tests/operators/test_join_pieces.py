@@ -11,8 +11,8 @@ from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join import matches, pairs, session_pairs
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import Keep
-from keyedwm.operators.messages.plan import tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import tumbling_rows
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.laws.kinds import SESSIONS as WINDOWS
 from tests.operators.session_joins import SIDES, differential, join_plan

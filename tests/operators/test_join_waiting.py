@@ -6,8 +6,8 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import tumbling
-from keyedwm.operators.messages.plan import Full, RowWindow, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, RowWindow, tumbling_rows
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.test_window_join import ROWS, WINDOWS, made, messages

@@ -8,8 +8,8 @@ import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.messages.functions import median
-from keyedwm.operators.messages.plan import Full, KeyRowWindow, hopping_key_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, KeyRowWindow, hopping_key_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE

@@ -13,8 +13,8 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand
-from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE

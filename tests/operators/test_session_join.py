@@ -12,8 +12,8 @@ from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages import pieces
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.plan import Full, session_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, session_rows
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore

@@ -11,8 +11,8 @@ from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import held, held_sessions, pieces
 from keyedwm.operators.messages.functions import median
-from keyedwm.operators.messages.plan import Full
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs

@@ -10,8 +10,8 @@ import pytest
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.frames.plan import tumbling
 from keyedwm.operators.messages.functions import window_function
-from keyedwm.operators.messages.plan import Full, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, tumbling_rows
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator

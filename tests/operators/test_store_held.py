@@ -13,9 +13,9 @@ from rich.console import Console
 from keyedwm.cli.inspect_state import _table
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import held, held_by_key
-from keyedwm.operators.messages.plan import HoppingWindow, RowWindow, tumbling_key_rows
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, tumbling_key_rows
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint import OperatorState

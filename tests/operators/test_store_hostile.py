@@ -13,8 +13,8 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import tumbling
 from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.plan import Full, hopping
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, hopping
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import Message, plan_of, table
 

@@ -14,8 +14,8 @@ from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import Full, HoppingWindow
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, HoppingWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.stored import SCHEMA, Message, plan_of, table

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from keyedwm.operators.frames.plan import tumbling
-from keyedwm.operators.messages.plan import Full, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, tumbling_rows
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import Message, plan_of, table
 

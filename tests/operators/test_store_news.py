@@ -13,8 +13,9 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages import held
 from keyedwm.operators.messages.functions import median, window_function
-from keyedwm.operators.messages.plan import ARRIVAL, Full, StorePlan, hopping, hopping_rows
+from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator

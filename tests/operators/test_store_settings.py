@@ -16,7 +16,8 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.join.plan import WindowJoinSide
 from keyedwm.operators.messages.on_demand import on_demand
-from keyedwm.operators.messages.plan import (
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import (
     hopping,
     hopping_key_rows,
     hopping_rows,
@@ -24,7 +25,6 @@ from keyedwm.operators.messages.plan import (
     tumbling_key_rows,
     tumbling_rows,
 )
-from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin, WindowOperator

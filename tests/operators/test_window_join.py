@@ -10,8 +10,8 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.plan import Full, HoppingWindow, RowWindow, hopping, hopping_rows, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow, hopping, hopping_rows, tumbling_rows
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin

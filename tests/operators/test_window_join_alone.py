@@ -11,8 +11,8 @@ from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Keep
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.plan import Full, HoppingWindow, tumbling_rows
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, HoppingWindow, tumbling_rows
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.windows import WindowJoin
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, once_each

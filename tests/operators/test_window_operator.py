@@ -11,16 +11,16 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.plan import (
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import (
     Full,
     HoppingWindow,
-    StorePlan,
     hopping,
     hopping_rows,
     tumbling_key_rows,
     tumbling_rows,
 )
-from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.plan import Full, RowWindow
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, RowWindow
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, random_messages, table

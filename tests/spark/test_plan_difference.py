@@ -12,9 +12,9 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.join.plan import How, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.plan import HoppingWindow
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.bucket_state import require_owner
 from keyedwm.spark.hosting.plan_difference import difference

@@ -50,20 +50,6 @@ def check_retention(retention: Retention, size: int, *, is_rows: bool, called: s
         )
 
 
-def check_sessions(*, by_message: bool, accumulating: bool) -> None:
-    """Refuse what has no meaning for sessions. by_message: a message completes a window, not the watermark."""
-    if by_message:
-        raise OptionError(
-            "full='message' has no meaning for sessions: a message past the end of one says nothing of those of "
-            "other keys; leave it out"
-        )
-    if not accumulating:
-        raise OptionError(
-            "sessions join, so what is new in one since its last pane has no meaning of its own: leave "
-            "accumulating=False out"
-        )
-
-
 def check_early(*, by_event: bool, is_rows: bool) -> None:
     """Refuse early panes that cannot be. by_event: their interval is one of event time."""
     if by_event and is_rows:

@@ -12,7 +12,7 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.key_grid import KeyGrid
 from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of
 from keyedwm.operators.messages.marks import OF_KEYS, is_marked
-from keyedwm.operators.messages.plan import Full
+from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.state.store import logs_of
 from keyedwm.operators.summary import Summary
 

@@ -7,22 +7,29 @@ from the messages alone, and not from the order in which they came.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
 
 from keyedwm.config.validation import MS, number, settle
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.messages.retention import Retention
+from keyedwm.expressions.condition import Condition
+from keyedwm.operators.messages.checks import check_retention
+from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.windows import Full, Settings, WindowKind
 from keyedwm.operators.plan_checks import check_length
 
-ON_DEMAND = "on_demand"
+_ON_DEMAND = "on_demand"
 
 
 @dataclass(frozen=True, slots=True)
-class OnDemandWindow:
+class OnDemandWindow(WindowKind):
     """Windows `[start, start + size)` of a key, one from the event time of each message for which `opens` is true.
 
     opens: a comparison of the message's columns, as the text of SQL.
     """
 
+    can_discard: ClassVar[bool] = False
     size_ms: int
     opens: str
 
@@ -32,21 +39,30 @@ class OnDemandWindow:
             raise OptionError(f"the size of a window is {self.size_ms} ms, it must be 1 or more")
         check_length("size of a window", self.size_ms)
 
+    def check(self, settings: Settings) -> None:
+        """See WindowKind."""
+        check_retention(settings.retention, self.size_ms, is_rows=False)
+        self.condition(settings.schema)
+        if settings.full is Full.MESSAGE or settings.has_other_panes:
+            raise OptionError(
+                "windows on demand speak when the watermark completes them and with each late message: leave full, "
+                "early and late panes out, and accumulating"
+            )
+        if settings.retention.time_ms is None or settings.retention.has_sizes:
+            raise OptionError(
+                "windows on demand hold every message as long as one that opens a window for it may come: give a "
+                "retention by time, and no max_windows, max_messages or max_bytes"
+            )
+
+    def condition(self, schema: pa.Schema) -> Condition:
+        """Return which messages open a window; schema: theirs."""
+        return Condition.parse(self.opens, ("", schema), of=_ON_DEMAND)
+
+    def grid(self) -> Grid:
+        """Return the slices of messages: a window may begin anywhere."""
+        return Grid(self.size_ms, self.size_ms)
+
 
 def on_demand(size_ms: int, opens: str) -> OnDemandWindow:
     """Windows of event time that begin with the messages for which a condition is true, as `kind = 'alarm'`."""
     return OnDemandWindow(size_ms, opens)
-
-
-def check_limits(retention: Retention, *, speaks_otherwise: bool) -> None:
-    """Refuse limits and panes that such windows cannot have."""
-    if speaks_otherwise:
-        raise OptionError(
-            "windows on demand speak when the watermark completes them and with each late message: leave full, "
-            "early and late panes out, and accumulating"
-        )
-    if retention.time_ms is None or retention.has_sizes:
-        raise OptionError(
-            "windows on demand hold every message as long as one that opens a window for it may come: give a retention "
-            "by time, and no max_windows, max_messages or max_bytes"
-        )

@@ -16,6 +16,7 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.messages import in_order, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.sessions import OpenSessions, Sessions
+from keyedwm.operators.messages.windows import SessionKind
 from keyedwm.operators.state.store import TableLogs
 
 MESSAGES = "messages-"
@@ -93,4 +94,4 @@ class SessionMessages:
 
 
 def _width_ms(plan: StorePlan) -> int:
-    return max(plan.session.gap_ms, (plan.retention.time_ms or 0) // _SLICES)
+    return max(plan.kind_as(SessionKind).window.gap_ms, (plan.retention.time_ms or 0) // _SLICES)

@@ -16,7 +16,8 @@ import pyarrow as pa
 from keyedwm.core.late import LatePolicy
 from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.given_back import GivenBack
-from keyedwm.operators.messages.plan import StorePlan, spread_by
+from keyedwm.operators.messages.marks import grid_of
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.panes_again import PanesAgain
@@ -44,7 +45,7 @@ class StagedStore:
     def messages(self) -> ShippedMessages:
         """The messages, spread by key, or by the channel whose offsets windows count."""
         plan = self.plan
-        by = spread_by(plan.window, plan.by, plan.record)
+        by = plan.kind.spread_by(plan.by, plan.record)
         return ShippedMessages(schema=plan.schema, by=by, time=plan.time)
 
     @property
@@ -63,8 +64,7 @@ class StagedStore:
         plan = self.plan
         if not plan.accumulating or (plan.is_rows and plan.early is None):
             return None
-        whole = plan.is_sessions or plan.is_session_rows or plan.is_on_demand  # these refuse accumulating=False
-        return PanesAgain.WHOLE if whole else PanesAgain.STORE
+        return PanesAgain.STORE if plan.kind.can_discard else PanesAgain.WHOLE
 
     @cached_property
     def given_back(self) -> GivenBack:
@@ -79,7 +79,7 @@ class StagedStore:
     def told(self) -> dict[str, Any]:
         """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
         plan = self.plan
-        grid = None if plan.is_sessions else plan.grid()
+        grid = grid_of(plan.kind)
         layout = {
             "grid": grid and [grid.size, grid.step, grid.origin],
             "by": list(plan.by),

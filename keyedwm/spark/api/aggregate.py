@@ -19,9 +19,8 @@ from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.messages.functions import WindowFunction
-from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import HoppingWindow, RowWindow, spread_by
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
 from keyedwm.spark.api.source import ship_source
@@ -42,7 +41,7 @@ _TAKEN = (EVENT_TIME, WATERMARK)
 def aggregate(
     df: DataFrame | Source,
     by: str | Sequence[str] | Mapping[str, str],
-    window: FrameWindow | SessionWindow | HoppingWindow | RowWindow | OnDemandWindow,
+    window: FrameWindow | SessionWindow | WindowKind,
     aggs: Mapping[str, AggregateSpec | WindowFunction],
     *,
     early: Early | None = None,
@@ -94,10 +93,15 @@ def aggregate(
     check_store(store, asked, continue_from)
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")
-    ids = bucket_ids(_bucket_count(spark, spread_by(window, keys, ORDER), buckets))
+    ids = bucket_ids(_bucket_count(spark, _spread_by(window, keys), buckets))
     asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
     return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
+
+
+def _spread_by(window: object, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns by which rows are spread: the keys, or what a window that counts rows says."""
+    return window.spread_by(keys, ORDER) if isinstance(window, WindowKind) else keys
 
 
 def _shipped(
@@ -139,7 +143,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
     check_own_aggregates(aggs, "aggregate")
-    if not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow, HoppingWindow, RowWindow, OnDemandWindow)):
+    if not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow, WindowKind)):
         raise OptionError(
             f"aggregate: window={window!r}: a window of keyedwm.spark is expected, such as tumbling('1 minute')"
         )

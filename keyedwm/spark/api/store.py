@@ -22,16 +22,10 @@ from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.messages import functions
 from keyedwm.operators.messages.functions import Quantile, WindowFunction
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import (
-    Full,
-    HoppingWindow,
-    KeyRowWindow,
-    RowWindow,
-    SessionRowWindow,
-    StorePlan,
-)
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.windows import Full, HoppingWindow, KeyRowWindow, RowKind, RowWindow, SessionRowWindow
 from keyedwm.operators.panes import EveryBy
 from keyedwm.spark.arguments import check_sendable
 from keyedwm.spark.hosting.described import Source
@@ -152,7 +146,7 @@ def check_store(store: object, asked: Mapping[str, Any], continue_from: str | No
     if not isinstance(store, Store):
         raise OptionError(f"aggregate: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
     refuse_zoned(window, "aggregate")
-    if isinstance(window, RowWindow) and (store.late_every is not None or store.late_rows is not None):
+    if isinstance(window, RowKind) and (store.late_every is not None or store.late_rows is not None):
         raise OptionError(
             "aggregate: late_every and late_rows have no effect on windows of rows: offsets never come late; leave "
             "them out"
@@ -181,7 +175,7 @@ _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
 
 def check_one_source(df: DataFrame, window: object, asked_by: str) -> None:
     """Refuse windows of rows over a union: two sources may read one partition, from different offsets on."""
-    if not isinstance(window, RowWindow):
+    if not isinstance(window, RowKind):
         return
     streams = streams_of(df)
     if streams > 1:

@@ -20,7 +20,7 @@ from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.join.plan import HOW_INSTEAD, How
 from keyedwm.operators.messages.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.plan import Full, HoppingWindow, RowWindow
+from keyedwm.operators.messages.windows import Full, HoppingWindow, RowKind, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.spark.api.store import Store, check_one_source
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
@@ -169,7 +169,7 @@ def _early_every_ms(early: object) -> int | None:
 
 def _check_window_and_store(window: object, store: object) -> None:
     refuse_zoned(window, "window_join")
-    if not isinstance(window, (SlidingWindow, HoppingWindow, SessionWindow, RowWindow)):
+    if not isinstance(window, (SlidingWindow, HoppingWindow, SessionWindow, RowKind)):
         raise OptionError(
             f"window_join: window={window!r}: keyedwm.spark's tumbling, sliding, hopping, session, tumbling_rows or "
             "hopping_rows is expected"
@@ -193,7 +193,7 @@ def _check_store(store: object) -> None:
 
 def _bucket_count(frame: DataFrame, window: object, unbounded: str | None, buckets: int | None) -> int:
     """One bucket where each message meets those of all partitions, else as many as are wanted."""
-    if isinstance(window, RowWindow) and unbounded is not None:
+    if isinstance(window, RowKind) and unbounded is not None:
         if buckets not in (None, 1):
             raise OptionError(
                 f"window_join: buckets={buckets} of windows of rows with an unbounded side, one bucket holds it all: "

@@ -8,9 +8,9 @@ from keyedwm.core.text import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import ZonedWindow
-from keyedwm.operators.messages import plan
+from keyedwm.operators.messages import windows
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
+from keyedwm.operators.messages.windows import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow
 from keyedwm.operators.panes import Early, EveryBy
 
 
@@ -84,7 +84,7 @@ def tumbling_rows(rows: int) -> RowWindow:
 
     Raises OptionError unless the number is above 0.
     """
-    return plan.tumbling_rows(whole("rows", str(rows)))
+    return windows.tumbling_rows(whole("rows", str(rows)))
 
 
 def hopping_rows(size: int, step: int) -> RowWindow:
@@ -100,7 +100,7 @@ def tumbling_key_rows(rows: int) -> KeyRowWindow:
 
     Raises OptionError unless the number is above 0.
     """
-    return plan.tumbling_key_rows(whole("rows", str(rows)))
+    return windows.tumbling_key_rows(whole("rows", str(rows)))
 
 
 def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
@@ -116,7 +116,7 @@ def session_rows(between: int) -> SessionRowWindow:
 
     Raises OptionError unless the number is 0 or more.
     """
-    return plan.session_rows(whole("between", str(between), at_least=0))
+    return windows.session_rows(whole("between", str(between), at_least=0))
 
 
 def session(gap: str | None = None, touching: str = "merge", *, gap_column: str | None = None) -> SessionWindow:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from keyedwm.operators.frames.plan import SlidingWindow
-from keyedwm.operators.messages.plan import Full, RowWindow, StorePlan
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, RowWindow
 from tests.operators.laws.scalar import NEVER, Listed, ScalarModel, by_key, by_offset, by_time
 from tests.operators.stored import KEEP_ALL, Message, table, told
 

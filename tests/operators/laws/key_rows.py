@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from keyedwm.operators.messages.plan import Full, KeyRowWindow, StorePlan
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import Full, KeyRowWindow
 from tests.operators.laws.scalar import Listed, ScalarModel, by_key, by_offset, size
 from tests.operators.stored import KEEP_ALL, Message, table, told
 

@@ -13,16 +13,16 @@ from typing import Any
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import (
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import (
     Full,
     HoppingWindow,
     KeyRowWindow,
     RowWindow,
     SessionRowWindow,
-    StorePlan,
     session_rows,
 )
-from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early, EveryBy
 from tests.operators.laws.grid import GridModel, RowGridModel
 from tests.operators.laws.key_rows import KeyRowModel, SessionRowModel

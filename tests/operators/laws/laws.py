@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from keyedwm.operators.messages.plan import Full
+from keyedwm.operators.messages.windows import Full
 from tests.operators.laws.kinds import Kind, steps
 from tests.operators.laws.played import Blobs, Played
 from tests.operators.stored import Message, cut, plan_of, random_messages

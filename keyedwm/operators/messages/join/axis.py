@@ -18,7 +18,7 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.messages import MessageStore
-from keyedwm.operators.messages.plan import Full
+from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
 

@@ -18,7 +18,7 @@ from keyedwm.operators.messages.held import AXES, is_rows
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.session_operator import PAYLOAD, RECORD, TIME, topic_prefix
 from keyedwm.operators.messages.marks import OF_SESSIONS
-from keyedwm.operators.messages.plan import Full
+from keyedwm.operators.messages.windows import Full
 
 SIDES = "sides"
 NUMBER = "number"

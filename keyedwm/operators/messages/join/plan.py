@@ -25,17 +25,18 @@ from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.checks import check_gap, check_record, check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import (
-    ROWS_WINDOW_TYPE,
+from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.windows import (
     AnyWindow,
     Full,
     HoppingWindow,
     KeyRowWindow,
     RowWindow,
     SessionRowWindow,
-    grid_of,
+    WindowKind,
+    kind_of,
 )
-from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.names import HIDDEN, WINDOW, WINDOW_TYPE
 from keyedwm.operators.plan_checks import check_length, check_time_column
 
@@ -234,9 +235,12 @@ class WindowJoinPlan:
 
     def grid(self, first: int = 0) -> Grid:
         """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
-        if isinstance(self.window, SessionWindow):
-            raise OutOfTurnError("sessions lie on no grid")
-        return grid_of(self.window, first)
+        kind = kind_of(self.window)
+        if isinstance(kind, RowWindow):
+            return kind.grid(first)
+        if isinstance(kind, HoppingWindow):
+            return kind.grid()
+        raise OutOfTurnError(f"{self.window} lies on no grid")
 
     def grid_of_side(self, number: int, first: int = 0) -> Grid:
         """Return the windows of a side; an unbounded one is kept in stretches as long as a window."""
@@ -304,8 +308,7 @@ class WindowJoinPlan:
     def _check_kinds(self) -> None:
         for name, side in (("left", self.left), ("right", self.right)):
             expect(name, side, WindowJoinSide, "a WindowJoinSide(name=..., schema=..., on=...)")
-        kinds = (SlidingWindow, HoppingWindow, RowWindow, OnDemandWindow, SessionWindow)
-        expect("the window", self.window, kinds, "one such as tumbling(60_000)")
+        expect("the window", self.window, (SlidingWindow, SessionWindow, WindowKind), "one such as tumbling(60_000)")
         check_gap(self.window)
         expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
         expect_member("full", self.full, Full)

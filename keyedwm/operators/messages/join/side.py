@@ -23,8 +23,9 @@ from keyedwm.operators.messages.join.axis import JoinAxis
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.shown import Shown
 from keyedwm.operators.messages.messages import places
-from keyedwm.operators.messages.plan import Full, Reason
+from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import HoppingWindow, KeyRowWindow, RowWindow, SessionRowWindow, StorePlan
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.shape import MessageShape
 from keyedwm.operators.messages.shapes.grid import GridShape, RowGridShape
 from keyedwm.operators.messages.shapes.on_demand import OnDemandShape
 from keyedwm.operators.messages.shapes.rows_of_key import RowsOfKey
 from keyedwm.operators.messages.shapes.session import SessionShape
 from keyedwm.operators.messages.shapes.session_rows import SessionOfRows
+from keyedwm.operators.messages.windows import (
+    HoppingWindow,
+    KeyRowWindow,
+    RowWindow,
+    SessionKind,
+    SessionRowWindow,
+    WindowKind,
+)
 
-SHAPES: dict[type, type[MessageShape]] = {
-    SlidingWindow: GridShape,
+SHAPES: dict[type[WindowKind], type[MessageShape]] = {
     HoppingWindow: GridShape,
     RowWindow: RowGridShape,
     KeyRowWindow: RowsOfKey,
-    SessionWindow: SessionShape,
+    SessionKind: SessionShape,
     SessionRowWindow: SessionOfRows,
     OnDemandWindow: OnDemandShape,
 }
@@ -25,4 +31,4 @@ SHAPES: dict[type, type[MessageShape]] = {
 
 def shape_of(plan: StorePlan) -> type[MessageShape]:
     """Return the shape of a plan's windows."""
-    return SHAPES[type(plan.window)]
+    return SHAPES[type(plan.kind)]

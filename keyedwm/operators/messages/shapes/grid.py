@@ -18,8 +18,9 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.axis import HIGHEST, LOWEST, StoredWindows, met
 from keyedwm.operators.messages.looking import Listing
 from keyedwm.operators.messages.messages import MessageStore
-from keyedwm.operators.messages.plan import Full, Reason
+from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow
 from keyedwm.operators.results import Output
 
 
@@ -121,8 +122,9 @@ class GridShape(MessageShape):
 
     def _new_axis(self, number: int, state: Mapping[str, Any]) -> StoredWindows:
         return StoredWindows(
-            self._plan, self._plan.grid(), self.channels, self._logs, place=number, channel=None, facts=state
-        )
+            self._plan, self._plan.kind_as(HoppingWindow).grid(), self.channels, self._logs, place=number,
+            channel=None, facts=state,
+        )  # fmt: skip
 
     def _take_in_turn(self, axis: StoredWindows, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that move the horizon: a window goes before the message comes that would still reach it."""
@@ -182,6 +184,6 @@ class RowGridShape(GridShape):
 
     def _new_axis(self, number: int, state: Mapping[str, Any]) -> StoredWindows:
         return StoredWindows(
-            self._plan, self._plan.grid(self.channels.first[number]), self.channels, self._logs, place=number,
-            channel=self.channels.known[number], facts=state,
+            self._plan, self._plan.kind_as(RowWindow).grid(self.channels.first[number]), self.channels, self._logs,
+            place=number, channel=self.channels.known[number], facts=state,
         )  # fmt: skip

@@ -20,6 +20,7 @@ from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.looking import Listing
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
+from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.opened_members import OrderedMessages, in_key_order, listed, ranges
 from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows, spans
 from keyedwm.operators.messages.pieces import pieces
@@ -36,7 +37,9 @@ class OnDemandShape(MessageShape):
     def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         plan = self._plan
-        self._size, self._kept_for = plan.span, plan.retention.time_ms or 0
+        window = plan.kind_as(OnDemandWindow)
+        self._size, self._condition = window.size_ms, window.condition(plan.schema)
+        self._kept_for = plan.retention.time_ms or 0
         self._watermark_ms: int = state.get("axes", {}).get("0", {}).get("horizon", LOWEST)
         # By this event time no message is taken any more; it never goes back, whatever the retention is from now on.
         self._border: int = state.get("border", self._due_border())
@@ -124,8 +127,7 @@ class OnDemandShape(MessageShape):
 
     def _opens(self, rows: pa.Table) -> Flags:
         """Which messages open a window."""
-        opens = self._plan.opens
-        return opens.holds({name: contiguous(rows[name]) for name in opens.columns[0]})
+        return self._condition.holds({name: contiguous(rows[name]) for name in self._condition.columns[0]})
 
     def _due_border(self) -> int:
         """Return where the border is by the watermark and the retention."""

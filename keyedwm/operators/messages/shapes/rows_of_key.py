@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.key_grid import KeyGrid
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.shape import Kept
 from keyedwm.operators.messages.shapes.of_keys import MESSAGES, OfKeys
+from keyedwm.operators.messages.windows import Full, KeyRowWindow
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
@@ -25,7 +27,8 @@ class RowsOfKey(OfKeys):
 
     def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
-        self._grid = self._plan.key_grid()
+        window = self._plan.kind_as(KeyRowWindow)
+        self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is Full.WATERMARK)
 
     def needed(self, counts: Ints) -> Ints:
         """See OfKeys."""

@@ -29,6 +29,7 @@ from keyedwm.operators.messages.results import KeyedMessages, pane_rows
 from keyedwm.operators.messages.session_messages import SessionMessages
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined
 from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.windows import SessionKind
 from keyedwm.operators.panes import Beat, EveryBy, Timing, beat_of
 from keyedwm.operators.results import Output
 
@@ -39,7 +40,7 @@ class SessionShape(MessageShape):
     def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         plan = self._plan
-        self._window = plan.session
+        self._window = plan.kind_as(SessionKind).window
         self._open = OpenSessions(plan.key_fields, self._logs, INDEX)
         self._messages = SessionMessages(plan, self.channels, self._logs, state.get("slice_ms"), state.get("looks", {}))
         self._watermark_ms: int | None = state.get("watermark")

@@ -21,6 +21,7 @@ from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.shape import Kept
 from keyedwm.operators.messages.shapes.of_keys import MESSAGES, OfKeys
+from keyedwm.operators.messages.windows import SessionRowWindow
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
@@ -30,7 +31,7 @@ class SessionOfRows(OfKeys):
 
     def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
-        self._reach = self._plan.session_rows.between + 1
+        self._reach = self._plan.kind_as(SessionRowWindow).between + 1
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
         """Hold messages of sessions that are not over; show those that are."""

@@ -1,0 +1,272 @@
+"""Kinds of window over kept messages, as a plan has them.
+
+Rule: a window says of itself all that its plan must know (`WindowKind`): whether it counts offsets, how messages are
+spread, and which limits and panes it cannot have. Which messages it holds, and when it is complete, its shape decides
+(`shapes`). Windows of event time that are also windows over frames get their kind here (`kind_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from keyedwm.config.validation import number, settle
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.messages.checks import check_retention
+from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.plan_checks import FARTHEST_MS, settle_spans
+
+MOST_WINDOWS = 1_000_000  # that hold one message
+
+
+class Full(Enum):
+    """What completes a window."""
+
+    WATERMARK = "watermark"  # the watermark has come to its end; of rows: the next offset has, so it is known ahead
+    MESSAGE = "message"  # the first message past its end
+
+
+class Settings(Protocol):
+    """What a window may refuse of its plan."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of messages."""
+
+    @property
+    def full(self) -> Full:
+        """What completes it."""
+
+    @property
+    def retention(self) -> Retention:
+        """How long it is kept."""
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether its panes hold the whole result."""
+
+    @property
+    def has_other_panes(self) -> bool:
+        """Whether it is shown otherwise than when it is complete, and with each late message."""
+
+
+class WindowKind:
+    """What a plan must know of its windows."""
+
+    __slots__ = ()
+    # Whether windows count rows: offsets, or the messages of a key; each topic and partition has windows of its own.
+    is_rows: ClassVar[bool] = False
+    # Whether panes can hold what is new alone; else a pane is the whole result of a key and window.
+    can_discard: ClassVar[bool] = True
+
+    def spread_by(self, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the columns by which messages are spread; by: of the keys; record: topic, partition and offset."""
+        del record
+        return by
+
+    def check(self, settings: Settings) -> None:
+        """Raise OptionError for what windows of this kind cannot have."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class HoppingWindow(WindowKind):
+    """Windows `[start, start + size)`, one every `step`, of any ratio; starts stand at `offset + n * step`."""
+
+    size_ms: int
+    step_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        settle_spans(self, "step")
+
+    def check(self, settings: Settings) -> None:
+        """See WindowKind."""
+        check_retention(settings.retention, self.size_ms, is_rows=False)
+        check_overlap(self.grid())
+
+    def grid(self) -> Grid:
+        """Return the windows on the axis of event time."""
+        return Grid(self.size_ms, self.step_ms, self.offset_ms)
+
+
+class RowKind(WindowKind):
+    """Windows that count rows."""
+
+    __slots__ = ()
+    is_rows: ClassVar[bool] = True
+
+    def check(self, settings: Settings) -> None:
+        """See WindowKind."""
+        check_retention(settings.retention, 0, is_rows=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RowWindow(RowKind):
+    """Windows of `size` offsets of a topic and partition, one every `step`, from the first offset that was read on."""
+
+    size: int
+    step: int
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+
+    def spread_by(self, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
+        """By topic and partition, whose offsets are counted."""
+        del by
+        return record[:2]
+
+    def check(self, settings: Settings) -> None:
+        """See WindowKind."""
+        RowKind.check(self, settings)
+        check_overlap(self.grid(0))
+
+    def grid(self, first: int) -> Grid:
+        """Return the windows of a channel, whose first offset this is."""
+        return Grid(self.size, self.step, first, first)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRowWindow(RowKind):
+    """Windows of `size` messages of a key in a topic and partition, one every `step`, in order of offset."""
+
+    size: int
+    step: int
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+
+    def check(self, settings: Settings) -> None:
+        """See WindowKind."""
+        RowKind.check(self, settings)
+        check_of_keys(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRowWindow(RowKind):
+    """Messages of a key in a topic and partition, with at most `between` offsets from one to the next."""
+
+    can_discard: ClassVar[bool] = False
+    between: int
+
+    def __post_init__(self) -> None:
+        settle(self, between=number("the rows between two of a session", self.between))
+        if not 0 <= self.between < FARTHEST_MS:
+            raise OptionError(
+                f"a session of rows with {self.between} rows between two of its own: 0 or more is expected"
+            )
+
+    def spread_by(self, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
+        """By topic and partition: the offsets of all keys count."""
+        del by
+        return record[:2]
+
+    def check(self, settings: Settings) -> None:
+        """See WindowKind."""
+        RowKind.check(self, settings)
+        check_sessions(settings)
+        check_of_keys(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKind(WindowKind):
+    """Sessions of event time."""
+
+    can_discard: ClassVar[bool] = False
+    window: SessionWindow
+
+    def check(self, settings: Settings) -> None:
+        """See WindowKind."""
+        check_retention(settings.retention, self.window.gap_ms, is_rows=False, called="gap")
+        check_sessions(settings)
+
+
+AnyWindow: TypeAlias = SlidingWindow | SessionWindow | WindowKind
+
+
+def kind_of(window: AnyWindow) -> WindowKind:
+    """Return the kind of a window."""
+    if isinstance(window, SlidingWindow):
+        return HoppingWindow(window.size_ms, window.slide_ms, window.offset_ms)
+    return SessionKind(window) if isinstance(window, SessionWindow) else window
+
+
+def hopping(size_ms: int, step_ms: int, offset_ms: int = 0) -> HoppingWindow:
+    """Windows of event time with any step, also one that does not divide the size or is larger."""
+    return HoppingWindow(size_ms, step_ms, offset_ms)
+
+
+def tumbling_rows(rows: int) -> RowWindow:
+    """Windows of so many offsets of a topic and partition, end to end."""
+    return RowWindow(rows, rows)
+
+
+def hopping_rows(size: int, step: int) -> RowWindow:
+    """Windows of `size` offsets of a topic and partition, one every `step` offsets."""
+    return RowWindow(size, step)
+
+
+def tumbling_key_rows(rows: int) -> KeyRowWindow:
+    """Windows of so many messages of a key in a topic and partition, end to end."""
+    return KeyRowWindow(rows, rows)
+
+
+def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
+    """Windows of `size` messages of a key in a topic and partition, one every `step` of its messages."""
+    return KeyRowWindow(size, step)
+
+
+def session_rows(between: int) -> SessionRowWindow:
+    """Sessions of a key's messages in a topic and partition, with at most so many offsets from one to the next."""
+    return SessionRowWindow(between)
+
+
+def check_counts(window: Any) -> None:
+    """Refuse a size or a step that is no number of rows."""
+    for name in ("size", "step"):
+        rows = number(f"the {name} of a window of rows", getattr(window, name))
+        settle(window, **{name: rows})
+        if not 1 <= rows <= FARTHEST_MS:
+            raise OptionError(f"the {name} of a window of rows is {rows}, it must be from 1 to {FARTHEST_MS}")
+
+
+def check_overlap(grid: Grid) -> None:
+    """Refuse windows of which too many hold one message."""
+    if (windows := -(-grid.size // grid.step)) > MOST_WINDOWS:
+        raise OptionError(
+            f"a message would lie in {windows} windows, each with a result of its own, and at most {MOST_WINDOWS} "
+            "are possible: take a longer step"
+        )
+
+
+def check_sessions(settings: Settings) -> None:
+    """Refuse what has no meaning for sessions."""
+    if settings.full is Full.MESSAGE:
+        raise OptionError(
+            "full='message' has no meaning for sessions: a message past the end of one says nothing of those of "
+            "other keys; leave it out"
+        )
+    if not settings.accumulating:
+        raise OptionError(
+            "sessions join, so what is new in one since its last pane has no meaning of its own: leave "
+            "accumulating=False out"
+        )
+
+
+def check_of_keys(settings: Settings) -> None:
+    """Refuse what windows of a key's messages cannot have."""
+    if settings.has_other_panes:
+        raise OptionError(
+            "windows of a key's messages speak once, when they are complete, and their messages never come late: "
+            "leave early and late panes out, and accumulating"
+        )
+    if settings.retention.max_windows is not None:
+        raise OptionError(
+            "windows of a key's messages are kept until they are complete, their number is that of the keys: give "
+            "max_messages or max_bytes, not max_windows"
+        )
