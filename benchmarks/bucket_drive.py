@@ -178,7 +178,7 @@ def bucket(plan: Any) -> Any:
     made = importlib.import_module("keyedwm.spark.hosting.bucket")
     if IS_FIRST_ENGINE:
         return made.Bucket(plan, importlib.import_module("keyedwm.spark.round").Placing("load", (0,), 0))
-    return made.Bucket(plan, made.BucketLayout("load", (0,), 0))
+    return made.Bucket(plan, made.BucketLayout("load", (0,), ((0,),)))
 
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("__time", pa.int64())])

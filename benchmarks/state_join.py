@@ -24,16 +24,16 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
-from keyedwm.operators.join.ship import ship_side
+from keyedwm.operators.shuffle import shipped
 from keyedwm.operators.state.blobs import unpacked
-from keyedwm.spark.hosting.join_batch import JoinLayout
-from keyedwm.spark.hosting.join_bucket import JoinBucket
+from keyedwm.spark.hosting.bucket import Bucket
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
 
 ROWS, KEYS = 10_000, 100_000
 PER_MS, WITHIN_MS = 10, 10_000
 PIECE = 500_000  # rows of a batch that fills the state
 LITTLE, MUCH = "little held", "all held"
-LAYOUT = JoinLayout("load", (0,))
+LAYOUT = BucketLayout("load", (0,), ((0,), (0,)), "join")
 SCHEMA = pa.schema([("k", pa.string()), ("value", pa.binary())])
 
 
@@ -57,7 +57,7 @@ class Driven:
         one = self.plan.sides[side]
         times = START_MS + number // PER_MS
         columns = [self._names.take(pa.array(number % KEYS)), pa.repeat(pa.scalar(b"x" * 100), count), pa.array(times)]
-        rows = pa.table(columns, schema=pa.schema([*SCHEMA, pa.field(one.times[0], pa.int64())]))
+        rows = pa.table(columns, schema=one.shipped.schema)
         told = [
             ControlRow(kind=ControlKind.WATERMARK, channel=one.name, offset=self._batch, key=0,
                        watermark_ms=int(times[-1])),
@@ -65,12 +65,12 @@ class Driven:
                        channels=1),
         ]  # fmt: skip
         self._batch += 1
-        pieces = ship_side(one, side, LAYOUT.ids, task=0, events=[rows], control=told)
+        pieces = shipped(one.shipped, LAYOUT.ids, 0, [rows], told, input_number=side)
         return pa.Table.from_batches(list(pieces)).to_pandas()
 
     def batch(self, shipped: pd.DataFrame) -> tuple[float, int]:
         """Run the processor over one batch; return its CPU seconds and how many pairs left."""
-        processor = JoinBucket(self.plan, LAYOUT)
+        processor = Bucket(self.plan, LAYOUT)
         processor.init(Handle(self.state))
         began = time.process_time()
         made = list(processor.handleInputRows((0,), iter([shipped]), NoClock()))

@@ -54,7 +54,7 @@ class _Join:
         keys = pa.array([str(key) for key, _ in rows])
         columns = [keys, [value for _, value in rows], list(numbers), key_hashes([keys], len(rows))]
         table = pa.table([*columns, np.full(len(rows), self.now_ms)], schema=one.staged)
-        made = [row for piece in operator.on_rows(_SIDES[side], table) for row in piece.to_pylist()]
+        made = [row for piece in operator.on_rows(_SIDES[side], table, None) for row in piece.rows.to_pylist()]
         self._put_away(operator)
         return made
 
@@ -64,7 +64,7 @@ class _Join:
         operator = JoinOperator(self._plan, self._store)
         for side in _SIDES.values():
             for piece in operator.on_watermark(side, side, self.now_ms):
-                piece.validate()
+                piece.rows.validate()
         self._put_away(operator)
 
     def _put_away(self, operator: JoinOperator) -> None:

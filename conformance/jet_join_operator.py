@@ -17,8 +17,10 @@ from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.coalescer import ChannelAdded, Coalescer, WatermarkAdvanced
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.keys import HASH
 from keyedwm.operators.join.operator import JoinOperator
-from keyedwm.operators.join.plan import HASH, LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import MemoryStore
 
 Row = tuple
@@ -82,10 +84,10 @@ class _Driven:
 
     def step(self, step: Mapping[str, Any]) -> list[tuple]:
         """Return the rows and the watermarks that became true."""
-        rows: list[pa.Table] = []
+        rows: list[Output] = []
         if step["op"] == "row":
             side = SIDES[step["side"]]
-            rows = list(self._operator.on_rows(side, self._table(side, step["row"])))
+            rows = list(self._operator.on_rows(side, self._table(side, step["row"]), None))
         elif step["op"] == "wm":
             side = LEFT if step["key"] in self._times[LEFT] else RIGHT
             if self._checks_growth:
@@ -93,7 +95,7 @@ class _Driven:
             rows = list(self._operator.on_watermark(side, step["key"], step["value"]))
         if self._restarts or step["op"] not in {"row", "wm"}:
             self._restart()
-        made: list[tuple] = [("row", self._values(row)) for table in rows for row in table.to_pylist()]
+        made: list[tuple] = [("row", self._values(row)) for output in rows for row in output.rows.to_pylist()]
         now = self._operator.watermarks_ms
         made += [("wm", self._keys[axis], ms) for axis, ms in now.items() if self._told.get(axis) != ms]
         self._told = now

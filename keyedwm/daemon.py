@@ -25,9 +25,6 @@ MODULES = (
     "keyedwm.spark.hosting.bucket",
     "keyedwm.spark.hosting.bucket_batch",
     "keyedwm.spark.hosting.unpack",
-    "keyedwm.spark.hosting.join_stage",
-    "keyedwm.spark.hosting.join_bucket",
-    "keyedwm.spark.hosting.join_unpack",
 )
 
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +27,21 @@ VERSION = 1
 MANIFEST = "savepoint.json"
 STATE = "state"
 _NOTE = "note"  # of an operator, which stands in the manifest
+# The names in plans of the kinds of operators beside an aggregate.
+_KINDS = ("process", "join", "join_latest", "window_join")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def kind_of(told: Mapping[str, Any] | None) -> str:
+    """Return the name among users of the operator of a plan."""
+    return next((kind for kind in _KINDS if kind in (told or {})), "aggregate")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorState:
     """An aggregate, processor or join of the old query. `told`: its plan, None where keyedwm 0.2.0 wrote the state.
 
-    axis: that it follows; of a join, which has several, the plan tells them. notes: of each old bucket the note without
+    axis: that it follows, of several inputs or axes a list. notes: of each old bucket the note without
     its owner; facts: of each the note of its operator. snapshot: the last barrier that it told.
     """
 
@@ -54,15 +60,13 @@ class OperatorState:
     @property
     def kind(self) -> str:
         """Its name among users."""
-        told = self.told or {}
-        return told.get("join", next((kind for kind in ("process", "window_join") if kind in told), "aggregate"))
+        return kind_of(self.told)
 
     @property
     def sources(self) -> set[str]:
         """The owners of the channels that it follows: sources and other operators, where they are named."""
         note = self.notes[0]
-        inboxes = (note["inbox"], *note.get("inboxes", ())) if "inbox" in note else chain(*note["inboxes"])
-        return {source for inbox in inboxes for source in inbox["sources"].values()}
+        return {source for inbox in (note["inbox"], *note.get("inboxes", ())) for source in inbox["sources"].values()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ caller must draw all of them before it calls again. `drain` returns what a later
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -15,6 +15,9 @@ from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.sessions import SessionOperator
 from keyedwm.operators.frames.sliding import SlidingOperator
+from keyedwm.operators.join.latest_operator import LatestOperator
+from keyedwm.operators.join.operator import JoinOperator
+from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.messages.join.staged import StagedWindowJoin, StagedWindowJoinOperator
 from keyedwm.operators.messages.staged import StagedStore, StagedStoreOperator
 from keyedwm.operators.process.operator import ProcessOperator
@@ -22,7 +25,7 @@ from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
-AnyPlan = WindowPlan | ProcessPlan | StagedStore | StagedWindowJoin
+AnyPlan = WindowPlan | ProcessPlan | StagedStore | StagedWindowJoin | JoinPlan
 
 
 class Operator(Protocol):
@@ -39,12 +42,6 @@ class Operator(Protocol):
     @property
     def next_timer_ms(self) -> int | None:
         """The wall-clock time at which `on_timer` must be called, None if it need not be."""
-
-    def output_watermark_ms(self, watermark_ms: int) -> int | None:
-        """Return the watermark that outputs keep when the inputs have come to this one: none is behind it.
-
-        None if there is none to be promised yet.
-        """
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take rows or partials of an input; now_ms: wall-clock time, None where nothing depends on it."""
@@ -68,8 +65,35 @@ class Operator(Protocol):
         """Return what changed in the state since the last call."""
 
 
-def operator_of(plan: AnyPlan, store: BlobStore) -> Operator:
+class OneAxis(Operator, Protocol):
+    """An operator whose outputs have one event time each."""
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that outputs keep when the inputs have come to this one: none is behind it.
+
+        None if there is none to be promised yet.
+        """
+
+
+# The outputs of a join have an event time for each axis of both sides, and a watermark for some of these axes.
+ManyAxes = JoinOperator | LatestOperator
+
+
+def output_watermarks_ms(operator: OneAxis | ManyAxes, watermark_ms: int | None) -> Mapping[int, int]:
+    """Return the watermarks that outputs keep, by the number of their axis; the only one is 0.
+
+    watermark_ms: the lowest of all inputs, None as long as some input has none.
+    """
+    if isinstance(operator, ManyAxes):
+        return operator.watermarks_ms
+    kept_ms = None if watermark_ms is None else operator.output_watermark_ms(watermark_ms)
+    return {} if kept_ms is None else {0: kept_ms}
+
+
+def operator_of(plan: AnyPlan, store: BlobStore) -> OneAxis | ManyAxes:
     """Return the plan's operator as its state says; raise FormatError if the state is another plan's."""
+    if isinstance(plan, JoinPlan):
+        return LatestOperator(plan, store) if plan.latest else JoinOperator(plan, store)
     if isinstance(plan, ProcessPlan):
         return ProcessOperator(plan, store)
     if isinstance(plan, StagedStore):

@@ -15,10 +15,10 @@ _MICROS = WINDOW_TYPE.field(0).type
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Rows that leave an operator, and their event times."""
+    """Rows that leave an operator, and their event times; None where the rows hold them, one for each axis."""
 
     rows: pa.Table
-    event_ms: Ints
+    event_ms: Ints | None
 
 
 def no_times(count: int) -> Ints:

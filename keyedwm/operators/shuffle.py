@@ -6,15 +6,17 @@ batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.arrow.columns import Ints
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.join.shipped_side import ShippedSide
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.process.plan import ProcessInput
 from keyedwm.operators.state.blobs import packed
@@ -33,7 +35,7 @@ SHIPPED = pa.schema(
     ]
 )
 # What stage one must know of an input.
-Staged = WindowPlan | ProcessInput | ShippedMessages
+Staged = WindowPlan | ProcessInput | ShippedMessages | ShippedSide
 # How many rows and bytes are combined at once.
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 1 << 27
@@ -53,15 +55,43 @@ def shipped(
     ids: of the buckets. task: its number. events: rows with the plan's columns. control: the task's control rows; they
     may come to light as the events are drawn. input_number: of the operator, if it has several.
     """
-    part, null_event_times = task << 32, 0
-    for rows in events:
-        null_event_times += rows.column(plan.time).null_count
-        partials = combine_rows(plan, rows) if isinstance(plan, WindowPlan) else plan.staged(rows)
-        if partials.num_rows:
-            yield _pieces(partials, plan, ids, part, input_number)
-            part += 1
-    if control or null_event_times:
-        yield _control(control, ids, part, null_event_times, input_number)
+    yield from shipped_together({input_number: plan}, ids, task, ([rows] for rows in events), control)
+
+
+def shipped_together(
+    inputs: Mapping[int, Staged],
+    ids: Sequence[int],
+    task: int,
+    events: Iterable[Sequence[pa.Table]],
+    control: Sequence[ControlRow],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows to be shuffled of inputs that are read together; events: of each input its rows, group by group.
+
+    All else is as for `shipped`.
+    """
+    part = task << 32
+    null_event_times = dict.fromkeys(inputs, 0)
+    for group in events:
+        for (number, plan), rows in zip(inputs.items(), group, strict=True):
+            null_event_times[number] += _null_event_times(plan, rows)
+            partials = combine_rows(plan, rows) if isinstance(plan, WindowPlan) else plan.staged(rows)
+            if partials.num_rows:
+                yield _pieces(partials, plan, ids, part, number)
+        part += 1
+    for number, count in null_event_times.items():
+        if control or count:
+            yield _control(control, ids, part, count, number)
+
+
+def _null_event_times(plan: Staged, rows: pa.Table) -> int:
+    return plan.null_event_times(rows) if isinstance(plan, ShippedSide) else rows.column(plan.time).null_count
+
+
+def _buckets(plan: Staged, partials: pa.Table, count: int) -> Ints:
+    """The number of the bucket of each row."""
+    if isinstance(plan, ShippedSide):
+        return plan.buckets(partials, count)
+    return bucket_of([partials.column(name) for name in plan.by], partials.num_rows, count)
 
 
 def _pieces(
@@ -72,7 +102,7 @@ def _pieces(
     input_number: int,
 ) -> pa.RecordBatch:
     """One row per bucket that has partials."""
-    number = bucket_of([partials.column(name) for name in plan.by], partials.num_rows, len(ids))
+    number = _buckets(plan, partials, len(ids))
     if len(ids) > 1:
         order = np.argsort(number, kind="stable")
         partials, number = partials.take(pa.array(order)).combine_chunks(), number[order]

@@ -18,7 +18,7 @@ from keyedwm.config.validation import wrong
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.plan import Axis, JoinSide
-from keyedwm.operators.join.ship import SHIPPED
+from keyedwm.operators.shuffle import SHIPPED
 from pyspark_wm_source.options.json_option import json_object
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.rows import RowBuilder, grouped
 from keyedwm.arrow.schema import US_PER_MS
 from keyedwm.core.control_row import ControlRow
-from keyedwm.operators.join.ship import ship_side
-from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
 from pyspark_wm_source.options.join_side import SideStage
 from pyspark_wm_source.task.items import Item, events_of
 
@@ -27,7 +26,7 @@ def cut_side(
     builder = RowBuilder(stage.columns, stamps)
     rows = grouped((builder.events(one) for one in events_of(items, control)), GROUP_ROWS, GROUP_BYTES)
     tables = (_timed(some, stage) for some in rows)
-    yield from ship_side(stage.side, stage.number, stage.ids, task=task, events=tables, control=control)
+    yield from shipped(stage.side.shipped, stage.ids, task, tables, control, input_number=stage.number)
 
 
 def _timed(rows: pa.Table, stage: SideStage) -> pa.Table:

@@ -17,29 +17,25 @@ from pyspark.cloudpickle import dumps
 
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.rescale import Move
-from keyedwm.operators.join.held import MATCHED
-from keyedwm.operators.join.move import JoinMove
+from keyedwm.operators.join.plan import JoinPlan
+from keyedwm.operators.join.rescale import JoinMove
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove
 from keyedwm.operators.state.note import NOTE
+from keyedwm.savepoint import kind_of
 from keyedwm.spark.hosting.bucket import Bucket
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.bucket_move import CutState, Moved
-from keyedwm.spark.hosting.join_batch import JoinLayout
-from keyedwm.spark.hosting.join_bucket import JoinBucket
-from keyedwm.spark.hosting.join_move import CutJoin, MovedJoin
-from keyedwm.spark.hosting.join_stage import JoinStage
-from keyedwm.spark.hosting.join_unpack import JoinUnpack
-from keyedwm.spark.hosting.join_unpack import output_schema as join_output
+from keyedwm.spark.hosting.bucket_move import Moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.hosting.unpack import Unpack, output_schema
+from keyedwm.spark.hosting.unpack import Unpack
 from tests.messy.feed import Batch, Feed
 from tests.messy.kinds import rows_of
+from tests.operators.moving import pieces
 
 NAME = "messy"
-_UNPACKED = {"results": pa.binary(), "control": pa.string(), "watermark_ms": pa.int64(), "watermarks": pa.string()}
+_UNPACKED = {"results": pa.binary(), "control": pa.string(), "watermarks": pa.string()}
 _TIMERS = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: -1)
 
 
@@ -69,16 +65,15 @@ class Pipeline:
 
     def __init__(self, plan: Any, buckets: int, others: int = 0) -> None:
         self.plan = pickle.loads(dumps(plan))  # noqa: S301  as Spark sends it
-        self.kind = "window_join" if isinstance(plan, StagedWindowJoin) else "aggregate"
-        self.kind = "process" if isinstance(plan, ProcessPlan) else self.kind
-        self.others = (0,) * others
+        self.kind = kind_of(plan.told())
+        self.axes = ((0,),) * (1 + others)
         self.inputs = plan.inputs if hasattr(plan, "inputs") else [getattr(plan, "messages", plan)]
-        self.unpack = Unpack(output_schema(plan.result_schema))
-        self.begun: Moved | MovedJoin | None = None
+        self.unpack = Unpack.of(plan)
+        self.begun: Moved | None = None
         self.open(buckets)
 
     def open(self, buckets: int) -> None:
-        self.layout = BucketLayout(NAME, tuple(bucket_ids(buckets)), 0, self.kind, self.others)
+        self.layout = BucketLayout(NAME, tuple(bucket_ids(buckets)), self.axes, self.kind)
         self.state = {one: State() for one in self.layout.ids}
 
     def bucket(self) -> Bucket:
@@ -109,7 +104,8 @@ class Pipeline:
         return StageOne(self.inputs[number], self.layout.ids, number)
 
     def columns(self, number: int) -> Sequence[str]:
-        return self.inputs[number].columns
+        given = self.inputs[number]
+        return ["__time" if name in getattr(given, "times", ()) else name for name in given.columns]
 
     def move(self, buckets: int) -> None:
         """Go on with another number of buckets, as from a savepoint."""
@@ -118,40 +114,28 @@ class Pipeline:
         facts = tuple(json.loads(one.blobs[NOTE]) for one in states)
         blobs = tuple(tuple(name for name in one.blobs if name != NOTE) for one in states)
         self.open(buckets)
-        begun, cut = self._moved(notes, facts, blobs)
+        begun = self._moved(notes, facts, blobs)
         self.begun = pickle.loads(dumps(begun))  # noqa: S301
-        pieces = [one.to_pandas() for one in cut(self._held(states).to_batches())]
+        cut = pieces(begun, self.layout, [one.blobs for one in states])
         for bucket in self.layout.ids:
-            mine = [piece[piece["bucket"] == bucket] for piece in pieces]
-            blank = pd.DataFrame({name: [None] for name in ("name", "blob", *self._counted)}, dtype=object)
+            blank = {"name": None, "blob": None, "fact": None}
+            mine = [vars(piece) for piece in cut if piece.bucket == bucket]
             of_bucket = self.bucket()
             of_bucket.init(self.state[bucket])
-            for one in [blank, *(one for one in mine if len(one))]:
-                of_bucket.handleInitialState((bucket,), one, None)
+            for some in [[blank], *([one] for one in mine)]:
+                of_bucket.handleInitialState((bucket,), pd.DataFrame(some, dtype=object), None)
 
-    _counted: tuple[str, ...] = ("rows", "first_end")
-
-    def _held(self, states: Sequence[State]) -> pa.Table:
-        rows = [(number, name, blob) for number, one in enumerate(states) for name, blob in one.blobs.items()]
-        held = [dict(zip(("bucket", "name", "blob"), row, strict=True)) for row in rows if row[1] != NOTE]
-        return pa.Table.from_pylist(
-            held, pa.schema([("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary())])
-        )
-
-    def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> tuple[Any, Any]:
+    def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> Moved:
+        given: dict[str, Any] = {
+            "who": NAME, "plan": self.plan, "digest": self.plan.digest(), "facts": facts, "blobs": blobs
+        }  # fmt: skip
         if isinstance(self.plan, ProcessPlan):
-            move: Any = ProcessMove(
-                who=NAME,
-                plan=self.plan,
-                count=len(self.layout.ids),
-                digest=self.plan.digest(),
-                facts=facts,
-                blobs=blobs,
-            )
+            move: Any = ProcessMove(count=len(self.layout.ids), **given)
+        elif isinstance(self.plan, JoinPlan):
+            move = JoinMove(**given)
         else:
-            told = json.loads(json.dumps(self.plan.told()))
-            move = Move(who=NAME, plan=self.plan, digest=self.plan.digest(), told=told, facts=facts, blobs=blobs)
-        return Moved(move=move, name=NAME, notes=notes, follows={}), CutState(move, self.layout.ids)
+            move = Move(told=json.loads(json.dumps(self.plan.told())), **given)
+        return Moved(move=move, name=NAME, notes=notes, follows={})
 
     @property
     def can_move(self) -> bool:
@@ -167,47 +151,3 @@ def _batch_of(emitted: Sequence[pd.DataFrame]) -> pa.RecordBatch:
         for name, column in zip(names, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, names)
-
-
-class JoinPipeline(Pipeline):
-    """The same of a join or `join_latest`."""
-
-    def __init__(self, plan: Any, buckets: int) -> None:
-        self.plan = pickle.loads(dumps(plan))  # noqa: S301
-        self.unpack = JoinUnpack(join_output(plan), len(plan.result_schema))
-        self.begun = None
-        self.open(buckets)
-
-    def open(self, buckets: int) -> None:
-        self.layout = JoinLayout(NAME, tuple(bucket_ids(buckets)))
-        self.state = {one: State() for one in self.layout.ids}
-
-    def bucket(self) -> JoinBucket:
-        return JoinBucket(self.plan, self.layout, self.begun)
-
-    def stage(self, number: int) -> JoinStage:
-        return JoinStage(self.plan.sides[number], number, self.layout.ids)
-
-    def columns(self, number: int) -> list[str]:
-        return [*self.plan.sides[number].schema.names, "__time"]
-
-    _counted = ("fact",)
-
-    def _held(self, states: Sequence[State]) -> pa.Table:
-        bits, blobs = {}, []
-        for bucket, name, blob in zip(*super()._held(states).to_pydict().values(), strict=True):
-            if name.endswith(MATCHED):
-                bits[bucket, name.removesuffix(MATCHED)] = blob
-            else:
-                blobs.append((bucket, name, blob))
-        held = [(*one, bits.get(one[:2])) for one in blobs]
-        columns = list(zip(*held, strict=True)) or [[]] * 4
-        kinds = pa.int32(), pa.string(), pa.binary(), pa.binary()
-        return pa.table(
-            [pa.array(one, kind) for one, kind in zip(columns, kinds, strict=True)],
-            ["bucket", "name", "blob", "matched"],
-        )
-
-    def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> tuple[Any, Any]:
-        move = JoinMove(who=NAME, plan=self.plan, digest=self.plan.digest, facts=facts, blobs=blobs)
-        return MovedJoin(move=move, name=NAME, notes=notes, follows={}), CutJoin(move, self.layout.ids)

@@ -12,7 +12,7 @@ from keyedwm.core.late import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
 from keyedwm.operators.plan_checks import FARTHEST_MS
-from tests.messy.drive import JoinPipeline
+from tests.messy.drive import Pipeline
 from tests.messy.feed import Column, Feed, Row, random_columns, random_feed
 
 SIDES = ("left", "right")
@@ -108,7 +108,7 @@ def same(found: Counter, expected: Counter, at: str) -> None:
 def result_of(rng: random.Random, plan: JoinPlan, feeds: tuple[Feed, Feed]) -> Counter:
     """Play both sides; every value of a result is held against the rows that it says it is made of."""
     has_keys = feeds[LEFT].keys > 0
-    pipeline = JoinPipeline(plan, rng.choice([1, 2, 2, 3]) if has_keys else 1)
+    pipeline = Pipeline(plan, rng.choice([1, 2, 2, 3]) if has_keys else 1, others=1)
     rows = tuple({row[2:]: row for batch in feed.batches for row in batch.rows} for feed in feeds)
     found: Counter = Counter()
     for number, batches in enumerate(zip(*(feed.batches for feed in feeds), strict=True)):

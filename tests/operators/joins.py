@@ -15,10 +15,9 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.keys import key_hashes
-from keyedwm.operators.join.latest_operator import LatestOperator
-from keyedwm.operators.join.operator import JoinOperator
-from keyedwm.operators.join.plan import HASH, LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.keys import HASH, key_hashes
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.protocol import ManyAxes, operator_of
 from keyedwm.operators.state.store import MemoryStore
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -140,20 +139,20 @@ class Driven:
     def step(self, step: Step) -> list[dict[str, Any]]:
         late_before = self.operator.late_rows
         if isinstance(step, Rows):
-            made = list(self.operator.on_rows(step.side, table(self.plan, step.side, step.rows)))
+            made = list(self.operator.on_rows(step.side, table(self.plan, step.side, step.rows), None))
         else:
             made = list(self.operator.on_watermark(step.side, step.key, step.time_ms))
         self.late_rows += self.operator.late_rows - late_before
         if self._restarts:
             self.restart()
-        return [row for one in made for row in one.to_pylist()]
+        return [row for one in made for row in one.rows.to_pylist()]
 
     def restart(self) -> None:
         self.drain()
         self.operator = self._built()
 
-    def _built(self) -> JoinOperator | LatestOperator:
-        return (LatestOperator if self.plan.latest else JoinOperator)(self.plan, self.store)
+    def _built(self) -> ManyAxes:
+        return operator_of(self.plan, self.store)
 
     def drain(self) -> None:
         changes = self.operator.drain()
@@ -162,7 +161,7 @@ class Driven:
         self.store.blobs.update(changes.written)
 
     def end(self) -> list[dict[str, Any]]:
-        return [row for one in self.operator.on_end() for row in one.to_pylist()]
+        return [row for one in self.operator.on_end() for row in one.rows.to_pylist()]
 
 
 def expected(plan: JoinPlan, steps: Iterable[Step]) -> Counter:

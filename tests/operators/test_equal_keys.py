@@ -18,8 +18,7 @@ from keyedwm.operators.aggregates.distinct import ApproximateDistinct
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.join.plan import Axis, JoinSide
-from keyedwm.operators.join.ship import ship_side
+from keyedwm.operators.join.shipped_side import ShippedSide
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.process.plan import ProcessInput
@@ -55,19 +54,15 @@ INPUTS = {
     ),
     "process": ProcessInput(schema=SCHEMA, by=("k",), time="time"),
     "store": ShippedMessages(schema=SCHEMA, by=("k",), time="time"),
+    "join": ShippedSide(schema=SCHEMA, by=("k",), times=("time",)),
 }
 
 
-@pytest.mark.parametrize("of", [*INPUTS, "join"])
+@pytest.mark.parametrize("of", INPUTS)
 def test_every_operator_ships_equal_keys_to_one_bucket(of):
     rows = pa.table([pa.array(np.append(NANS, [0.0, -0.0])), pa.array([1, 2, 3, 4, 5])], schema=SCHEMA)
     ids = tuple(range(64))
-    if of == "join":
-        side = JoinSide("left", pa.schema([SCHEMA.field("k")]), ("k",), (Axis("left", 0),))
-        rows = rows.rename_columns(["k", *side.times])
-        batches = list(ship_side(side, 0, ids, task=0, events=[rows], control=()))
-    else:
-        batches = list(shipped(INPUTS[of], ids, 0, [rows], ()))
+    batches = list(shipped(INPUTS[of], ids, 0, [rows], ()))
     assert [len(set(batch["bucket"].to_pylist())) for batch in batches] == [2]
     if of == "process":  # which groups by the bytes
         tables = [unpacked(blob) for blob in batches[0]["partials"].to_pylist()]

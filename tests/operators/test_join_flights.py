@@ -12,7 +12,6 @@ import pytest
 from keyedwm.cli.demo.flights import data_file
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.operators.join.ship import staged
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from tests.operators.joins import Driven
 
@@ -66,14 +65,14 @@ def played(plan: JoinPlan, flights, weather) -> Iterator[pa.Table]:
             one = plan.sides[side]
             table = pa.Table.from_pandas(rows[[*one.schema.names, "time"]], preserve_index=False)
             table = table.rename_columns([*one.schema.names, one.times[0]])
-            typed = pa.schema([*one.schema, pa.field(one.times[0], pa.int64())])
-            yield from driven.operator.on_rows(side, staged(one, table.cast(typed)))
-            yield from driven.operator.on_watermark(side, 0, end)
+            table = one.shipped.staged(table.cast(one.shipped.schema))
+            yield from (made.rows for made in driven.operator.on_rows(side, table, None))
+            yield from (made.rows for made in driven.operator.on_watermark(side, 0, end))
             done[side] = end
         late += driven.operator.late_rows
         driven.restart()
     assert late == 0
-    yield from driven.operator.on_end()
+    yield from (made.rows for made in driven.operator.on_end())
 
 
 def test_every_flight_meets_the_weather_of_its_hour_or_none(flights, weather):

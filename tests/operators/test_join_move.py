@@ -6,15 +6,12 @@ import json
 import pickle
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.rows import ControlKind
-from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join import change_table
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.held import MATCHED
@@ -22,25 +19,25 @@ from keyedwm.operators.join.plan import LEFT, How, JoinPlan
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint import Files, OperatorState, Savepoint, write_savepoint
-from keyedwm.spark.hosting.join_batch import JoinLayout
-from keyedwm.spark.hosting.join_move import CutJoin, MovedJoin, moved_join
+from keyedwm.spark.hosting.bucket_move import Moved, moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.operators.joins import counted, plan_of, random_plan
+from tests.operators.moving import pieces
 from tests.operators.test_join_latest import latest_plan
-from tests.spark.test_join_batch import Pipeline, event, events, kinds, told
+from tests.spark.test_join_batch import Pipeline, event, events, kinds, layout_of, told
+from tests.spark.two_inputs import TwoInputs
 
 SEEDS = 20
 EACH = 5
 
 
-def saved(old: Pipeline, place: str, **others: OperatorState) -> None:
+def saved(old: TwoInputs, place: str, **others: OperatorState) -> None:
     """What `savepoint` writes, but for the blobs, which Spark has."""
-    kind = "join_latest" if old.plan.latest else "join"
     operator = OperatorState(
         name=old.layout.name,
-        axis=[],
-        digest=old.plan.digest,
-        told={"join": kind},
+        axis=old.layout.axis,
+        digest=old.plan.digest(),
+        told=old.plan.told(),
         notes=[json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids],
         facts=[json.loads(old.state[one][1].get(NOTE)) for one in old.layout.ids],
     )
@@ -48,31 +45,18 @@ def saved(old: Pipeline, place: str, **others: OperatorState) -> None:
     write_savepoint(Files(place), Savepoint(place=place, checkpoint="c", batch=3, sources=[], operators=operators))
 
 
-def gone_on(old: Pipeline, place: str, buckets: int, name: str = "pairs") -> Pipeline:
+def gone_on(old: TwoInputs, place: str, buckets: int, name: str = "pairs") -> TwoInputs:
     """Another pipeline that begins with the state of this one, through the savepoint's file."""
     saved(old, place)
-    new = Pipeline(old.plan, buckets)
-    new.layout = layout_of(old.plan, buckets, name)
-    begin = pickle.loads(pickle.dumps(moved_join(place, new.plan, new.layout)))  # noqa: S301  as Spark does
-    rows = [
-        {"bucket": number, "name": name, "blob": blob, "matched": store.blobs.get(f"{name}{MATCHED}")}
-        for number, (_, store) in enumerate(old.state.values())
-        for name, blob in store.blobs.items()
-        if name != NOTE and not name.endswith(MATCHED)
-    ]
-    kinds = {"bucket": pa.int32(), "name": pa.string(), "blob": pa.binary(), "matched": pa.binary()}
-    batches = pa.Table.from_pylist(rows, pa.schema(list(kinds.items()))).to_batches(max_chunksize=3)
-    cut = [row for batch in CutJoin(begin.move, new.layout.ids)(batches) for row in batch.to_pylist()]
+    new = Pipeline(old.plan, buckets, name)
+    begin = pickle.loads(pickle.dumps(moved(place, new.plan, new.layout)))  # noqa: S301  as Spark does
+    cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for one in new.layout.ids:
-        begun(new, begin, one, [SimpleNamespace(**row) for row in cut if row["bucket"] == one])
+        begun(new, begin, one, [piece for piece in cut if piece.bucket == one])
     return new
 
 
-def layout_of(plan: JoinPlan, buckets: int, name: str) -> JoinLayout:
-    return JoinLayout(name, tuple(bucket_ids(buckets)), "join_latest" if plan.latest else "join")
-
-
-def begun(new: Pipeline, begin: MovedJoin, bucket: int, mine: list) -> None:
+def begun(new: TwoInputs, begin: Moved, bucket: int, mine: list) -> None:
     """Begin a bucket as Spark does, which may hand its pieces over in several turns, in any order."""
     blobs = {piece.name: piece.blob for piece in mine}
     assert len(blobs) == len(mine)
@@ -143,7 +127,7 @@ def test_results_are_those_of_a_join_that_was_not_moved(start, tmp_path, monkeyp
     assert sum(check(seed, str(tmp_path / str(seed))) for seed in range(start, start + EACH)) > 20
 
 
-def ran(plan: JoinPlan | None = None, buckets: int = 2) -> Pipeline:
+def ran(plan: JoinPlan | None = None, buckets: int = 2) -> TwoInputs:
     """A join that holds rows of both sides, some of them matched."""
     pipeline = Pipeline(plan or plan_of([Bound(0, 0, 0, 10)], how=How.FULL), buckets)
     pipeline.batch([event(key, 20) for key in "abcdef"] + told("t-0", 0, 2), [event("a", 25), *told("u-0", 0, 2)])
@@ -174,15 +158,15 @@ def test_of_changes_at_one_time_the_one_after_the_move_counts(tmp_path):
     assert [row["w"] for row in made if row["control"] is None] == [3]
 
 
-def held(pipeline: Pipeline) -> int:
+def held(pipeline: TwoInputs) -> int:
     """How many rows of the left side stand in slices."""
     return sum(one[1] for _, store in pipeline.state.values() for one in json.loads(store.get(NOTE))["left"])
 
 
 @pytest.mark.parametrize(("name", "new"), [("pairs", 1), ("others", 3)])
 def test_channels_that_are_new_tell_the_watermarks_that_stand(name, new, tmp_path):
-    moved = gone_on(ran(), str(tmp_path / "target"), 3, name)
-    made = moved.batch(told("t-0", 1), told("u-0", 1))
+    later = gone_on(ran(), str(tmp_path / "target"), 3, name)
+    made = later.batch(told("t-0", 1), told("u-0", 1))
     assert kinds(made).count("watermark") == 2 * new
 
 
@@ -190,10 +174,10 @@ def test_another_join_is_refused_in_one_sentence(tmp_path):
     place, old = str(tmp_path / "target"), ran()
     saved(old, place)
     with pytest.raises(OptionError, match=r"join pairs: continue_from .*: the state is that of another join \(on, how"):
-        moved_join(place, replace(old.plan, how=How.INNER), old.layout)
+        moved(place, replace(old.plan, how=How.INNER), old.layout)
     with pytest.raises(OptionError, match=r"join_latest rates: continue_from .* holds the state of no join_latest"):
-        moved_join(place, latest_plan(), layout_of(latest_plan(), 2, "rates"))
-    begin = moved_join(place, old.plan, old.layout)
+        moved(place, latest_plan(), layout_of(latest_plan(), 2, "rates"))
+    begin = moved(place, old.plan, old.layout)
     apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.move.facts)]
     with pytest.raises(FormatError, match="its buckets stand at different watermarks"):
         replace(begin.move, facts=tuple(apart))
@@ -208,5 +192,5 @@ def test_a_join_that_another_operator_follows_keeps_its_name(tmp_path):
     follower = OperatorState(name="hours", axis=0, digest="d", told=None, notes=[note], facts=[{}])
     saved(old, place, hours=follower)
     with pytest.raises(OptionError, match=r"aggregate hours follows its channels by name: give name='pairs'"):
-        moved_join(place, old.plan, layout_of(old.plan, 2, "others"))
-    assert moved_join(place, old.plan, layout_of(old.plan, 5, "pairs")).name == "pairs"
+        moved(place, old.plan, layout_of(old.plan, 2, "others"))
+    assert moved(place, old.plan, layout_of(old.plan, 5, "pairs")).name == "pairs"

@@ -162,9 +162,9 @@ def test_a_hot_key_leaves_in_pieces(monkeypatch):
     plan = plan_of(TEN)
     driven = Driven(plan)
     driven.step(Rows(LEFT, tuple(Row("a", at, at, (5,)) for at in range(10))))
-    made = list(driven.operator.on_rows(RIGHT, table(plan, RIGHT, [Row("a", at, at, (5,)) for at in range(10)])))
-    assert [one.num_rows for one in made] == [7] * 14 + [2]
-    assert len({(row["v"], row["w"]) for one in made for row in one.to_pylist()}) == 100
+    made = list(driven.operator.on_rows(RIGHT, table(plan, RIGHT, [Row("a", at, at, (5,)) for at in range(10)]), None))
+    assert [one.rows.num_rows for one in made] == [7] * 14 + [2]
+    assert len({(row["v"], row["w"]) for one in made for row in one.rows.to_pylist()}) == 100
 
 
 class Watched:
@@ -190,8 +190,8 @@ def test_small_slices_are_merged_and_only_those_in_reach_are_read():
         assert len([name for name in driven.store.blobs if name.startswith("left")]) <= 16
     watched = Watched(driven.store)
     rows = table(driven.plan, RIGHT, [Row("a", 1, 1, (99,))])
-    made = list(JoinOperator(driven.plan, watched).on_rows(RIGHT, rows))
-    assert [one.num_rows for one in made] == [1]
+    made = list(JoinOperator(driven.plan, watched).on_rows(RIGHT, rows, None))
+    assert [one.rows.num_rows for one in made] == [1]
     assert len(watched.reads) == 2  # the note, and the slice of the last row
 
 

@@ -6,9 +6,7 @@ import json
 import pickle
 from collections import Counter
 from datetime import datetime, timezone
-from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 
 from keyedwm.core.control_row import ControlRow
@@ -24,9 +22,10 @@ from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint import check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
-from keyedwm.spark.hosting.bucket_move import CutState, Moved
+from keyedwm.spark.hosting.bucket_move import Moved
 from keyedwm.spark.hosting.continued import check_follows
 from tests.compat.plain import AGGREGATES
+from tests.operators.moving import pieces
 from tests.spark.test_bucket_batch import SCHEMA, Pipeline, results, staged, steps
 
 ALL = ("rows", "values", "total", "mean", "low", "high", "first", "last", "all", "distinct")
@@ -71,17 +70,7 @@ def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
     """Another pipeline that begins with the state of this one."""
     begin = pickle.loads(pickle.dumps(move_of(old, plan)))  # noqa: S301  as Spark does
     new = Pipeline(plan, buckets)
-    rows = [
-        {"bucket": number, "name": name, "blob": blob}
-        for number, one in enumerate(old.layout.ids)
-        for name, blob in old.state[one][1].blobs.items()
-        if name != NOTE
-    ]
-    schema = pa.schema([("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary())])
-    batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=3)
-    cut = [
-        SimpleNamespace(**row) for batch in CutState(begin.move, new.layout.ids)(batches) for row in batch.to_pylist()
-    ]
+    cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for one in new.layout.ids:
         mine = [piece for piece in cut if piece.bucket == one]
         blobs = {piece.name: piece.blob for piece in mine}
@@ -226,7 +215,7 @@ def test_a_savepoint_that_was_copied_in_part_is_refused():
 def test_channels_that_are_new_tell_their_watermark_and_known_ones_do_not():
     old = begun(plan_of(TUMBLING))
     begin = move_of(old, old.plan)
-    layout = BucketLayout("hours", tuple(bucket_ids(3)), 0)
+    layout = BucketLayout("hours", tuple(bucket_ids(3)), ((0,),))
     emitted = [begin.first_note(layout, one).emitted_ms for one in layout.ids]
     assert emitted == [old.state[0][0].emitted_ms] * 2 + [None]
     assert isinstance(begin.first_note(layout, 0), BucketNote)

@@ -6,7 +6,6 @@ import json
 import pickle
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -23,8 +22,9 @@ from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint import STATE, Files, OperatorState, Savepoint, write_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.hosting.bucket_move import CutState, Moved, moved
+from keyedwm.spark.hosting.bucket_move import Moved, moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
+from tests.operators.moving import pieces
 from tests.operators.test_move import plan_of as windows_of
 from tests.operators.test_process import RESULT, SHOP, TWO, stretches, two_streams
 
@@ -36,7 +36,7 @@ class Pipeline:
 
     def __init__(self, plan: ProcessPlan, buckets: int, name: str = "both") -> None:
         self.plan = plan
-        self.layout = BucketLayout(name, tuple(bucket_ids(buckets)), 0, "process", (0,))
+        self.layout = BucketLayout(name, tuple(bucket_ids(buckets)), ((0,), (0,)), "process")
         self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
 
     def batch(self, number: int, events) -> Counter:
@@ -96,17 +96,7 @@ def gone_on(old: Pipeline, place: str, buckets: int, name: str = "both") -> Pipe
     saved(old, place)
     new = Pipeline(old.plan, buckets, name)
     begin = moved(place, new.plan, new.layout)
-    rows = [
-        {"bucket": number, "name": name, "blob": blob}
-        for number, one in enumerate(old.layout.ids)
-        for name, blob in old.state[one][1].blobs.items()
-        if name != NOTE
-    ]
-    schema = pa.schema([("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary())])
-    batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=3)
-    cut = [
-        SimpleNamespace(**row) for batch in CutState(begin.move, new.layout.ids)(batches) for row in batch.to_pylist()
-    ]
+    cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for number, one in enumerate(new.layout.ids):
         begun(begin, new, number, [piece for piece in cut if piece.bucket == one])
     return new
@@ -214,9 +204,9 @@ def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(
         OptionError, match=r"follows the time axis with key \[0, 0\], this plan the one with key \[0, 1\]"
     ):
-        moved(place, old.plan, replace(old.layout, others=(1,)))
+        moved(place, old.plan, replace(old.layout, axes=((0,), (1,))))
     with pytest.raises(OptionError, match=r"aggregate hours: continue_from .* holds the state of no aggregate"):
-        moved(place, windows_of(SlidingWindow(6_000, 6_000)), BucketLayout("hours", (0,), 0))
+        moved(place, windows_of(SlidingWindow(6_000, 6_000)), BucketLayout("hours", (0,), ((0,),)))
     begin = moved(place, old.plan, old.layout)
     assert pickle.loads(pickle.dumps(begin.move)) == begin.move  # noqa: S301  as Spark does
     assert STATE not in (Files(place).names() or ())

@@ -138,7 +138,7 @@ class Buckets:
     """All buckets of a join, driven by steps; every batch begins from what the one before wrote down."""
 
     def __init__(self, plan, count: int, late: LatePolicy = LatePolicy.EMIT) -> None:
-        layout = BucketLayout("joined", tuple(bucket_ids(count)), 0, "window_join", (0,))
+        layout = BucketLayout("joined", tuple(bucket_ids(count)), ((0,), (0,)), "window_join")
         self._pipeline = TwoInputs(StagedWindowJoin(plan=plan, late=late), layout)
         self._snapshots, self._told = dict.fromkeys(NAMES, 0), {}
         self.rejected: tuple[list, list] = ([], [])

@@ -23,7 +23,7 @@ from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.hosting.unpack import Unpack, output_schema
+from keyedwm.spark.hosting.unpack import Unpack
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.float64()), ("__time", pa.int64())])
 STAGED = pa.schema([*SCHEMA, (CONTROL_TEXT, pa.string())])
@@ -41,10 +41,10 @@ class Pipeline:
 
     def __init__(self, plan: WindowPlan, buckets: int) -> None:
         self.plan = plan
-        self.layout = BucketLayout("hours", tuple(bucket_ids(buckets)), 0)
+        self.layout = BucketLayout("hours", tuple(bucket_ids(buckets)), ((0,),))
         self.ships = plan.messages if isinstance(plan, StagedStore) else plan
         self.stage = StageOne(self.ships, self.layout.ids)
-        self.unpack = Unpack(output_schema(plan.result_schema))
+        self.unpack = Unpack.of(plan)
         self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
 
     def batch(self, tasks: list[pa.Table]) -> list[dict]:
@@ -167,7 +167,7 @@ def test_the_clock_fires_in_every_bucket_at_once_wherever_the_first_rows_were(wi
     plan = WindowPlan(
         schema=SCHEMA, by=("k",), window=window, aggregates=(("n", count()),), time="__time", early=Early(every_ms=1000)
     )
-    layout = BucketLayout("hours", tuple(bucket_ids(2)), 0)
+    layout = BucketLayout("hours", tuple(bucket_ids(2)), ((0,),))
     row = staged([{"k": "a", "v": 1.0, "__time": 1, CONTROL_TEXT: None}])
     barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
     due = []
@@ -184,7 +184,7 @@ def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
         schema=schema, by=("k",), window=SlidingWindow(10, 10), aggregates=(("n", count()),), time="__time",
         retention=Retention(max_messages=2),
     )  # fmt: skip
-    layout = BucketLayout("hours", tuple(bucket_ids(1)), 0)
+    layout = BucketLayout("hours", tuple(bucket_ids(1)), ((0,),))
     rows = [{"k": "a", "v": 1.0, "__time": at, "topic": "t", "partition": 0, "offset": at} for at in (1, 2, 11)]
     note, store, told = BucketNote(), MemoryStore(), []
     for _ in range(2):

@@ -40,7 +40,7 @@ class Buckets:
 
     def __init__(self, plan) -> None:
         self.plan, self.inputs = plan, 2 if isinstance(plan, StagedWindowJoin) else 1
-        self.layout = BucketLayout("panes", tuple(bucket_ids(3)), 0, others=(0,) * (self.inputs - 1))
+        self.layout = BucketLayout("panes", tuple(bucket_ids(3)), ((0,),) * self.inputs)
         self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
         self.follower, self.snapshot = Inbox("follower", 0), 0
 

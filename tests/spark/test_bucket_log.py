@@ -22,7 +22,7 @@ DROPPED = '{"aggregate": "medians", "windows": 2, "rows": 14}'
     ("late", "dropped", "lines"),
     [
         (0, 0, []),
-        (3, 0, ['rows were late for every window: {"aggregate": "medians", "late_rows": 3, "watermark_ms": 70}']),
+        (3, 0, ['rows were late: {"aggregate": "medians", "late_rows": 3, "watermark_ms": 70}']),
         (0, 2, [f"windows went before their time, because of a limit of size: {DROPPED}"]),
     ],
 )  # fmt: skip
@@ -31,7 +31,7 @@ def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_a
 ):
     monkeypatch.setattr(bucket, "write_state", lambda *_: None)
     monkeypatch.setattr(Bucket, "_set_timer", lambda *_: None)
-    one = Bucket(StagedStore(plan=plan_of(HoppingWindow(10, 10))), BucketLayout("medians", (0,), 0))
+    one = Bucket(StagedStore(plan=plan_of(HoppingWindow(10, 10))), BucketLayout("medians", (0,), ((0,),)))
     one._note = one._blobs = None
     counted = StoreCounts(dropped_windows=dropped, dropped_messages=7 * dropped)
     batch = SimpleNamespace(

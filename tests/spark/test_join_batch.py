@@ -2,77 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
+from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
-from keyedwm.operators.state.blobs import unpacked
-from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting import join_stage
-from keyedwm.spark.hosting.join_batch import JoinBatch, JoinLayout, JoinNote
-from keyedwm.spark.hosting.join_stage import JoinStage, SelfJoinStage
-from keyedwm.spark.hosting.join_unpack import JoinUnpack, output_schema
-from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
+from keyedwm.spark.hosting import stage_one
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, SharedStageOne, StageOne
 from tests.operators.joins import plan_of
+from tests.spark.two_inputs import TwoInputs
 
 TEN = (Bound(0, 0, 0, 10),)
 
 
-class Pipeline:
+def Pipeline(plan: JoinPlan, buckets: int, name: str = "pairs") -> TwoInputs:
     """All buckets of one join; every batch begins from what the one before wrote down."""
+    return TwoInputs(plan, layout_of(plan, buckets, name))
 
-    def __init__(self, plan: JoinPlan, buckets: int) -> None:
-        self.plan = plan
-        self.layout = JoinLayout("pairs", tuple(bucket_ids(buckets)))
-        self.unpack = JoinUnpack(output_schema(plan), len(plan.result_schema))
-        self.state = {one: (JoinNote(), MemoryStore()) for one in self.layout.ids}
-        self.late_rows = 0
 
-    def batch(self, left: list[dict], right: list[dict]) -> list[dict]:
-        shipped = [
-            row
-            for number, rows in enumerate((left, right))
-            for out in JoinStage(self.plan.sides[number], number, self.layout.ids)(self._staged(number, rows))
-            for row in out.to_pylist()
-        ]
-        made = []
-        for bucket in self.layout.ids:
-            note, store = self.state[bucket]
-            now = JoinBatch(
-                self.plan, self.layout, bucket, JoinNote.from_json(json.loads(json.dumps(note.as_json()))), store
-            )
-            mine = [
-                [row for row in shipped if (row["bucket"], row["side"]) == (bucket, side)] for side in (LEFT, RIGHT)
-            ]
-            control = [[one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine]
-            tables = [[unpacked(row["rows"]) for row in rows if row["rows"] is not None] for rows in mine]
-            frames = list(now.on_input(control, tables))
-            changed, removed = now.drain()
-            kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
-            assert kept.keys() == now.note.blobs.keys()
-            self.state[bucket] = now.note, MemoryStore(kept)
-            self.late_rows += now.late_rows
-            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_row()]]
-            made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
-        return made
-
-    def _staged(self, number: int, rows: list[dict]) -> list[pa.RecordBatch]:
-        side = self.plan.sides[number]
-        fields = [
-            *side.schema,
-            *(pa.field(name, pa.int64()) for name in side.times),
-            pa.field(CONTROL_TEXT, pa.string()),
-        ]
-        return pa.Table.from_pylist(rows, schema=pa.schema(fields)).to_batches()
+def layout_of(plan: JoinPlan, buckets: int, name: str = "pairs") -> BucketLayout:
+    axes = tuple(tuple(axis.key for axis in side.axes) for side in plan.sides)
+    return BucketLayout(name, tuple(bucket_ids(buckets)), axes, plan.kind, ("left side", "right side"))
 
 
 def event(key: str | None, ms: int | None) -> dict:
@@ -143,12 +101,13 @@ def test_a_null_key_and_a_missing_event_time_match_nothing_and_leave_an_outer_jo
     pipeline = Pipeline(plan_of(TEN, how=How.FULL), buckets=2)
     made = pipeline.batch([event(None, 3), event("a", None), *told("t-0", 0, 1)], [event(None, 3), *told("u-0", 0, 1)])
     assert events(made) == {(None, 3, None): 1, ("a", None, None): 1, (None, None, 3): 1}
+    assert pipeline.null_event_time_rows == 1
 
 
 def test_both_sides_of_one_read_are_shipped_as_two_reads_would_ship_them(monkeypatch):
-    monkeypatch.setattr(join_stage, "GROUP_ROWS", 4)
+    monkeypatch.setattr(stage_one, "GROUP_ROWS", 4)
     plan = plan_of(TEN)
-    stages = tuple(JoinStage(side, number, tuple(bucket_ids(3))) for number, side in enumerate(plan.sides))
+    stages = tuple(StageOne(side, tuple(bucket_ids(3)), number) for number, side in enumerate(plan.inputs))
     names = ("k", "n", "v", "w", "at", "then", CONTROL_TEXT)
     kinds = (pa.string(), *[pa.int64()] * 5, pa.string())
     rows = [dict(zip(names, (key, at, at + 1, at + 2, 10 * at, 20 * at, None), strict=True))
@@ -162,9 +121,9 @@ def test_both_sides_of_one_read_are_shipped_as_two_reads_would_ship_them(monkeyp
         for out in stage(read.select([*of_side, 6]).to_batches(max_chunksize=4))
         for row in out.to_pylist()
     ]
-    once = [row for out in SelfJoinStage(stages, places)(read.to_batches(max_chunksize=4)) for row in out.to_pylist()]
-    assert len({row["part"] for row in once if row["rows"] is not None}) > 1
-    assert [row for side in (LEFT, RIGHT) for row in once if row["side"] == side] == apart
+    once = [row for out in SharedStageOne(stages, places)(read.to_batches(max_chunksize=4)) for row in out.to_pylist()]
+    assert len({row["part"] for row in once if row["partials"] is not None}) > 1
+    assert [row for side in (LEFT, RIGHT) for row in once if row["input"] == side] == apart
 
 
 @pytest.mark.parametrize("how", list(How))

@@ -10,6 +10,8 @@ import pytest
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.plan import How as Joined
 from keyedwm.operators.messages.join.plan import How, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
@@ -18,7 +20,7 @@ from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.bucket_state import require_owner
 from keyedwm.spark.hosting.plan_difference import difference
-from tests.operators import stored, window_joins
+from tests.operators import joins, stored, window_joins
 from tests.operators.streams import plan_of
 
 TEN, TWENTY = HoppingWindow(10, 10), HoppingWindow(20, 20)
@@ -39,6 +41,10 @@ def a_store(window=TEN, **settings):
 
 def a_join(window=TEN, **settings):
     return StagedWindowJoin(plan=window_joins.plan_of(window, **settings))
+
+
+def pairs(bounds=(Bound(0, 0, 0, 10),), **settings):  # noqa: B008
+    return joins.plan_of(bounds, **settings)
 
 
 def long(last):
@@ -83,6 +89,10 @@ def sides(left=(), right=(), names=("a", "b")):
             "in another order it has 'a: v int64' where this plan has 'a: w int64'"]),
         (sides([long(pa.int32())]), sides([long(pa.int64())]), [
             "it has '...", "z: int32>' where this plan has '...", "z: int64>'"]),
+        (pairs(), pairs(how=Joined.LEFT), ["it has 'how=inner' where this plan has 'how=left'"]),
+        (pairs(), pairs((Bound(0, 0, 0, 9),)), ["it has 'bounds=(l0, r0): from 0 to 10 ms' where", "from 0 to 9 ms'"]),
+        (pairs(), pairs(on=("n",)), [
+            "it has 'left: on=k', 'right: on=k' where this plan has 'left: on=n', 'right: on=n'"]),
         (a_join(), a_join(SessionWindow(5)), ["it has 'window=Grid(", "window=SessionWindow("]),
     ],
 )  # fmt: skip

@@ -50,7 +50,7 @@ PLAN = ProcessPlan(inputs=(INPUT, INPUT), make=Told, result=RESULT, called="Told
 
 def Pipeline(buckets: int) -> TwoInputs:
     """All buckets of one processor; the second input follows the axis with key 3."""
-    return TwoInputs(PLAN, BucketLayout("both", tuple(bucket_ids(buckets)), 0, "process", (3,)))
+    return TwoInputs(PLAN, BucketLayout("both", tuple(bucket_ids(buckets)), ((0,), (3,)), "process"))
 
 
 def event(key: str, ms: int) -> dict:

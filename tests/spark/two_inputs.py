@@ -12,7 +12,7 @@ from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.hosting.unpack import Unpack, output_schema
+from keyedwm.spark.hosting.unpack import Unpack
 
 
 class TwoInputs:
@@ -20,8 +20,9 @@ class TwoInputs:
 
     def __init__(self, plan: AnyPlan, layout: BucketLayout) -> None:
         self.plan, self.layout = plan, layout
-        self.unpack = Unpack(output_schema(plan.result_schema))
+        self.unpack = Unpack.of(plan)
         self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
+        self.late_rows = self.null_event_time_rows = 0
 
     def batch(self, *inputs: list[dict]) -> list[dict]:
         """Run a batch of rows of each input; return what leaves."""
@@ -48,8 +49,12 @@ class TwoInputs:
             frames = list(leaving)
             changed, removed = now.drain()
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
+            assert kept.keys() == now.note.blobs.keys()
             self.state[bucket] = now.note, MemoryStore(kept)
-            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_row()]]
+            last_row = now.last_row()
+            self.late_rows += now.late_rows
+            self.null_event_time_rows += int(last_row["null_event_time_rows"].sum())
+            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, last_row]]
             made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
         return made
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from keyedwm.cli.warm.windowing import in_batches
-from keyedwm.core.control_row import decode_rows
-from keyedwm.operators.buckets import bucket_ids
+from keyedwm.cli.warm.windowing import in_batches, play
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import Axis, How, JoinPlan, JoinSide
 from keyedwm.operators.plan_checks import FARTHEST_MS
-from keyedwm.operators.state.blobs import unpacked
-from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting.join_batch import JoinBatch, JoinLayout, JoinNote
-from keyedwm.spark.hosting.join_stage import JoinStage
-from keyedwm.spark.hosting.join_unpack import JoinUnpack, output_schema
 
 _SCHEMAS = tuple(pa.schema([("text", pa.string()), ("number", pa.int64()), (value, pa.float64())]) for value in "vw")
 _ROWS = 24
@@ -34,28 +27,7 @@ def join_rows_once() -> None:
 
 
 def _play(plan: JoinPlan) -> None:
-    layout = JoinLayout("warm", tuple(bucket_ids(2)))
-    notes = {one: (JoinNote(), MemoryStore()) for one in layout.ids}
-    for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
-        shipped = [
-            row
-            for number, side in enumerate(plan.sides)
-            for out in JoinStage(side, number, layout.ids)(_staged(side, number, batch, watermark_ms))
-            for row in out.to_pylist()
-        ]
-        for bucket in layout.ids:
-            note, store = notes[bucket]
-            now = JoinBatch(plan, layout, bucket, note, store)
-            mine = [[row for row in shipped if (row["bucket"], row["side"]) == (bucket, at)] for at in (LEFT, RIGHT)]
-            control = [[one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine]
-            tables = [[unpacked(row["rows"]) for row in rows if row["rows"] is not None] for rows in mine]
-            frames = list(now.on_input(control, tables))
-            written, removed = now.drain()
-            left = {name: blob for name, blob in store.blobs.items() if name not in removed}
-            notes[bucket] = now.note, MemoryStore(left | dict(written))
-            emitted = [pa.RecordBatch.from_pandas(one, preserve_index=False) for one in [*frames, now.last_row()]]
-            for _ in JoinUnpack(output_schema(plan), len(plan.result_schema))(emitted):
-                pass
+    play(plan, plan.inputs, lambda number, *told: _staged(plan.sides[number], number, *told))
 
 
 def _staged(side: JoinSide, number: int, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:

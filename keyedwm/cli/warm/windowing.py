@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,13 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPl
 from keyedwm.operators.panes import Early
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.shuffle import Staged
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
-from keyedwm.spark.hosting.unpack import Unpack, output_schema
+from keyedwm.spark.hosting.unpack import Unpack
 
 _SCHEMA = pa.schema([
     ("text", pa.string()), ("number", pa.int64()), ("float", pa.float64()), ("__time", pa.int64())
@@ -82,25 +84,38 @@ def leave_duplicates_out_once() -> None:
 
 
 def _play(plan: WindowPlan | ProcessPlan, given: WindowPlan | ProcessInput) -> None:
-    layout = BucketLayout("warm", tuple(bucket_ids(2)), 0)
+    play(plan, [given], lambda _, batch, watermark_ms: _staged(given, batch, watermark_ms))
+
+
+def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, int], list[pa.RecordBatch]]) -> None:
+    """Run three batches through all buckets; staged: input, batch and watermark → one task's rows."""
+    layout = BucketLayout("warm", tuple(bucket_ids(2)), ((0,),) * len(inputs))
     notes = {one: (BucketNote(), MemoryStore()) for one in layout.ids}
     for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
-        shipped = [row for out in StageOne(given, layout.ids)(_staged(given, batch, watermark_ms))
-                   for row in out.to_pylist()]  # fmt: skip
+        shipped = [
+            row
+            for number, given in enumerate(inputs)
+            for out in StageOne(given, layout.ids, number)(staged(number, batch, watermark_ms))
+            for row in out.to_pylist()
+        ]
         for bucket in layout.ids:
             note, store = notes[bucket]
             now = BucketBatch(plan, layout, bucket, note, store)
-            mine = [row for row in shipped if row["bucket"] == bucket]
+            mine = [
+                [row for row in shipped if (row["bucket"], row["input"]) == (bucket, at)] for at in range(len(inputs))
+            ]
             frames = list(now.on_input(
-                control=[[one for row in mine if row["control"] for one in decode_rows(row["control"])]],
-                rows=[[unpacked(row["partials"]) for row in mine if row["partials"] is not None]],
+                control=[
+                    [one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine
+                ],
+                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in mine],
                 null_event_time_rows=0, now_ms=None,
             ))  # fmt: skip
             written, removed = now.drain()
             left = {name: blob for name, blob in store.blobs.items() if name not in removed}
             notes[bucket] = now.note, MemoryStore(left | dict(written))
             emitted = [pa.RecordBatch.from_pandas(one, preserve_index=False) for one in [*frames, now.last_row()]]
-            for _ in Unpack(output_schema(plan.result_schema))(emitted):
+            for _ in Unpack.of(plan)(emitted):
                 pass
 
 

@@ -7,9 +7,10 @@ frames, which the frames hold, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ from keyedwm.operators.frames.session_rules import NEVER
 from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
+from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log
 from keyedwm.operators.state.note import FORMAT, note
 from keyedwm.operators.state.store import PART, part_numbers
 
@@ -41,6 +43,7 @@ class Move:
     facts: the operator's note in each old bucket. blobs: the names of the blobs in each.
     """
 
+    beside: ClassVar[str | None] = None
     who: str
     plan: WindowPlan
     digest: str
@@ -61,15 +64,15 @@ class Move:
         held = {name: self.facts[0].get(name) for name in ("watermark_ms", "due_ms")}
         return {**held, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
 
-    def note_of(self, number: int, rows: Mapping[str, int], young_end: int | None) -> bytes:  # noqa: ARG002  all alike
-        """Return the operator's note of a new bucket."""
-        return note(self.plan, self.facts_of(rows, young_end))
+    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
+        """Return the operator's note of a new bucket with these parts of logs added; see `Rescale`."""
+        told = {} if before is None else json.loads(before)
+        ends = [fact["first_end"] for name, fact in facts if name.partition(PART)[0] == YOUNG]
+        young_end = min((end for end in (told.get("young_end"), *ends) if end is not None), default=None)
+        return note(self.plan, self.facts_of(rows_by_log(told, facts), young_end))
 
-    def cut(self, bucket: int, name: str, blob: bytes, count: int) -> Iterator[tuple[int, str, pa.Table]]:
-        """Yield what one old blob gives to each of `count` new buckets: number of the bucket, name, table.
-
-        bucket: the old one's number. No two old blobs give the same name to a bucket.
-        """
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:  # noqa: ARG002  none
+        """Yield what one old blob gives to new buckets; see `Rescale`."""
         log, _, _ = name.partition(PART)
         if log.startswith(BLOCK):
             return
@@ -79,7 +82,9 @@ class Move:
         to = f"{self._log(log)}{PART}{self._numbers[bucket, name]}"
         numbers = bucket_of([table.column(by) for by in self.plan.by], table.num_rows, count)
         for number in np.unique(numbers).tolist():
-            yield number, to, table.take(pa.array(np.flatnonzero(numbers == number)))
+            mine = table.take(pa.array(np.flatnonzero(numbers == number)))
+            first_end = int(ints(contiguous(mine[END])).min()) if END in mine.column_names else None
+            yield cut_table(number, to, mine, first_end=first_end)
 
     def _log(self, log: str) -> str:
         """The log in the new state: sessions of any state are young, or rows of the one log of sessions with panes."""

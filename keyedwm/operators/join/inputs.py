@@ -14,16 +14,19 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LatePolicy
-from keyedwm.operators.join.plan import HASH, LEFT, JoinPlan
+from keyedwm.operators.join.keys import HASH
+from keyedwm.operators.join.plan import LEFT, JoinPlan
 from keyedwm.operators.join.results import alone
-from keyedwm.operators.results import late_sentence
+from keyedwm.operators.results import Output, late_sentence
 
 PIECE_ROWS = 200_000
-Leaving = Generator[pa.Table, None, pa.Table]
+# So much of one side is looked up at once.
+_GROUP_BYTES = 256 << 20
+Leaving = Generator[Output, None, pa.Table]
 
 
 class Inputs:
-    """The rows of both sides on their way in, counted.
+    """The rows of both sides on their way in.
 
     received: the last watermark by axis, which its owner changes.
     """
@@ -31,7 +34,6 @@ class Inputs:
     def __init__(self, plan: JoinPlan, received: Mapping[int, int]) -> None:
         self._plan, self._received = plan, received
         self.late_rows = 0
-        self.null_event_time_rows = 0
 
     def taken(self, side: int, rows: pa.Table) -> Leaving:
         """Yield what leaves unmatched; return the rows that may be matched."""
@@ -80,7 +82,6 @@ class Inputs:
             if rows[name].null_count:
                 timeless |= _flags(pc.is_null(rows[name]))
         lost = timeless | _flags(pc.is_null(rows[HASH])) if rows[HASH].null_count else timeless
-        self.null_event_time_rows += int(timeless.sum())
         if not lost.any():
             return rows
         if self._plan.pads(side):
@@ -88,7 +89,14 @@ class Inputs:
         return rows.filter(pa.array(~lost))
 
 
-def alone_in_pieces(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Iterator[pa.Table]:
+def in_groups(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of a batch in groups of bounded size."""
+    size = max(1, rows.num_rows * _GROUP_BYTES // max(1, rows.nbytes))
+    for start in range(0, rows.num_rows, size):
+        yield rows.slice(start, size)
+
+
+def alone_in_pieces(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Iterator[Output]:
     """Yield rows of one side, padded, so many at a time."""
     for at in range(0, rows.num_rows, PIECE_ROWS):
         yield alone(plan, side, rows.slice(at, PIECE_ROWS), late=late)

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags, Ints, as_key, contiguous
 from keyedwm.arrow.hashing import hashed_rows
 
+# The column that holds the hash of a row's keys.
+HASH = "__hash"
 _TURN = np.uint64(32)
 
 

@@ -3,7 +3,7 @@
 Rule: a row waits until the changes' watermark is above its event time, as only then no change that counts can come. A
 change is held as long as a row that waits or is still to come can meet it, so of each key at least the latest one.
 
-The calls are those of `JoinOperator`: rows are input 0, changes input 1.
+The calls are those of `keyedwm.operators.protocol.Operator`: rows are input 0, changes input 1.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from keyedwm.operators.join.change_table import ChangeTable
 from keyedwm.operators.join.held import HeldRows, Piece
-from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces
+from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
 from keyedwm.operators.join.note import note, read_note
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.results import pairs
+from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
@@ -42,11 +43,6 @@ class LatestOperator:
         return self._inputs.late_rows
 
     @property
-    def null_event_time_rows(self) -> int:
-        """How many rows and changes had no event time since this instance was built."""
-        return self._inputs.null_event_time_rows
-
-    @property
     def open_entries(self) -> int:
         """How many rows wait and how many changes are held."""
         return self._waiting.rows + self._changes.rows
@@ -56,20 +52,12 @@ class LatestOperator:
         """The output watermark of the rows' axis: a row that waits is not below the changes' watermark."""
         return {} if self._limit_ms is None else {LEFT: self._limit_ms}
 
-    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None = None) -> Iterator[pa.Table]:  # noqa: ARG002  no clock
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
         """Take rows or changes, in their side's `staged` schema; yield rows whose change is known."""
-        rows = yield from self._inputs.taken(input_number, rows)
-        if not rows.num_rows:
-            return
-        if input_number == RIGHT:
-            self._changes.add(rows)
-            return
-        new = Piece.of(self._plan.left, rows)
-        known = new.forgotten([self._received.get(RIGHT)])
-        yield from self._answered(new.take(np.flatnonzero(known)))
-        self._waiting.add(new.take(np.flatnonzero(~known)))
+        for some in in_groups(rows):
+            yield from self._taken(input_number, some)
 
-    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark of an input; yield the rows that waited for it.
 
         One that does not increase has no effect. Raises InputError for a key that the side does not have.
@@ -83,19 +71,19 @@ class LatestOperator:
             for piece in self._waiting.forget([before], [time_ms], pads=True):
                 yield from self._answered(piece)
 
-    def on_idle(self, input_number: int) -> Iterator[pa.Table]:  # noqa: ARG002  watermarks alone answer
+    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  watermarks alone answer
         """Yield nothing: an idle side's watermark stays where it is."""
         return iter(())
 
-    def on_barrier(self, snapshot: int) -> Iterator[pa.Table]:  # noqa: ARG002  state is written after every batch
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
         """Yield nothing: a row waits over a barrier."""
         return iter(())
 
-    def on_timer(self, now_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002  no clock
+    def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002  no clock
         """Yield nothing: nothing goes by the clock."""
         return iter(())
 
-    def on_end(self) -> Iterator[pa.Table]:
+    def on_end(self) -> Iterator[Output]:
         """Yield the rows that wait: no further change comes."""
         for piece in self._waiting.forget([self._received.get(RIGHT)], [2**61], pads=True):
             yield from self._answered(piece)
@@ -115,7 +103,19 @@ class LatestOperator:
             min(self._received[LEFT], self._received[RIGHT]) if len(self._received) == len(self._plan.sides) else None
         )
 
-    def _answered(self, rows: Piece) -> Iterator[pa.Table]:
+    def _taken(self, side: int, rows: pa.Table) -> Iterator[Output]:
+        rows = yield from self._inputs.taken(side, rows)
+        if not rows.num_rows:
+            return
+        if side == RIGHT:
+            self._changes.add(rows)
+            return
+        new = Piece.of(self._plan.left, rows)
+        known = new.forgotten([self._received.get(RIGHT)])
+        yield from self._answered(new.take(np.flatnonzero(known)))
+        self._waiting.add(new.take(np.flatnonzero(~known)))
+
+    def _answered(self, rows: Piece) -> Iterator[Output]:
         """Yield these rows with their changes, piece by piece; those without one alone, if they are expected."""
         if not len(rows):
             return

@@ -18,9 +18,9 @@ FORMAT = NoteFormat(
 
 def note(plan: JoinPlan, facts: Mapping[str, Any]) -> bytes:
     """Return the note of an operator."""
-    return FORMAT.write(plan.digest, facts)
+    return FORMAT.write(plan.digest(), facts)
 
 
 def read_note(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
     """Return the facts of a store's note; see `NoteFormat.read`."""
-    return FORMAT.read(plan.digest, store)
+    return FORMAT.read(plan.digest(), store)

@@ -4,9 +4,8 @@ Rule: a late row is dropped, even by an outer join. A row is joined at once with
 long as something to come can match it. An unmatched row of an outer side leaves padded when it is forgotten, at once if
 it cannot be held. Rows leave before the watermarks of the same step.
 
-The calls are those of `operators.protocol.Operator`, with two inputs, left 0 and right 1. Outputs are tables, as
-their event times are columns, and `watermarks_ms` says the output watermark of each axis. Whoever goes on after `drain`
-writes what it returned before the next call.
+The calls are those of `operators.protocol.Operator`, with two inputs, left 0 and right 1. Whoever goes on after
+`drain` writes what it returned before the next call.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, Limits
 from keyedwm.operators.join.held import HeldRows, Piece
-from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces
+from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.join.keys import same_keys
 from keyedwm.operators.join.note import note, read_note
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.results import pairs
+from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
@@ -64,11 +64,6 @@ class JoinOperator:
         return self._inputs.late_rows
 
     @property
-    def null_event_time_rows(self) -> int:
-        """How many rows had no event time since this instance was built."""
-        return self._inputs.null_event_time_rows
-
-    @property
     def open_entries(self) -> int:
         """How many rows the state holds."""
         return sum(held.rows for held in self._held)
@@ -88,22 +83,12 @@ class JoinOperator:
         found = self._held[side].held(self._limits_of(side))
         return [row for piece in found for row in piece.table.select(self._plan.sides[side].schema.names).to_pylist()]
 
-    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None = None) -> Iterator[pa.Table]:  # noqa: ARG002  no clock
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
         """Take rows of a side, in its `staged` schema; yield the rows that they complete, piece by piece."""
-        side = input_number
-        rows = yield from self._inputs.taken(side, rows)
-        if not rows.num_rows:
-            return
-        new = Piece.of(self._plan.sides[side], rows)
-        yield from self._matched(side, new)
-        if side == LEFT and not self._plan.pairs_leave:
-            new = yield from self._once(new)
-        gone = new.forgotten(self._limits_of(side))
-        if self._plan.pads(side):
-            yield from self._alone(side, new.take(np.flatnonzero(gone & ~new.matched)).table)
-        self._held[side].add(new.take(np.flatnonzero(~gone)) if gone.any() else new)
+        for some in in_groups(rows):
+            yield from self._taken(input_number, some)
 
-    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark of a side and its key; yield the padded rows that it forgets.
 
         One that does not increase has no effect. Raises InputError for a key that the side does not have.
@@ -116,19 +101,19 @@ class JoinOperator:
         for piece in self._held[other].forget(before, self._limits_of(other), pads=self._plan.pads(other)):
             yield from self._alone(other, piece.table)
 
-    def on_idle(self, input_number: int) -> Iterator[pa.Table]:  # noqa: ARG002  watermarks alone forget
+    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  watermarks alone forget
         """Yield nothing: an idle side's watermarks stay where they are."""
         return iter(())
 
-    def on_barrier(self, snapshot: int) -> Iterator[pa.Table]:  # noqa: ARG002  state is written after every batch
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
         """Yield nothing: a row is held over a barrier."""
         return iter(())
 
-    def on_timer(self, now_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002  no clock
+    def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002  no clock
         """Yield nothing: nothing goes by the clock."""
         return iter(())
 
-    def on_end(self) -> Iterator[pa.Table]:
+    def on_end(self) -> Iterator[Output]:
         """Yield what is unmatched, and hold nothing."""
         for side in (LEFT, RIGHT):
             limits = self._limits_of(side)
@@ -149,7 +134,20 @@ class JoinOperator:
         first = self._plan.first_axis(side)
         return [self._limits.forgotten_below(first + at) for at in range(len(self._plan.sides[side].axes))]
 
-    def _matched(self, side: int, new: Piece) -> Iterator[pa.Table]:
+    def _taken(self, side: int, rows: pa.Table) -> Iterator[Output]:
+        rows = yield from self._inputs.taken(side, rows)
+        if not rows.num_rows:
+            return
+        new = Piece.of(self._plan.sides[side], rows)
+        yield from self._matched(side, new)
+        if side == LEFT and not self._plan.pairs_leave:
+            new = yield from self._once(new)
+        gone = new.forgotten(self._limits_of(side))
+        if self._plan.pads(side):
+            yield from self._alone(side, new.take(np.flatnonzero(gone & ~new.matched)).table)
+        self._held[side].add(new.take(np.flatnonzero(~gone)) if gone.any() else new)
+
+    def _matched(self, side: int, new: Piece) -> Iterator[Output]:
         """Join new rows with what the other side holds; note on both who was matched."""
         other = RIGHT if side == LEFT else LEFT
         low, high = _ends(self._main)
@@ -213,12 +211,12 @@ class JoinOperator:
             kept = holds if kept is None else kept & holds
         return kept
 
-    def _pairs(self, side: int, new: Piece, piece: Piece, at_new: Ints, at_held: Ints) -> pa.Table:
+    def _pairs(self, side: int, new: Piece, piece: Piece, at_new: Ints, at_held: Ints) -> Output:
         if side == LEFT:
             return pairs(self._plan, new.table, piece.table, at_new, at_held)
         return pairs(self._plan, piece.table, new.table, at_held, at_new)
 
-    def _once(self, new: Piece) -> Generator[pa.Table, None, Piece]:
+    def _once(self, new: Piece) -> Generator[Output, None, Piece]:
         """Let matched left rows leave a semi-join; return the rows that are still to be matched."""
         found = np.flatnonzero(new.matched)
         if not len(found):
@@ -226,11 +224,11 @@ class JoinOperator:
         yield from self._once_held(new, found)
         return new.take(np.flatnonzero(~new.matched))
 
-    def _once_held(self, piece: Piece, places: Ints) -> Iterator[pa.Table]:
+    def _once_held(self, piece: Piece, places: Ints) -> Iterator[Output]:
         if len(places) and self._plan.counts_matches(LEFT) and not self._plan.pads(LEFT):
             yield from self._alone(LEFT, piece.take(np.sort(places)).table)
 
-    def _alone(self, side: int, rows: pa.Table) -> Iterator[pa.Table]:
+    def _alone(self, side: int, rows: pa.Table) -> Iterator[Output]:
         return alone_in_pieces(self._plan, side, rows)
 
 

@@ -19,11 +19,11 @@ from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.core.watermark import MAX_KEY
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.join.bounds import Bound, TimeBounds
-from keyedwm.operators.join.keys import can_be_key, hash_is_key
+from keyedwm.operators.join.keys import HASH, can_be_key, hash_is_key
+from keyedwm.operators.join.shipped_side import ShippedSide
 from keyedwm.operators.names import HIDDEN
 
 LEFT, RIGHT = 0, 1
-HASH = "__hash"
 LATE = "late"
 TIMESTAMP = pa.timestamp("us", "UTC")
 _MILLIS = pa.int64()
@@ -91,6 +91,12 @@ class JoinSide:
         return [f"{HIDDEN}time{number}" for number in range(len(self.axes))]
 
     @property
+    def shipped(self) -> ShippedSide:
+        """The side as stage one needs it."""
+        times = [pa.field(name, _MILLIS) for name in self.times]
+        return ShippedSide(schema=pa.schema([*self.schema, *times]), by=self.on, times=self.times)
+
+    @property
     def staged(self) -> pa.Schema:
         """Of the rows that come to the operator: the side's columns, the hash of its keys, event times in ms.
 
@@ -131,6 +137,16 @@ class JoinPlan:
     def sides(self) -> tuple[JoinSide, JoinSide]:
         """Left and right."""
         return self.left, self.right
+
+    @property
+    def inputs(self) -> list[ShippedSide]:
+        """What stage one must know of left and right."""
+        return [side.shipped for side in self.sides]
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether anything is due by wall-clock time."""
+        return False
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -213,15 +229,30 @@ class JoinPlan:
         """The result's watermark columns, by `passed_on`."""
         return [f"{WATERMARK}_{self.axes[axis].name}" for axis in self.passed_on]
 
+    @property
+    def kind(self) -> str:
+        """What users call it."""
+        return "join_latest" if self.latest else "join"
+
     @cached_property
+    def _lines(self) -> list[str]:
+        lines = [f"how={self.how.value}", f"condition={self.condition}", f"late={self.late.value}"]
+        for bound in self.bounds:
+            pair = f"({self.left.axes[bound.left].name}, {self.right.axes[bound.right].name})"
+            lines.append(f"bounds={pair}: from {bound.low_ms} to {bound.high_ms} ms")
+        for number, side in enumerate(self.sides, start=1):
+            lines += [f"side {number}={side.name}", f"{side.name}: on={', '.join(side.on)}"]
+            lines += [f"{side.name}: axis {axis.name} with key {axis.key}" for axis in side.axes]
+            lines += [f"{side.name}: {one.name} {one.type}" for one in side.schema]
+        return lines
+
+    def told(self) -> dict[str, list[str]]:
+        """Return what decides whose state it is, ready for JSON."""
+        return {self.kind: self._lines}
+
     def digest(self) -> str:
-        """A short text that differs when the state of one plan cannot be used by the other."""
-        told = [self.how.value, str(self.condition), self.late.value, *map(str, self.bounds)]
-        told += ["latest"] if self.latest else []
-        for side in self.sides:
-            told += [side.name, *side.on, *(f"{axis.name} {axis.key}" for axis in side.axes)]
-            told += [f"{one.name} {one.type}" for one in side.staged]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return hashlib.sha256("\n".join([self.kind, *self._lines]).encode()).hexdigest()[:16]
 
     def _check_axes(self) -> None:
         names = [axis.name for axis in self.axes]

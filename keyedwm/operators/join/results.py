@@ -1,6 +1,6 @@
 """Rows that leave a join: pairs, and rows of one side padded with nulls.
 
-Rule: nothing here decides anything; event times are those of the rows, in the result's columns.
+Rule: nothing here decides anything; event times are those of the rows, in the result's columns, one for each axis.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Ints, contiguous
 from keyedwm.operators.join.plan import LATE, LEFT, TIMESTAMP, JoinPlan
+from keyedwm.operators.results import Output
 
 _US_PER_MS = 1000
 
 
-def pairs(plan: JoinPlan, left: pa.Table, right: pa.Table, at_left: Ints, at_right: Ints) -> pa.Table:
+def pairs(plan: JoinPlan, left: pa.Table, right: pa.Table, at_left: Ints, at_right: Ints) -> Output:
     """Return rows of both sides together: pair by pair the rows at these places."""
     return _laid_out(plan, (left, right), (pa.array(at_left), pa.array(at_right)), len(at_left), late=False)
 
 
-def alone(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> pa.Table:
+def alone(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Output:
     """Return rows of one side, padded."""
     tables = (rows, None) if side == LEFT else (None, rows)
     return _laid_out(plan, tables, (None, None), rows.num_rows, late=late)
@@ -29,7 +30,7 @@ def alone(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> p
 
 def _laid_out(
     plan: JoinPlan, tables: tuple[pa.Table | None, pa.Table | None], places: tuple[Any, Any], count: int, *, late: bool
-) -> pa.Table:
+) -> Output:
     def column(side: int, name: str) -> pa.Array:
         table = tables[side]
         values = contiguous(table[name])  # type: ignore[index]  # only asked for where there is one
@@ -48,4 +49,4 @@ def _laid_out(
         else:
             ms = column(side, plan.sides[side].times[axis - plan.first_axis(side)])
             arrays.append(pc.multiply(ms, _US_PER_MS).cast(TIMESTAMP))
-    return pa.Table.from_arrays(arrays, schema=plan.result_schema)
+    return Output(pa.Table.from_arrays(arrays, schema=plan.result_schema), None)

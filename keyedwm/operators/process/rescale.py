@@ -6,9 +6,10 @@ whose it is can go: tables that have the key columns, cut by them, and facts tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
+from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log
 from keyedwm.operators.state.note import FORMAT, note
 from keyedwm.operators.state.store import PART, part_numbers
 
@@ -29,6 +31,7 @@ class ProcessMove:
     names of the blobs in each.
     """
 
+    beside: ClassVar[str | None] = None
     who: str
     plan: ProcessPlan
     count: int
@@ -57,15 +60,12 @@ class ProcessMove:
         """Whether there are as many buckets as there were, so that every key stays in its bucket."""
         return len(self.facts) == self.count
 
-    def cut(self, bucket: int, name: str, blob: bytes, count: int) -> Iterator[tuple[int, str, pa.Table]]:
-        """Yield what one old blob gives to each of `count` new buckets: number of the bucket, name, table.
-
-        bucket: the old one's number. No two old blobs give the same name to a bucket.
-        """
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:  # noqa: ARG002  none
+        """Yield what one old blob gives to new buckets; see `Rescale`."""
         log = name.partition(PART)[0]
         table = read_stored(name, blob)
         if self.stays:
-            yield bucket, name, table
+            yield cut_table(bucket, name, table)
             return
         keys = [self.plan.inputs[0].schema.field(by) for by in self.plan.inputs[0].by]
         for key in keys:
@@ -77,13 +77,14 @@ class ProcessMove:
         numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
         for number in np.unique(numbers).tolist():
             mine = table.take(pa.array(np.flatnonzero(numbers == number)))
-            yield number, f"{log}{PART}{self._numbers[bucket, name]}", mine
+            yield cut_table(number, f"{log}{PART}{self._numbers[bucket, name]}", mine)
 
-    def note_of(self, number: int, rows: Mapping[str, int], first_end: int | None) -> bytes:  # noqa: ARG002  of sessions
-        """Return the operator's note of a new bucket. rows: of each log."""
+    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:
+        """Return the operator's note of a new bucket with these parts of logs added; see `Rescale`."""
         if self.stays:
             held = {name: value for name, value in self.facts[number].items() if name not in {"version", "plan"}}
             return note(self.plan, held)
-        due = [facts["due_ms"] for facts in self.facts if facts.get("due_ms") is not None]
+        rows = rows_by_log({} if before is None else json.loads(before), facts)
+        due = [held["due_ms"] for held in self.facts if held.get("due_ms") is not None]
         held = {name: self.facts[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.facts[0]}
-        return note(self.plan, {**held, "due_ms": min(due, default=None), "rows": dict(rows), "tried": {}})
+        return note(self.plan, {**held, "due_ms": min(due, default=None), "rows": rows, "tried": {}})

@@ -96,7 +96,7 @@ def aggregate(
     ids = bucket_ids(_bucket_count(spark, _spread_by(window, keys), buckets))
     asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
-    return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), key), continue_from)
+    return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from)
 
 
 def _spread_by(window: object, keys: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`join`: two streams of in-band rows, matched by key and event time; each side keeps its own watermarks.
 
 Rule: everything that can be wrong with a call is told here, before a row is read. The plan is rows → rows by bucket
-(`join_stage`, for each side) → one group per bucket (`join_bucket`) → result columns (`join_unpack`).
+(`stage_one`, for each side) → one group per bucket (`bucket`) → result columns (`unpack`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
+from keyedwm.spark.api.two_sides import check_names, joined, sides_of
 from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.join_rows import Side
-from keyedwm.spark.hosting.join_wiring import check_names, sides_of, wired
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +71,7 @@ def join(
         condition=condition,
         late=policy,
     )
-    return wired(sides, plan, buckets, name, continue_from)
+    return joined(sides, plan, buckets, name, continue_from)
 
 
 def _wanted(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:

@@ -11,8 +11,8 @@ from keyedwm.core.late import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.spark.api.two_sides import check_names, joined, sides_of
 from keyedwm.spark.hosting.described import Source
-from keyedwm.spark.hosting.join_wiring import check_names, sides_of, wired
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,4 +64,4 @@ def join_latest(
         late=choice("late", late, LatePolicy),
         latest=True,
     )
-    return wired(sides, plan, buckets, name, continue_from)
+    return joined(sides, plan, buckets, name, continue_from)

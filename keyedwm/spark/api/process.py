@@ -124,8 +124,8 @@ def processed(
     plan = ProcessPlan(inputs=inputs, make=told.make, result=told.result, called=told.called, version=told.version)
     wanted = spark.conf.get(PARTITIONS) if where.buckets is None else where.buckets
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
-    key, *others = (axis_key(frame, of_axis) for frame, of_axis in zip(frames, where.axes, strict=True))
-    layout = BucketLayout(name or f"{asked_by}-{plan.digest()[:6]}", tuple(ids), key, "process", tuple(others))
+    axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, where.axes, strict=True))
+    layout = BucketLayout(name or f"{asked_by}-{plan.digest()[:6]}", tuple(ids), axes, "process")
     return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
 
 

@@ -16,7 +16,7 @@ from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.state.note import NOTE
-from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, kind_of, write_savepoint
 from keyedwm.spark.arguments import require_session
 from pyspark_wm_source.values.checkpoint import newest, sources_of
 from pyspark_wm_source.values.offsets import QueryOffset
@@ -30,8 +30,8 @@ _VARIABLES = {"note", "blobs"}
 _SPARKS = ("py4j", "pyspark")
 # What Java escapes in the path of an address; Spark's state reader escapes it twice.
 _ESCAPED = re.compile(r"""[\s%"<>\\^`{|}\[\]#?]""")
-# Versions of the notes of buckets, and of those of joins.
-_READABLE, _READABLE_JOINS = (2,), (1,)
+# Versions of the notes of buckets.
+_READABLE = (2,)
 
 
 def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
@@ -174,12 +174,10 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
     first = notes.get(0)
     if first is None:
         raise OptionError(f"operator {number} of {files.place} ({kind}) has no state yet")
-    is_join = "inbox" not in first
-    readable = _READABLE_JOINS if is_join else _READABLE
-    if first["version"] not in readable:
+    if first["version"] not in _READABLE:
         raise FormatError(
-            f"{'join' if is_join else 'aggregate'} {first['name']}: its state has version {first['version']}, this "
-            f"keyedwm reads {', '.join(map(str, readable))}"
+            f"{kind_of(first.get('told'))} {first['name']}: its state has version {first['version']}, this keyedwm "
+            f"reads {', '.join(map(str, _READABLE))}"
         )
     ids = bucket_ids(first["buckets"])
     blobs = variable("blobs").select(
@@ -194,17 +192,13 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
     )
     operator = OperatorState(
         name=first["name"],
-        axis=[] if is_join else first["axis"],
+        axis=first["axis"],
         digest=first["plan"],
-        told={"join": _kind_of_join(facts[ids[0]])} if is_join else first.get("told"),
+        told=first.get("told"),
         notes=[_note(notes[one]) for one in ids],
         facts=[facts[one] for one in ids],
     )
     return operator, rows
-
-
-def _kind_of_join(facts: Mapping[str, Any]) -> str:
-    return "join_latest" if "waiting" in facts else "join"
 
 
 def _note(held: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +212,7 @@ def _check_whole(
     """Refuse state of which something is missing, or of which the buckets stand at different points."""
     from pyspark.sql import functions as F
 
-    who = f"{'aggregate' if 'inbox' in first else 'join'} {first['name']}"
+    who = f"{kind_of(first.get('told'))} {first['name']}"
     lacking = [number for number, one in enumerate(ids) if one not in notes or one not in facts]
     if lacking or set(notes) - set(ids):
         raise FormatError(f"{who}: the checkpoint lacks the state of bucket {(lacking or [len(ids)])[0]} of {len(ids)}")

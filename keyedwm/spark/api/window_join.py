@@ -23,10 +23,10 @@ from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.windows import Full, HoppingWindow, RowKind, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.spark.api.store import Store, check_one_source
+from keyedwm.spark.api.two_sides import check_names, keys_of
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.bucket_wiring import wired
 from keyedwm.spark.hosting.described import Source, stream_of
-from keyedwm.spark.hosting.join_wiring import check_names, keys_of
 from keyedwm.spark.hosting.read_messages import read_messages
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
 from keyedwm.spark.session.conf import PARTITIONS, check_provider
@@ -95,13 +95,17 @@ def window_join(
     )  # fmt: skip
     _check_columns(plan)
     staged = StagedWindowJoin(plan=plan, late=policy)
-    first, second = (axis_key(frames[at], axes[at], _who(names[at])) for at in (LEFT, RIGHT))
-    layout = BucketLayout(name or f"window-join-{plan.digest[:6]}", tuple(ids), first, _ASKED_BY, (second,))
+    followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
+    layout = BucketLayout(name or f"window-join-{plan.digest[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
     return wired(_shipped(given, staged, axes, layout.ids), staged, layout, None)
 
 
 def _who(called: str) -> str:
     return f"{_ASKED_BY}, {called} side"
+
+
+def _called(names: tuple[str, str]) -> tuple[str, ...]:
+    return tuple(f"{one} side" for one in names)
 
 
 def _shipped(

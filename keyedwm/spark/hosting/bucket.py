@@ -16,6 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
@@ -46,6 +47,7 @@ _MEANS: dict[type, str] = {
     WindowPlan: "windows, aggregates, keys or panes",
     ProcessPlan: "columns, keys, or the processor's name or version",
     StagedStore: "windows, aggregates, keys, panes, or the messages' columns",
+    JoinPlan: "on, how, time bounds, condition, columns, names of the sides or late",
     StagedWindowJoin: "windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
 }
 
@@ -88,8 +90,8 @@ class Bucket(VersionChecked, StatefulProcessor):
         shipped = [row for frame in rows for row in frame.itertuples(index=False)]
         shipped.sort(key=lambda row: row.part)
         batch = self._open(key)
-        control: list[list[ControlRow]] = [[] for _ in self._layout.keys]
-        tables: list[list[pa.Table]] = [[] for _ in self._layout.keys]
+        control: list[list[ControlRow]] = [[] for _ in self._layout.axes]
+        tables: list[list[pa.Table]] = [[] for _ in self._layout.axes]
         for row in shipped:
             if row.control:
                 control[row.input] += decode_rows(row.control)
@@ -135,7 +137,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         if batch.late_rows:
             late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}
             told = {self._layout.kind: self._layout.name} | late
-            _log.warning("rows were late for every window: %s", json.dumps(told))
+            _log.warning("rows were late: %s", json.dumps(told))
         if (counted := batch.counted).dropped_windows:
             dropped = {"windows": counted.dropped_windows, "rows": counted.dropped_messages}
             told = {self._layout.kind: self._layout.name} | dropped

@@ -1,12 +1,13 @@
 """One bucket in one micro-batch: it drives the operator, and says what leaves and in which order.
 
-Rule: the batch's watermarks come first, then all rows, then the channels' own watermarks, each input by input. Results
-leave before the watermark that closed their windows; then the idle marker; the barrier is last. An idle input keeps its
-watermark, as the side of a join does. No Spark here, no clock.
+Rule: the batch's watermarks come first, then all rows, then the channels' own watermarks, each by input and axis. What
+leaves comes before the watermark that completed it; then the idle marker; the barrier is last. An idle input keeps its
+watermark. No Spark here, no clock.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.messages.staged_operator import StagedOperator
-from keyedwm.operators.protocol import AnyPlan, operator_of
+from keyedwm.operators.protocol import AnyPlan, operator_of, output_watermarks_ms
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EMITTED = (
-    "results binary, control string, watermark_ms long, late_rows long, null_event_time_rows long, frames long, "
+    "results binary, control string, watermarks string, late_rows long, null_event_time_rows long, frames long, "
     "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
     "dropped_bytes long"
 )
@@ -45,39 +46,45 @@ _PIECE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:
-    """What every bucket of an operator knows: the operator's name, the ids of all buckets, the axis's key.
+    """What every bucket of an operator knows: the operator's name, the ids of all buckets, and its inputs.
 
-    kind: what users call the operator. others: the axis keys of its further inputs.
+    axes: the watermark keys of the time axes of each input. kind: what users call the operator. called: what messages
+    call each input, where they have names.
     """
 
     name: str
     ids: tuple[int, ...]
-    key: int
+    axes: tuple[tuple[int, ...], ...]
     kind: str = "aggregate"
-    others: tuple[int, ...] = ()
-
-    @property
-    def keys(self) -> tuple[int, ...]:
-        """The axis key of each input."""
-        return self.key, *self.others
+    called: tuple[str, ...] = ()
 
     @property
     def axis(self) -> int | list[int]:
-        """The axis key as the state notes it; of several inputs a list."""
-        return list(self.keys) if self.others else self.key
+        """The watermark key as the state notes it; of several a list."""
+        keys = [key for of_input in self.axes for key in of_input]
+        return keys if len(keys) > 1 else keys[0]
 
     @property
     def who(self) -> str:
         """The operator in messages."""
         return f"{self.kind} {self.name}"
 
+    @property
+    def inputs(self) -> list[str]:
+        """Each input in messages; the only one is the operator."""
+        if len(self.axes) == 1:
+            return [self.who]
+        called = self.called or [f"input {number}" for number in range(len(self.axes))]
+        return [f"{self.who}, {one}" for one in called]
+
 
 @dataclass(slots=True)
 class BucketNote:
     """What a bucket remembers beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told.
 
-    inbox: of the first input; inboxes: of the others, written where there are others. came_ms: the clock of the last
-    batch that brought something, written where a store has panes by the clock.
+    inbox: of the first input's first axis; inboxes: of the other axes and inputs, written where there are any. emitted:
+    the last watermark told of each axis of the result but the first, written where there is one. came_ms: the clock of
+    the last batch that brought something, written where a store has panes by the clock.
     """
 
     inbox: Mapping[str, Any] | None = None
@@ -87,18 +94,29 @@ class BucketNote:
     timer_ms: int | None = None
     inboxes: Sequence[Mapping[str, Any]] = ()
     came_ms: int | None = None
+    emitted: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, the same for equal notes."""
-        added = {"inboxes": bool(self.inboxes), "came_ms": self.came_ms is not None}
+        added = {"inboxes": self.inboxes, "came_ms": self.came_ms is not None, "emitted": self.emitted}
         return {name: value for name, value in asdict(self).items() if added.get(name, True)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BucketNote:
         """Return the note of such values; further entries are ignored."""
-        return cls(
-            **{name: value[name] for name in cls.__slots__ if name in value or name not in ("inboxes", "came_ms")}
-        )
+        added = ("inboxes", "came_ms", "emitted")
+        return cls(**{name: value[name] for name in cls.__slots__ if name in value or name not in added})
+
+    def rises(self, axis: int, watermark_ms: int) -> bool:
+        """Take a watermark of the result; return whether it is above the last one told of its axis."""
+        before_ms = self.emitted.get(str(axis)) if axis else self.emitted_ms
+        if before_ms is not None and watermark_ms <= before_ms:
+            return False
+        if axis:
+            self.emitted[str(axis)] = watermark_ms
+        else:
+            self.emitted_ms = watermark_ms
+        return True
 
 
 class BucketBatch:
@@ -116,13 +134,10 @@ class BucketBatch:
         self._number = layout.ids.index(bucket)
         self._channel = f"{layout.name}#{self._number}"
         self.note = note
-        whose = [layout.who]
-        if layout.others:
-            whose = [f"{layout.who}, input {number}" for number in range(len(layout.keys))]
-        held = [None] * len(whose) if note.inbox is None else [note.inbox, *note.inboxes]
+        held = None if note.inbox is None else iter((note.inbox, *note.inboxes))
         self._inboxes = [
-            Inbox(who, key) if state is None else Inbox.restore(who, key, state)
-            for who, key, state in zip(whose, layout.keys, held, strict=True)
+            [Inbox(who, key) if held is None else Inbox.restore(who, key, next(held)) for key in keys]
+            for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
         intervals_ms = plan.clock_ms if isinstance(plan, (StagedStore, StagedWindowJoin)) else ()
@@ -132,7 +147,7 @@ class BucketBatch:
 
     @property
     def late_rows(self) -> int:
-        """How many rows of this batch no window took."""
+        """How many rows of this batch were late."""
         return self._operator.late_rows
 
     @property
@@ -147,9 +162,15 @@ class BucketBatch:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The watermark that the results keep: by the lowest of the inputs, once each has told one."""
-        told = [inbox.watermark_ms for inbox in self._inboxes if inbox.watermark_ms is not None]
-        return self._operator.output_watermark_ms(min(told)) if len(told) == len(self._inboxes) else None
+        """The lowest watermark that the results keep."""
+        return min(self._watermarks_ms.values(), default=None)
+
+    @property
+    def _watermarks_ms(self) -> Mapping[int, int]:
+        """The watermarks that the results keep, by axis: those of one axis by the lowest input, once each has one."""
+        told = [inbox.watermark_ms for of_input in self._inboxes for inbox in of_input]
+        known = [ms for ms in told if ms is not None]
+        return output_watermarks_ms(self._operator, min(known) if len(known) == len(told) else None)
 
     def on_input(
         self,
@@ -168,19 +189,19 @@ class BucketBatch:
         was_idle = self._idle
         self._null_event_time_rows += null_event_time_rows
         brought = [number for number in self._inputs if control[number] or rows[number] or len(self._inboxes) == 1]
-        told = {number: self._inboxes[number].take(control[number]) for number in brought}
+        told = {number: [inbox.take(control[number]) for inbox in self._inboxes[number]] for number in brought}
         for number in brought:
-            yield from self._advance(number, told[number].batch_watermark_ms)
+            yield from self._advance(number, [one.batch_watermark_ms for one in told[number]])
         for number in brought:
             if rows[number]:
                 yield from self._results(self._operator.on_rows(number, pa.concat_tables(rows[number]), now_ms))
         for number in brought:
-            yield from self._advance(number, told[number].watermark_ms)
+            yield from self._advance(number, [one.watermark_ms for one in told[number]])
         if now_ms is not None:
             yield from self._results(self._operator.on_timer(now_ms))
             self._wakes = self._wakes and self._wakes.after_input(now_ms)
         for number in brought:
-            if told[number].went_idle:
+            if told[number][0].went_idle:  # the axes of an input have the same channels
                 yield from self._results(self._operator.on_idle(number))
         self._tell_times(was_idle=was_idle)
         snapshot = barriers_of(one for of_input in control for one in of_input)
@@ -199,7 +220,7 @@ class BucketBatch:
         for name in changes.removed:
             self.note.blobs.pop(name, None)
         self.note.blobs.update({name: len(blob) for name, blob in changes.written.items()})
-        self.note.inbox, *self.note.inboxes = [inbox.snapshot() for inbox in self._inboxes]
+        self.note.inbox, *self.note.inboxes = [inbox.snapshot() for of_input in self._inboxes for inbox in of_input]
         self.note.came_ms = None if self._wakes is None else self._wakes.came_ms
         return changes
 
@@ -222,7 +243,9 @@ class BucketBatch:
 
     def _results(self, outputs: Iterator[Output]) -> Iterator[pd.DataFrame]:
         for output in outputs:
-            rows = output.rows.append_column(EVENT_MS, pa.array(output.event_ms))
+            rows = output.rows
+            if output.event_ms is not None:
+                rows = rows.append_column(EVENT_MS, pa.array(output.event_ms))
             size = max(1, min(_PIECE_ROWS, rows.num_rows * _PIECE_BYTES // max(1, rows.nbytes)))
             for start in range(0, rows.num_rows, size):
                 yield self._row(results=packed(rows.slice(start, size)))
@@ -231,13 +254,12 @@ class BucketBatch:
         import pandas as pd
 
         nothing = {
-            "results": None, "control": "[]", "watermark_ms": self.watermark_ms, "late_rows": 0,
+            "results": None, "control": "[]", "watermarks": json.dumps(self._watermarks_ms), "late_rows": 0,
             "null_event_time_rows": 0, "frames": 0, "state_bytes": 0, "bucket": None,
             **dict.fromkeys(STORED, 0),
         }  # fmt: skip
         columns = {name: [value] for name, value in {**nothing, **told}.items()}
-        nullable = {"watermark_ms": "Int64", "bucket": "Int32"}
-        return pd.DataFrame({**columns, **{name: pd.array(columns[name], kind) for name, kind in nullable.items()}})
+        return pd.DataFrame({**columns, "bucket": pd.array(columns["bucket"], "Int32")})
 
     @property
     def _inputs(self) -> range:
@@ -246,22 +268,22 @@ class BucketBatch:
     @property
     def _idle(self) -> bool:
         """Whether all inputs are idle; one that has told nothing yet is not."""
-        return all(inbox.idle for inbox in self._inboxes)
+        return all(axes[0].idle for axes in self._inboxes)
 
-    def _advance(self, number: int, watermark_ms: int | None) -> Iterator[pd.DataFrame]:
-        if watermark_ms is not None:
-            yield from self._results(self._operator.on_watermark(number, self._layout.keys[number], watermark_ms))
+    def _advance(self, number: int, watermarks_ms: Sequence[int | None]) -> Iterator[pd.DataFrame]:
+        for key, watermark_ms in zip(self._layout.axes[number], watermarks_ms, strict=True):
+            if watermark_ms is not None:
+                yield from self._results(self._operator.on_watermark(number, key, watermark_ms))
 
     def _tell_times(self, *, was_idle: bool) -> None:
         """Tell what became true of the inputs together; a watermark wakes, so idle is told after it."""
         if was_idle and not self._idle:
             self._tell(ControlKind.ACTIVE)
-        watermark_ms = self.watermark_ms
-        before_ms, rises = self.note.emitted_ms, False
-        if watermark_ms is not None and (before_ms is None or watermark_ms > before_ms):
-            rises = True
-            self._tell(ControlKind.WATERMARK, key=0, watermark_ms=watermark_ms)
-            self.note.emitted_ms = watermark_ms
+        rises = False
+        for axis, watermark_ms in sorted(self._watermarks_ms.items()):
+            if self.note.rises(axis, watermark_ms):
+                rises = True
+                self._tell(ControlKind.WATERMARK, key=axis, watermark_ms=watermark_ms)
         if self._idle and (rises or not was_idle):
             self._tell(ControlKind.IDLE)
 

@@ -13,41 +13,40 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.columns import contiguous, ints
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.rescale import Move
-from keyedwm.operators.frames.session_log import YOUNG
-from keyedwm.operators.names import END
+from keyedwm.operators.join.plan import JoinPlan
+from keyedwm.operators.join.rescale import JoinMove
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove
-from keyedwm.operators.state.blobs import stored
+from keyedwm.operators.state.cut import Rescale
 from keyedwm.operators.state.note import NOTE
-from keyedwm.operators.state.store import PART
-from keyedwm.savepoint import STATE, Files, check_blobs
+from keyedwm.savepoint import STATE, Files, OperatorState, check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
 from keyedwm.spark.hosting.continued import follows_of, operator_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession
 
-# What a new bucket is given before its first rows: a part of a log, or, in a row of its own, nothing but its existence.
+# What a new bucket is given before its first rows: a blob, with the JSON of what the operator's note says of it; or, in
+# a row of its own, nothing but its existence.
 _PIECE = pa.schema(
     [
         pa.field("bucket", pa.int32()),
         pa.field("name", pa.string()),
         pa.field("blob", pa.binary()),
-        pa.field("rows", pa.int64()),
-        pa.field("first_end", pa.int64()),
+        pa.field("fact", pa.string()),
     ]
 )
+MovedPlan = WindowPlan | ProcessPlan | JoinPlan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
     """What every new bucket must know of the old ones. follows: source → the snapshot that must come next of it."""
 
-    move: Move | ProcessMove
+    move: Rescale
     name: str
     notes: tuple[Mapping[str, Any], ...]
     follows: Mapping[str, int | None]
@@ -55,7 +54,7 @@ class Moved:
     def first_note(self, layout: BucketLayout, bucket: int) -> BucketNote:
         """Return the note with which a new bucket begins.
 
-        Who follows the aggregate has not heard of a channel that is new: its watermark is told in the first batch.
+        Who follows the operator has not heard of a channel that is new: its watermarks are told in the first batch.
         """
         note = self.notes[0]
         number = layout.ids.index(bucket)
@@ -64,67 +63,54 @@ class Moved:
             inbox=note["inbox"],
             inboxes=note.get("inboxes", ()),
             emitted_ms=note["emitted_ms"] if is_known else None,
+            emitted=dict(note.get("emitted", {})) if is_known else {},
             snapshot=note["snapshot"],
         )
 
     def note_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
-        """Return the operator's note in a new bucket with these rows of `_PIECE` counted; before: as it was."""
-        told = {} if before is None else json.loads(before)
-        rows, first_end = dict(told.get("rows", {})), told.get("young_end")
-        for piece in pieces:
-            log = piece.name.partition(PART)[0]
-            rows[log] = rows.get(log, 0) + int(piece.rows)
-            if log == YOUNG:
-                first_end = int(piece.first_end) if first_end is None else min(first_end, int(piece.first_end))
-        return self.move.note_of(number, rows, first_end)
+        """Return the operator's note in a new bucket with these rows of `_PIECE` told; before: as it was."""
+        return self.move.note_with(before, [(piece.name, json.loads(piece.fact)) for piece in pieces], number)
 
 
 @dataclass(frozen=True)
 class CutState:
     """Cuts old blobs by new buckets, on executors; a value for `mapInArrow`."""
 
-    move: Move | ProcessMove
+    move: Rescale
     ids: tuple[int, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows of `_PIECE`, a batch for each old blob."""
+        """Take old buckets, names, blobs and the blobs beside them; yield rows of `_PIECE`, a batch for each blob."""
         for batch in batches:
             for row in range(batch.num_rows):
-                bucket, name, blob = (column[row].as_py() for column in batch.columns)
-                cut = list(self.move.cut(bucket, name, blob, len(self.ids)))
-                if cut:
-                    yield _pieces([(self.ids[number], to, table) for number, to, table in cut])
+                bucket, name, blob, beside = (column[row].as_py() for column in batch.columns)
+                cut = self.move.cuts(bucket, name, blob, beside, len(self.ids))
+                pieces = [one._asdict() | {"bucket": self.ids[one.bucket], "fact": json.dumps(one.fact)} for one in cut]
+                if pieces:
+                    yield pa.RecordBatch.from_pylist(pieces, schema=_PIECE)
 
 
-def _pieces(cut: list[tuple[int, str, pa.Table]]) -> pa.RecordBatch:
-    tables = [table for _, _, table in cut]
-    ends = [int(ints(contiguous(table[END])).min()) if END in table.column_names else None for table in tables]
-    arrays = [
-        pa.array([bucket for bucket, _, _ in cut], pa.int32()),
-        pa.array([name for _, name, _ in cut], pa.string()),
-        pa.array([stored(name, table) for _, name, table in cut], pa.binary()),
-        pa.array([table.num_rows for table in tables], pa.int64()),
-        pa.array(ends, pa.int64()),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_PIECE)
+def _move(who: str, plan: MovedPlan, operator: OperatorState, count: int) -> Rescale:
+    """How the state goes to so many buckets. Raises OptionError and FormatError for what cannot move."""
+    blobs = tuple(tuple(name for name in note["blobs"] if name != NOTE) for note in operator.notes)
+    digest, facts = operator.digest, tuple(operator.facts)
+    if isinstance(plan, JoinPlan):
+        return JoinMove(who=who, plan=plan, digest=digest, facts=facts, blobs=blobs)
+    if isinstance(plan, ProcessPlan):
+        return ProcessMove(who=who, plan=plan, count=count, digest=digest, facts=facts, blobs=blobs)
+    return Move(who=who, plan=plan, digest=digest, told=operator.told, facts=facts, blobs=blobs)
 
 
-def moved(place: str, plan: WindowPlan | ProcessPlan, layout: BucketLayout) -> Moved:
+def moved(place: str, plan: MovedPlan, layout: BucketLayout) -> Moved:
     """Return what the buckets of this plan begin with. Raises OptionError and FormatError for what cannot move."""
     savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
+    move = _move(who, plan, operator, len(layout.ids))
     if operator.axis != layout.axis:
         raise OptionError(
             f"{who}: the state follows the time axis with key {operator.axis}, this plan the one with key "
             f"{layout.axis}: give that axis, or start from a new checkpoint"
         )
-    blobs = tuple(tuple(name for name in note["blobs"] if name != NOTE) for note in operator.notes)
-    facts = tuple(operator.facts)
-    move: Move | ProcessMove
-    if isinstance(plan, ProcessPlan):
-        move = ProcessMove(who=who, plan=plan, count=len(layout.ids), digest=operator.digest, facts=facts, blobs=blobs)
-    else:
-        move = Move(who=who, plan=plan, digest=operator.digest, told=operator.told, facts=facts, blobs=blobs)
     return Moved(move=move, name=operator.name, notes=tuple(operator.notes), follows=follows_of(savepoint, operator))
 
 
@@ -138,6 +124,18 @@ def initial_state(spark: SparkSession, place: str, moved: Moved, layout: BucketL
     mine = state.where(F.col("operator") == moved.name).select("bucket", "name", "blob")
     counts = {row["bucket"]: row["count"] for row in mine.groupBy("bucket").count().collect()}
     check_blobs(moved.move.who, moved.notes, counts)
-    pieces: DataFrame = mine.mapInArrow(CutState(moved.move, layout.ids), schema)
-    each = spark.createDataFrame([(one, None, None, 0, None) for one in layout.ids], schema)
+    pieces = _with_beside(mine, moved.move.beside).mapInArrow(CutState(moved.move, layout.ids), schema)
+    each = spark.createDataFrame([(one, None, None, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")
+
+
+def _with_beside(blobs: DataFrame, suffix: str | None) -> DataFrame:
+    """Each blob together with the one whose name has this suffix behind its own, if there is one."""
+    from pyspark.sql import functions as F
+
+    if suffix is None:
+        return blobs.withColumn("beside", F.lit(None).cast("binary"))
+    is_beside = F.col("name").endswith(suffix)
+    name = F.expr(f"left(name, length(name) - {len(suffix)})")
+    beside = blobs.where(is_beside).select("bucket", name.alias("name"), F.col("blob").alias("beside"))
+    return blobs.where(~is_beside).join(beside, ["bucket", "name"], "left").select("bucket", "name", "blob", "beside")

@@ -1,10 +1,10 @@
-"""From what stage one shipped to the results of the buckets: what `aggregate`, `process` and `window_join` share."""
+"""From what stage one shipped to the results of the buckets, for every kind of operator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
@@ -33,6 +33,8 @@ _METRICS = {
     },
     "process": _HELD,
     "window_join": _HELD,
+    "join": _HELD,
+    "join_latest": _HELD,
 }
 
 
@@ -43,11 +45,11 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
 
     from keyedwm.spark.hosting.bucket import Bucket
     from keyedwm.spark.hosting.bucket_move import initial_state, moved
-    from keyedwm.spark.hosting.unpack import Unpack, output_schema
+    from keyedwm.spark.hosting.unpack import Unpack
 
     say_if_first()
     begin = state = None
-    if savepoint is not None and isinstance(plan, WindowPlan | ProcessPlan):  # no store moves
+    if savepoint is not None and not isinstance(plan, StagedStore | StagedWindowJoin):  # no store moves
         begin = moved(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
     mode = "ProcessingTime" if plan.by_clock else "None"
@@ -64,7 +66,7 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
         F.max(size).alias("largest_bucket_bytes"),
         F.median(size).cast("long").alias("median_bucket_bytes"),
     ]
-    output = output_schema(plan.result_schema)
-    results = emitted.observe(layout.name, *observed).mapInArrow(Unpack(output), from_arrow_schema(output))
-    panes = None if isinstance(plan, ProcessPlan) else plan.panes_again
+    unpack = Unpack.of(plan)
+    results = emitted.observe(layout.name, *observed).mapInArrow(unpack, from_arrow_schema(unpack.schema))
+    panes = None if isinstance(plan, ProcessPlan | JoinPlan) else plan.panes_again
     return results if panes is None else marked(results, panes)

@@ -12,14 +12,13 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import ControlKind
 from keyedwm.savepoint import OperatorState, Savepoint, read_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.join_batch import JoinLayout
 from pyspark_wm_source.values.offsets import QueryOffset
 
 # In the note of a bucket that was moved: which snapshot of each source must come next; see `check_follows`.
 FOLLOWS = "follows"
 
 
-def operator_of(place: str, layout: BucketLayout | JoinLayout) -> tuple[Savepoint, OperatorState]:
+def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorState]:
     """Return a savepoint and whose state goes on. Raises OptionError and FormatError in one sentence."""
     savepoint = read_savepoint(f"{layout.kind}: continue_from", place)
     operator = _operator(savepoint, layout)
@@ -32,7 +31,7 @@ def operator_of(place: str, layout: BucketLayout | JoinLayout) -> tuple[Savepoin
     return savepoint, operator
 
 
-def _operator(savepoint: Savepoint, layout: BucketLayout | JoinLayout) -> OperatorState:
+def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
     """The state of that kind and name, or the only one there is of the kind."""
     held = {name: one for name, one in savepoint.operators.items() if one.kind == layout.kind}
     if layout.name in held:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,20 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
-from keyedwm.operators.join.ship import SHIPPED
 from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.shuffle import SHIPPED
 from keyedwm.spark.hosting.described import Source
-from keyedwm.spark.hosting.join_stage import JoinStage, SelfJoinStage
 from keyedwm.spark.hosting.lineage import check_lineage
-from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
-from keyedwm.spark.hosting.staged_rows import arrow_schema, check_collation, columns_of, control_text
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, SharedStageOne, StageOne
+from keyedwm.spark.hosting.staged_rows import (
+    arrow_schema,
+    check_collation,
+    columns_of,
+    control_text,
+    ship_input,
+    unnamed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,19 +61,10 @@ class Side:
 
     def shipped(self, number: int, ids: Sequence[int]) -> DataFrame:
         """Return the side's rows as they are shuffled; number: of the side."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         if self.read is not None:
             return self._read(self.read, number, len(ids))
-        times = {
-            hidden: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`"))
-            for hidden, axis in zip(self.side.times, self.axes, strict=True)
-        }
-        timed = self.frame.withColumns({**times, CONTROL_TEXT: control_text(self.frame)})
-        rows = columns_of(timed, [*self.side.schema.names, *times, CONTROL_TEXT])
-        rows = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
-        return rows.mapInArrow(JoinStage(self.side, number, tuple(ids)), from_arrow_schema(SHIPPED))
+        timed = _timed(self.frame, dict(zip(self.axes, self.side.times, strict=True)))
+        return ship_input(timed, self.side.shipped, ids, number)
 
     def _read(self, read: Source, number: int, buckets: int) -> DataFrame:
         """The same rows, divided in the tasks that read them."""
@@ -84,19 +81,23 @@ def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
     left, right = sides
     if left.frame is not right.frame:
         return left.shipped(LEFT, ids).union(right.shipped(RIGHT, ids))
-    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     times = {axis: f"{HIDDEN}time{number}" for number, axis in enumerate(dict.fromkeys([*left.axes, *right.axes]))}
+    timed = _timed(left.frame, times)
+    each = [(*one.side.schema.names, *(times[axis] for axis in one.axes)) for one in sides]
+    names = list(dict.fromkeys([*each[LEFT], *each[RIGHT], CONTROL_TEXT]))
+    stages = tuple(StageOne(one.side.shipped, tuple(ids), number) for number, one in enumerate(sides))
+    places = tuple(tuple(map(names.index, of_side)) for of_side in each)
+    return unnamed(timed, names).mapInArrow(SharedStageOne(stages, places), from_arrow_schema(SHIPPED))
+
+
+def _timed(frame: DataFrame, times: Mapping[str, str]) -> DataFrame:
+    """The rows with their event times in ms and their control row as text; times: axis → column."""
+    from pyspark.sql import functions as F
+
     hidden = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for axis, name in times.items()}
-    timed = left.frame.withColumns({**hidden, CONTROL_TEXT: control_text(left.frame)})
-    names = list(dict.fromkeys([*left.side.schema.names, *right.side.schema.names, *hidden, CONTROL_TEXT]))
-    rows = columns_of(timed, names).toDF(*map(str, range(len(names))))
-    stages = JoinStage(left.side, LEFT, tuple(ids)), JoinStage(right.side, RIGHT, tuple(ids))
-    of_left, of_right = (
-        [names.index(name) for name in (*one.side.schema.names, *(times[axis] for axis in one.axes))] for one in sides
-    )
-    return rows.mapInArrow(SelfJoinStage(stages, (of_left, of_right)), from_arrow_schema(SHIPPED))
+    return frame.withColumns({**hidden, CONTROL_TEXT: control_text(frame)})
 
 
 def side_of(

@@ -12,6 +12,8 @@ _MOST = 3
 # How much of what two long lines share is shown before their first difference.
 _SHARED = 20
 _LONG = 60
+# Kinds of operators whose plans are told in lines.
+_IN_LINES = ("process", "join", "join_latest")
 _BOOLEANS = ("True", "False")
 
 
@@ -37,8 +39,8 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield from _store(told["store"])
     elif "window_join" in told:
         yield from _join(told["window_join"], list(told.get("sides", ())))
-    elif "process" in told:
-        yield from map(_words, told["process"])
+    elif kind := next((kind for kind in _IN_LINES if kind in told), None):
+        yield from map(_words, told[kind])
     else:
         yield from _windows(told)
 

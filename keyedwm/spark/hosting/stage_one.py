@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.rows import grouped
 from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
-from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped, shipped_together
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, task_number
 
 # What is staged beside the columns of the plan: the control row as its text, null for an event row.
@@ -23,7 +23,7 @@ CONTROL_TEXT = "__control"
 
 @dataclass(frozen=True, slots=True)
 class StageOne(VersionChecked):
-    """The function of a `mapInArrow` over the plan's columns and CONTROL_TEXT, by place.
+    """The function of a `mapInArrow` over the plan's columns and, behind them, CONTROL_TEXT.
 
     ids: of the buckets. input_number: of the operator, if it has several.
     """
@@ -35,18 +35,45 @@ class StageOne(VersionChecked):
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to be shuffled (`SHIPPED`)."""
         control: list[ControlRow] = []
-        events = self._events(batches, control)
+        places = range(len(self.plan.columns))
+        events = (self.typed(rows, places) for rows in _events(batches, control))
         yield from shipped(self.plan, self.ids, task_number(), events, control, input_number=self.input_number)
         freeze_gc()
 
-    def _events(self, batches: Iterable[pa.RecordBatch], control: list[ControlRow]) -> Iterator[pa.Table]:
-        """The event rows; the others are added to `control`."""
+    def typed(self, rows: pa.Table, places: Sequence[int]) -> pa.Table:
+        """Return the plan's columns, which are at these places."""
         # Spark gives timestamps in the session's time zone, the plan knows them in UTC.
         wanted = pa.schema([self.plan.schema.field(name) for name in self.plan.columns])
-        for unnamed in grouped(batches, GROUP_ROWS, GROUP_BYTES):
-            rows = unnamed.rename_columns([*wanted.names, CONTROL_TEXT])
-            texts = rows.column(CONTROL_TEXT)
-            control_texts = texts.drop_null().to_pylist()
-            control += decode_rows(joined(control_texts))
-            events = rows.filter(pc.is_null(texts)) if control_texts else rows
-            yield valid_texts(events.select(wanted.names).cast(wanted))
+        arrays = [rows.column(place) for place in places]
+        return valid_texts(pa.Table.from_arrays(arrays, names=wanted.names).cast(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStageOne(VersionChecked):
+    """The same for a frame that is several inputs of one operator, so that it is read once.
+
+    stages: one for each input. places: of the columns of each.
+    """
+
+    stages: Sequence[StageOne]
+    places: Sequence[Sequence[int]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to be shuffled (`SHIPPED`), of all inputs."""
+        control: list[ControlRow] = []
+        inputs = {stage.input_number: stage.plan for stage in self.stages}
+        events = (
+            [stage.typed(rows, places) for stage, places in zip(self.stages, self.places, strict=True)]
+            for rows in _events(batches, control)
+        )
+        yield from shipped_together(inputs, self.stages[0].ids, task_number(), events, control)
+        freeze_gc()
+
+
+def _events(batches: Iterable[pa.RecordBatch], control: list[ControlRow]) -> Iterator[pa.Table]:
+    """The event rows; the others, which have a control text as their last column, are added to `control`."""
+    for rows in grouped(batches, GROUP_ROWS, GROUP_BYTES):
+        texts = rows.column(rows.num_columns - 1)
+        control_texts = texts.drop_null().to_pylist()
+        control += decode_rows(joined(control_texts))
+        yield rows.filter(pc.is_null(texts)) if control_texts else rows

@@ -54,9 +54,14 @@ def ship_input(timed: DataFrame, given: Staged, ids: Sequence[int], number: int)
     """Return what stage one of the input of this number ships to the buckets."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    rows = columns_of(timed, [*given.columns, CONTROL_TEXT])
-    unnamed = rows.toDF(*map(str, range(len(rows.columns))))  # Spark's mapInArrow takes no names with dots
-    return unnamed.mapInArrow(StageOne(given, tuple(ids), number), from_arrow_schema(SHIPPED))
+    rows = unnamed(timed, [*given.columns, CONTROL_TEXT])
+    return rows.mapInArrow(StageOne(given, tuple(ids), number), from_arrow_schema(SHIPPED))
+
+
+def unnamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """These columns, called by their places, since Spark's mapInArrow takes no names with dots."""
+    rows = columns_of(df, names)
+    return rows.toDF(*map(str, range(len(rows.columns))))
 
 
 def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:

@@ -5,7 +5,8 @@ Rule: pandas never sees a result; a piece is one Arrow table from the bucket to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,59 +17,67 @@ from keyedwm.arrow.control_rows import control_array
 from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, with_control_rows
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.operators.join.plan import JoinPlan
+from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import EVENT_MS
 
-COLUMNS = (EVENT_TIME, WATERMARK, CONTROL)
-
-
-def output_schema(results: pa.Schema) -> pa.Schema:
-    """Return the result columns, then those of the source's rows that let results be chained."""
-    kinds = {EVENT_TIME: TIMESTAMP, WATERMARK: TIMESTAMP, CONTROL: CONTROL_TYPE}
-    return with_control_rows([*results, *(pa.field(name, kinds[name]) for name in COLUMNS)])
-
 
 @dataclass(frozen=True, slots=True)
 class Unpack(VersionChecked):
-    """The function of a `mapInArrow` over what the buckets emit."""
+    """The function of a `mapInArrow` over what the buckets emit.
+
+    schema: the result columns, then those of the source's rows that let results be chained. watermarks: the columns
+    with watermarks, and the axis of each.
+    """
 
     schema: pa.Schema
+    watermarks: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: AnyPlan) -> Unpack:
+        """Return the function for the results of a plan."""
+        times, watermarks = [EVENT_TIME], {WATERMARK: 0}
+        if isinstance(plan, JoinPlan):  # its results hold their event times
+            times, watermarks = [], dict(zip(plan.watermark_columns, plan.passed_on, strict=True))
+        added = [pa.field(name, TIMESTAMP) for name in (*times, *watermarks)]
+        return cls(with_control_rows([*plan.result_schema, *added, pa.field(CONTROL, CONTROL_TYPE)]), watermarks)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result rows."""
         for batch in batches:
-            for row in batch.select(["results", "control", "watermark_ms"]).to_pylist():
+            for row in batch.select(["results", "control", "watermarks"]).to_pylist():
+                watermarks_ms = json.loads(row["watermarks"])
                 if row["results"] is not None:
-                    yield from self._results(unpacked(row["results"]), row["watermark_ms"])
+                    yield from self._results(unpacked(row["results"]), watermarks_ms)
                 control = decode_rows(row["control"])
                 if control:
-                    yield self._controls(control, row["watermark_ms"])
+                    yield self._controls(control, watermarks_ms)
         freeze_gc()
 
-    def _results(self, results: pa.Table, watermark_ms: int | None) -> Iterator[pa.RecordBatch]:
-        """Lay out results; the operator says their event times."""
-        event_us = pc.multiply(results.column(EVENT_MS), US_PER_MS)
+    def _results(self, results: pa.Table, watermarks_ms: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+        """Lay out results; those without event times in their columns have them beside."""
         columns: dict[str, Any] = {name: results.column(name) for name in results.column_names}
-        columns[EVENT_TIME] = event_us.cast(TIMESTAMP)
-        columns[WATERMARK] = constant(watermark_ms, results.num_rows)
+        if EVENT_MS in columns:
+            columns[EVENT_TIME] = pc.multiply(columns[EVENT_MS], US_PER_MS).cast(TIMESTAMP)
+        columns |= self._constants(watermarks_ms, results.num_rows)
         columns[CONTROL] = pa.nulls(results.num_rows, CONTROL_TYPE)
         arrays = [columns[field.name].cast(field.type) for field in self.schema]
         yield from pa.Table.from_arrays(arrays, schema=self.schema).to_batches()
 
-    def _controls(self, control: list[ControlRow], watermark_ms: int | None) -> pa.RecordBatch:
+    def _controls(self, control: list[ControlRow], watermarks_ms: Mapping[str, int]) -> pa.RecordBatch:
         count = len(control)
-        arrays = []
-        for field in self.schema:
-            if field.name == WATERMARK:
-                arrays.append(constant(watermark_ms, count))
-            elif field.name == CONTROL:
-                arrays.append(control_array(control))
-            else:
-                arrays.append(pa.nulls(count, field.type))
+        columns = {**self._constants(watermarks_ms, count), CONTROL: control_array(control)}
+        arrays = [
+            columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in self.schema
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def _constants(self, watermarks_ms: Mapping[str, int], count: int) -> dict[str, pa.Array]:
+        return {name: _constant(watermarks_ms.get(str(axis)), count) for name, axis in self.watermarks.items()}
 
-def constant(ms: int | None, count: int) -> pa.Array:
+
+def _constant(ms: int | None, count: int) -> pa.Array:
     """A column of one instant, or of nulls."""
     return pa.repeat(pa.scalar(None if ms is None else ms * US_PER_MS, pa.int64()), count).cast(TIMESTAMP)

@@ -19,10 +19,7 @@ from keyedwm.runtime.worker import VersionChecked, VersionError
 from keyedwm.spark import reason
 from keyedwm.spark.hosting.async_rows import AsyncRows
 from keyedwm.spark.hosting.bucket import Bucket
-from keyedwm.spark.hosting.join_bucket import JoinBucket
-from keyedwm.spark.hosting.join_stage import JoinStage, SelfJoinStage
-from keyedwm.spark.hosting.join_unpack import JoinUnpack
-from keyedwm.spark.hosting.stage_one import StageOne
+from keyedwm.spark.hosting.stage_one import SharedStageOne, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 from pyspark_wm_sink.writer import batch_writer, stream_writer
 from pyspark_wm_source.reader import batch_reader, row_schema, stream_reader
@@ -65,10 +62,10 @@ def test_a_worker_with_another_version_says_so_before_it_looks_for_anything_else
 
 def functions():
     """What Spark calls in tasks for `aggregate`, the joins and `async_map`, with fields that are not looked into."""
-    yield from (StageOne("plan", (0,)), JoinStage("side", 1, (0,)), SelfJoinStage("stages", "places"))
-    yield from (Unpack(pa.schema([("n", pa.int64())])), JoinUnpack(pa.schema([]), 2))
+    yield from (StageOne("plan", (0,)), SharedStageOne("stages", "places"))
+    yield Unpack(pa.schema([("n", pa.int64())]), {"watermark": 0})
     yield AsyncRows("calls", pa.schema([]), pa.schema([]), 1)
-    yield from (kind.__new__(kind) for kind in (Bucket, JoinBucket))
+    yield Bucket.__new__(Bucket)
 
 
 def test_what_the_gate_lets_pass_is_what_was_sent():

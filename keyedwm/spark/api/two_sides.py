@@ -10,9 +10,9 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import AXIS_KEY
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.runtime.compiled import say_if_first
+from keyedwm.spark.hosting.bucket_batch import BucketLayout
+from keyedwm.spark.hosting.bucket_wiring import wired
 from keyedwm.spark.hosting.described import Source, stream_of
-from keyedwm.spark.hosting.join_batch import EMITTED, JoinLayout
 from keyedwm.spark.hosting.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.session.conf import PARTITIONS, check_provider
@@ -20,39 +20,21 @@ from keyedwm.spark.session.conf import PARTITIONS, check_provider
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_METRICS = ("late_rows", "null_event_time_rows", "held_rows", "state_bytes")
 
-
-def wired(
+def joined(
     sides: Sequence[Side], plan: JoinPlan, buckets: int | None, name: str | None, savepoint: str | None
 ) -> DataFrame:
     """Return the results of a plan over the rows of both sides; buckets, name, savepoint: as they were given."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from keyedwm.spark.hosting.join_bucket import JoinBucket
-    from keyedwm.spark.hosting.join_move import initial_state, moved_join
-    from keyedwm.spark.hosting.join_unpack import JoinUnpack, output_schema
-
-    say_if_first()
     wanted = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
     count = whole("buckets", str(wanted)) if plan.left.on else 1  # without keys one bucket holds it all
-    kind = "latest" if plan.latest else "join"
-    asked_by = "join_latest" if plan.latest else "join"
-    layout = JoinLayout(name or f"{kind}-{plan.digest[:6]}", tuple(bucket_ids(count)), asked_by)
-    begin = state = None
-    if savepoint is not None:
-        begin = moved_join(savepoint, plan, layout)
-        state = initial_state(sides[LEFT].frame.sparkSession, savepoint, begin, layout)
-    emitted = (
-        shipped_rows(sides, layout.ids)
-        .groupBy("bucket")
-        .transformWithStateInPandas(JoinBucket(plan, layout, begin), EMITTED, "append", "None", initialState=state)
+    layout = BucketLayout(
+        name=name or f"{'latest' if plan.latest else 'join'}-{plan.digest()[:6]}",
+        ids=tuple(bucket_ids(count)),
+        axes=tuple(tuple(axis.key for axis in side.axes) for side in plan.sides),
+        kind=plan.kind,
+        called=tuple(f"{side.name} side" for side in plan.sides),
     )
-    output = output_schema(plan)
-    unpack = JoinUnpack(output, len(plan.result_schema))
-    metrics = [F.sum(metric).alias(metric) for metric in _METRICS]
-    result = emitted.observe(layout.name, *metrics).mapInArrow(unpack, from_arrow_schema(output))
+    result = wired(shipped_rows(sides, layout.ids), plan, layout, savepoint)
     for axis, column in zip(plan.passed_on, plan.watermark_columns, strict=True):
         result = result.withMetadata(column, {AXIS_KEY: axis})
     return marked(result, sides[LEFT].panes)

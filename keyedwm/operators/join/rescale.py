@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,31 +18,24 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import Limits
 from keyedwm.operators.join.change_table import CHANGES
 from keyedwm.operators.join.held import COMPRESSION, MATCHED, LimitsOf, Piece, Slice, matched_rows
-from keyedwm.operators.join.keys import bucket_numbers
+from keyedwm.operators.join.keys import HASH, bucket_numbers
 from keyedwm.operators.join.note import FORMAT, note
-from keyedwm.operators.join.plan import HASH, LEFT, RIGHT, JoinPlan
+from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
+from keyedwm.operators.state.cut import Cut
 
 _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 
 
-class Cut(NamedTuple):
-    """A blob for a new bucket, by its number. fact: what the operator's note says of it, None where it says nothing."""
-
-    bucket: int
-    name: str
-    blob: bytes
-    fact: list[int] | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class JoinMove:
-    """How the state of old buckets goes to new ones. Raises OptionError and FormatError for what cannot move.
+    """How the state of old buckets goes to new ones (`Rescale`). Raises OptionError and FormatError if it cannot.
 
     who: the operator in messages. digest: of the old plan. facts: the operator's note in each old bucket. blobs: the
     names of the blobs in each.
     """
 
+    beside: ClassVar[str | None] = MATCHED
     who: str
     plan: JoinPlan
     digest: str
@@ -53,7 +46,7 @@ class JoinMove:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_numbers", _numbers(self.blobs))
         FORMAT.check_versions(f"{self.who}: its state", self.facts)
-        if self.digest != self.plan.digest:
+        if self.digest != self.plan.digest():
             raise OptionError(
                 f"{self.who}: the state is that of another join (on, how, time bounds, condition, columns, names of "
                 f"the sides, time axes or late differ): go back to that one, or start from a new checkpoint"
@@ -61,16 +54,13 @@ class JoinMove:
         if any(facts["received"] != self.facts[0]["received"] for facts in self.facts):
             raise FormatError(f"{self.who}: its buckets stand at different watermarks")
 
-    def cut(self, bucket: int, name: str, blob: bytes, matched: bytes | None, count: int) -> Iterator[Cut]:
-        """Yield what one old blob gives to `count` new buckets.
-
-        bucket: the old one's number. matched: the bits beside a slice. No two old blobs give one name to a bucket.
-        """
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:
+        """Yield what one old blob gives to `count` new buckets; beside: the bits of a slice."""
         prefix = name.rpartition("-")[0]
         side = self.plan.sides[_SIDES[prefix]]
         piece = Piece.of(side, read_stored(name, blob))
-        if matched is not None:
-            piece.matched = matched_rows(name, matched, len(piece))
+        if beside is not None:
+            piece.matched = matched_rows(name, beside, len(piece))
         if prefix != CHANGES:
             piece = piece.take(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
         number = self._numbers[bucket, name]
@@ -78,8 +68,16 @@ class JoinMove:
         for to in np.unique(buckets).tolist():
             yield from _pieces(to, prefix, number, piece.take(_places(buckets, to)))
 
-    def note_of(self, facts: Mapping[str, Sequence[list[int]]]) -> bytes:
-        """Return the operator's note of a new bucket. facts: prefix of the blobs → what `cut` told of them."""
+    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
+        """Return the operator's note of a new bucket with these facts of its blobs added."""
+        held: dict[str, list[list[int]]] = {} if before is None else _facts_in(before)
+        for name, fact in facts:
+            if fact is not None:
+                held.setdefault(name.rpartition("-")[0], []).append(fact)
+        return self._note_of(held)
+
+    def _note_of(self, facts: Mapping[str, Sequence[list[int]]]) -> bytes:
+        """facts: by the prefix of the blobs."""
         told: dict[str, Any] = {"received": self.facts[0]["received"]}
         for prefix in ("waiting",) if self.plan.latest else ("left", "right"):
             told[prefix] = sorted(facts.get(prefix, ()))
@@ -89,12 +87,6 @@ class JoinMove:
             told[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
         return note(self.plan, told)
 
-    def facts_in(self, told: bytes) -> dict[str, list[list[int]]]:
-        """Return the facts that a note was made of."""
-        held = json.loads(told)
-        found = {prefix: held[prefix] for prefix in ("left", "right", "waiting") if prefix in held}
-        return {**found, CHANGES: held[CHANGES][0]} if CHANGES in held else found
-
     def _limits(self, prefix: str) -> LimitsOf:
         """The times below which rows have left, by axis of the side."""
         received = {int(axis): ms for axis, ms in self.facts[0]["received"].items()}
@@ -103,6 +95,13 @@ class JoinMove:
         side = _SIDES[prefix]
         first, limits = self.plan.first_axis(side), Limits(self.plan.time, received)
         return [limits.forgotten_below(first + at) for at in range(len(self.plan.sides[side].axes))]
+
+
+def _facts_in(note: bytes) -> dict[str, list[list[int]]]:
+    """The facts of blobs that a note was made of, by prefix."""
+    held = json.loads(note)
+    found = {prefix: held[prefix] for prefix in ("left", "right", "waiting") if prefix in held}
+    return {**found, CHANGES: held[CHANGES][0]} if CHANGES in held else found
 
 
 def _pieces(to: int, prefix: str, number: int, piece: Piece) -> Iterator[Cut]:

@@ -1,0 +1,63 @@
+"""Pieces of a stopped operator's state on their way to new buckets.
+
+Rule: a piece says of itself what the operator's note in its new bucket must know, since no bucket reads it before it
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from keyedwm.operators.state.blobs import stored
+from keyedwm.operators.state.store import PART
+
+
+class Cut(NamedTuple):
+    """A blob for a new bucket, by its number. fact: what the operator's note says of it, None where it says nothing."""
+
+    bucket: int
+    name: str
+    blob: bytes
+    fact: Any
+
+
+class Rescale(Protocol):
+    """How the state of old buckets goes to new ones.
+
+    beside: the suffix of blobs that are cut together with the blob whose name stands before it, None for none.
+    """
+
+    beside: ClassVar[str | None]
+
+    @property
+    def who(self) -> str:
+        """The operator in messages."""
+
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:
+        """Yield what one old blob, and the one beside it, give to `count` new buckets; bucket: the old one's number.
+
+        No two old blobs give one name to a bucket.
+        """
+
+    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:
+        """Return the operator's note in the new bucket of this number with these facts of pieces, by name, added.
+
+        before: as it was, None for the first pieces.
+        """
+
+
+def cut_table(number: int, name: str, table: pa.Table, **fact: int | None) -> Cut:
+    """Return a table for a new bucket, with its rows as a fact beside those that are given."""
+    return Cut(number, name, stored(name, table), {"rows": table.num_rows, **fact})
+
+
+def rows_by_log(before: Mapping[str, Any], facts: Iterable[tuple[str, Any]]) -> dict[str, int]:
+    """Return the rows of each log with those of these tables added; before: the operator's note as it was."""
+    rows = dict(before.get("rows", {}))
+    for name, fact in facts:
+        log = name.partition(PART)[0]
+        rows[log] = rows.get(log, 0) + fact["rows"]
+    return rows
