@@ -70,7 +70,9 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     from keyedwm.arrow.schema import row_schema as arrow_row_schema
 
     if options.stage is not None:
-        return options.stage.shipped
+        from keyedwm.operators.shuffle import SHIPPED
+
+        return SHIPPED
     return arrow_row_schema(
         list(options.axes), headers=options.include_headers, control=options.emit_control, columns=options.columns
     )

@@ -39,8 +39,6 @@ from pyspark_wm_source.values.control_authors import ControlAuthors
 from pyspark_wm_source.values.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
-    from pyspark_wm_source.options.join_side import SideStage
-    from pyspark_wm_source.options.message_store import MessageStage
     from pyspark_wm_source.options.stage import Stage
 
 LOG = logging.getLogger("keyedwm.source")
@@ -54,8 +52,7 @@ _OURS = (
     "minPartitions", "maxRecordsPerPartition", "continueFrom",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
-    "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "frame", "by", "aggregates",
-    "joinSide", "messageStore",
+    "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage",
 )  # fmt: skip
 # Watermarks, idleness and cuts come from upstream: a setting of our own would be a second opinion.
 _NOT_PROPAGATED = (
@@ -115,7 +112,7 @@ class SourceOptions:
     control_authors: ControlAuthors = field(default_factory=ControlAuthors)
     state_secret: bytes | None = field(default=None, repr=False)
     continue_from: str | None = None
-    stage: Stage | SideStage | MessageStage | None = None
+    stage: Stage | None = None
     limits: Limits = LIMITS
 
     @property
@@ -151,8 +148,8 @@ class SourceOptions:
             raise OptionError("option propagate is for streams, a batch read has no watermarks: leave it out")
         if self.stage is not None:
             raise OptionError(
-                "options frame, joinSide and messageStore are for streams, which have watermarks, not for batch reads: "
-                "leave them out"
+                "an operator over a source that is not loaded (option stage) is for streams, which have watermarks, "
+                "not for batch reads"
             )
         if self.continue_from is not None:
             raise OptionError("option continueFrom is for streams, a batch read goes on from nothing: leave it out")
@@ -244,40 +241,23 @@ def _control_authors(given: Mapping[str, str], *, propagate: bool) -> ControlAut
 
 def _stage(
     given: Mapping[str, str], axes: Mapping[str, TimeAxis], columns: tuple[str, ...] | None, *, headers: bool
-) -> Stage | SideStage | MessageStage | None:
-    """Read the options of an operator's first step inside the source, and refuse those that contradict them."""
-    windows = any(name in given for name in ("frame", "by", "aggregates"))
-    asked = [name for name in ("joinSide", "messageStore") if name.lower() in given] + ["frame"] * windows
-    if not asked:
+) -> Stage | None:
+    """Read the option of an operator's first step inside the source, and refuse those that contradict it."""
+    text = given.get("stage")
+    if text is None:
         return None
-    if len(asked) > 1:
-        raise OptionError(
-            f"option {asked[0]} contradicts {asked[1]}, one read is for one operator: leave one of them out"
-        )
-    if windows and "columns" in given:
-        raise OptionError(
-            "option columns has no effect with frame, which reads what by and aggregates need: leave it out"
-        )
-    for name in ("emitControl", *(() if asked == ["joinSide"] else ("barriers",))):
+    for name in ("emitControl", "barriers"):
         if not boolean(name, given.get(name.lower(), "true")):
             raise OptionError(
-                f"option {name}: false contradicts the operator over this read ({asked[0]}), which follows control "
-                "rows: leave it out"
+                f"option {name}: false contradicts the operator over this read, which needs control rows: leave it out"
             )
-    # A source without them need not load windows and joins.
-    everything = row_schema(tuple(axes), headers=headers, control=False)
-    if asked == ["messageStore"]:
-        from pyspark_wm_source.options.message_store import MessageSpec, MessageStage
+    # A source without it need not load windows and joins.
+    from pyspark_wm_source.options.stage import SourceColumns
+    from pyspark_wm_source.options.stages import parse_stage
 
-        return MessageStage.of(MessageSpec.parse(given["messagestore"], tuple(axes)), everything)
-    if windows:
-        from pyspark_wm_source.options.stage import Stage, StageSpec
-
-        return Stage.of(StageSpec.parse(given, tuple(axes)), everything)
-    from pyspark_wm_source.options.join_side import SideSpec, SideStage
-
-    schema = row_schema(tuple(axes), headers=headers, control=False, columns=columns)
-    return SideStage.of(SideSpec.parse(given["joinside"]), schema, axes)
+    every = row_schema(tuple(axes), headers=headers, control=False)
+    chosen = None if columns is None else row_schema(tuple(axes), headers=headers, control=False, columns=columns)
+    return parse_stage(text).stage(SourceColumns(every=every, chosen=chosen, axes=axes))
 
 
 def _continue_from(given: Mapping[str, str]) -> str | None:

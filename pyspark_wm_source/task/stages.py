@@ -1,4 +1,7 @@
-"""What a reading task does to its records for an operator that runs its first step there."""
+"""What a reading task does to its records for an operator that runs its first step there.
+
+Rule: what leaves is what the operator's own stage one ships, made by the same code.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from pyspark_wm_source.options.join_side import SideStage
-from pyspark_wm_source.options.message_store import MessageStage
+from keyedwm.arrow.rows import RowBuilder, grouped
+from keyedwm.core.control_row import ControlRow
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
 from pyspark_wm_source.options.stage import Stage
-from pyspark_wm_source.task.cut_messages import cut_messages
-from pyspark_wm_source.task.cut_side import cut_side
-from pyspark_wm_source.task.items import Item
-from pyspark_wm_source.task.preaggregate import preaggregate
+from pyspark_wm_source.task.items import Item, events_of
 
 
 def run_stage(
-    items: Iterable[Item], stage: Stage | SideStage | MessageStage, stamps: Mapping[str, int | None], task: int
+    items: Iterable[Item], stage: Stage, stamps: Mapping[str, int | None], task: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what the task ships to the operator's buckets, in `stage.shipped`."""
-    if isinstance(stage, SideStage):
-        return cut_side(items, stage, stamps, task)
-    if isinstance(stage, MessageStage):
-        return cut_messages(items, stage, stamps, task)
-    return preaggregate(items, stage, stamps, task)
+    """Yield what the task ships to the operator's buckets (`SHIPPED`): its rows or partials, and its control rows."""
+    control: list[ControlRow] = []
+    builder = RowBuilder(stage.columns, stamps)
+    rows = grouped((stage.rows(one, builder) for one in events_of(items, control)), GROUP_ROWS, GROUP_BYTES)
+    yield from shipped(stage.shipped, stage.ids, task, rows, control, input_number=stage.number)

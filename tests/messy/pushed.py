@@ -14,9 +14,11 @@ from keyedwm.arrow.rows import Events
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
-from pyspark_wm_source.options.stage import HIDDEN_ORDER, Stage, StageSpec, plan_schema, read_fields
+from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields
+from pyspark_wm_source.options.stage import STAGE, SourceColumns
+from pyspark_wm_source.options.stages import parse_stage
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item
-from pyspark_wm_source.task.preaggregate import preaggregate
+from pyspark_wm_source.task.stages import run_stage
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Batch, Column, Feed, Row, random_feed
 from tests.messy.kinds import BY_NAME, Kind
@@ -48,12 +50,12 @@ class Pushed(Pipeline):
         self.spec = spec
 
     def _shipped(self, given: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
-        told = StageSpec(**self.spec, buckets=len(self.layout.ids)).as_options()
-        stage = Stage.of(StageSpec.parse(told, [""]), _SOURCE)
+        told = FrameSpec(**self.spec, buckets=len(self.layout.ids)).as_options()[STAGE]
+        stage = parse_stage(told).stage(SourceColumns(every=_SOURCE, chosen=None, axes={"": None}))
         assert tuple(stage.ids) == self.layout.ids
         ((_, batch),) = given
         for number, (task, texts) in enumerate(zip(batch.tasks, batch.control, strict=True)):
-            yield from preaggregate(items_of(task, texts), stage, {"": batch.before}, number)
+            yield from run_stage(items_of(task, texts), stage, {"": batch.before}, number)
 
 
 def play(rng: random.Random) -> int:

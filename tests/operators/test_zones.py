@@ -23,7 +23,9 @@ from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.api.window_specs import hopping, sliding, tumbling
-from pyspark_wm_source.options.stage import StageSpec
+from pyspark_wm_source.options.frame_stage import FrameSpec
+from pyspark_wm_source.options.stage import STAGE
+from pyspark_wm_source.options.stages import parse_stage
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 # Half an hour of summer time, 45 minutes of offset, a skipped day, changes around midnight, changes at 00:01.
@@ -204,12 +206,12 @@ def test_a_plan_tells_its_zone_and_not_the_data_of_it():
 def test_stage_one_in_the_source_takes_the_zone_and_refuses_other_rules():
     how = {"late_rule": plan_of(tumbling("1 day")).late_rule, "by": {"k": "key"}, "axis": "", "buckets": 2}
     window = sliding("3 months", "1 month", zone="Europe/Berlin")
-    spec = StageSpec(window=window, aggregates={"n": agg.count()}, **how)
-    told = StageSpec.parse(spec.as_options(), [""])
+    spec = FrameSpec(window=window, aggregates={"n": agg.count()}, **how)
+    told = parse_stage(spec.as_options()[STAGE])
     assert told.window == ZonedWindow("Europe/Berlin", 0, 1)
-    other = StageSpec(window=ZonedWindow("Europe/Berlin", DAY, rules=((0, 0),)), aggregates={"n": agg.count()}, **how)
+    other = FrameSpec(window=ZonedWindow("Europe/Berlin", DAY, rules=((0, 0),)), aggregates={"n": agg.count()}, **how)
     with pytest.raises(OptionError, match="'Europe/Berlin' has other rules on this machine than where the plan"):
-        StageSpec.parse(other.as_options(), [""])
+        parse_stage(other.as_options()[STAGE])
 
 
 @pytest.mark.parametrize(

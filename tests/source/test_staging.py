@@ -1,4 +1,4 @@
-"""The options of stage one inside the source: what they ask to be read, and what is wrong with them."""
+"""The option of stage one inside the source: what it asks to be read, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from pyspark_wm_source.task.scan import wanted_columns
 FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 1_000, "offset_ms": 0}
 
 
+def given(kind: str, told: object, **options: str) -> dict[str, str]:
+    text = told if isinstance(told, str) else json.dumps({"kind": kind, **told})
+    return {"kafka.bootstrap.servers": "host:1", "subscribe": "t", "stage": text, **options}
+
+
 def staged(frame=FRAME, by=None, aggregates=None, **options: str) -> dict[str, str]:
-    told = {"frame": frame, "by": by or {}, "aggregates": aggregates or {"n": "count()"}}
-    texts = {name: json.dumps(value) for name, value in told.items()}
-    return {"kafka.bootstrap.servers": "host:1", "subscribe": "t", **texts, **options}
+    told = {**frame, "by": {} if by is None else by, "aggregates": aggregates or {"n": "count()"}}
+    return given("frames", told, **options)
 
 
 READ = {
@@ -40,48 +44,43 @@ def test_only_what_is_needed_is_decoded(case):
 
 def test_a_result_may_be_called_as_what_orders_the_rows():
     options = SourceOptions.parse(staged(by={"topic": "key::string"}, aggregates={"n": "last(value)"}))
-    assert options.stage.plan.result_schema.field("topic").type == "string"
+    assert options.stage.shipped.result_schema.field("topic").type == "string"
     assert options.stage.columns.names == ["key", "value", "topic", "partition", "offset"]
 
 
-def without(name: str) -> dict[str, str]:
-    return {key: value for key, value in staged().items() if key != name}
-
-
+WRITES = "what an operator over keyedwm.spark.source writes is expected"
 WRONG = {
-    "option by is missing: frame, by, aggregates go together": without("by"),
-    "option aggregates is missing": without("aggregates"),
-    "option frame is missing": without("frame"),
-    "'[]' is wrong; a JSON object is expected": {**staged(), "by": "[]"},
-    "a JSON object is expected|option frame": {**staged(), "frame": "10 seconds"},
-    "it must have axis, buckets, late_rule, size_ms, offset_ms and nothing else": staged(
+    "'[]' is wrong; a JSON object is expected": given("frames", "[]"),
+    "a JSON object is expected|option stage": given("frames", "10 seconds"),
+    f"{WRITES}|more": given("more", FRAME),
+    f"{WRITES}|[]": given("frames", json.dumps({"kind": [], **FRAME})),
+    f"{WRITES}|axis": given("frames", json.dumps(FRAME)),
+    "it must have axis, buckets, late_rule, by, aggregates, size_ms, offset_ms and nothing else": staged(
         {name: value for name, value in FRAME.items() if name != "size_ms"}
     ),
-    'option frame: \'{"axis"': staged({**FRAME, "size_ms": None}),
-    "axis must be one of ''": staged({**FRAME, "axis": "made"}),
+    "whole milliseconds are expected|null": staged({**FRAME, "size_ms": None}),
+    "axis must be one of '', not 'made'": staged({**FRAME, "axis": "made"}),
+    "axis must be one of '', not []": staged({**FRAME, "axis": []}),
     "nothing else": staged({**FRAME, "slide_ms": 10}),
     'a whole number of buckets from 1 up|"buckets": 0': staged({**FRAME, "buckets": 0}),
     'a whole number of buckets from 1 up|"2"': staged({**FRAME, "buckets": "2"}),
-    "and whole milliseconds|10.5": staged({**FRAME, "size_ms": 10.5}),
+    "whole milliseconds|10.5": staged({**FRAME, "size_ms": 10.5}),
     "'windows' is wrong; one of window": staged({**FRAME, "late_rule": "windows"}),
-    "option by: |a JSON object of texts is expected": staged(by={"k": 3}),
-    "option aggregates: |a JSON object of texts is expected": staged(aggregates={"n": 3}),
+    "by and aggregates as JSON objects of texts are expected|3}": staged(by={"k": 3}),
+    "by and aggregates as JSON objects of texts are expected|[]": staged(by=[]),
+    "by and aggregates as JSON objects of texts are expected|n": staged(aggregates={"n": 3}),
     "'mode(offset)' is no aggregate": staged(aggregates={"n": "mode(offset)"}),
     "'sum()' is no aggregate": staged(aggregates={"n": "sum()"}),
+    "option columns has no effect on windows over a source that is not loaded": staged(columns="key,event_time"),
+    "emitControl: false contradicts the operator over this read": staged(emitControl="false"),
 }
-
-
-def test_a_batch_read_has_no_frames():
-    with pytest.raises(OptionError, match="frame, joinSide and messageStore are for streams"):
-        SourceOptions.parse(staged()).for_batch()
 
 
 SIDE = {"name": "left", "number": 0, "columns": ["key", "offset"], "on": ["key"], "axes": [""], "buckets": 2}
 
 
 def side(spec: object = SIDE, **options: str) -> dict[str, str]:
-    text = spec if isinstance(spec, str) else json.dumps(spec)
-    return {"kafka.bootstrap.servers": "host:1", "subscribe": "t", "joinSide": text, **options}
+    return given("join", spec, **options)
 
 
 def test_of_a_join_side_only_its_columns_are_decoded():
@@ -92,21 +91,21 @@ def test_of_a_join_side_only_its_columns_are_decoded():
 
 
 WRONG_SIDES = {
-    "what keyedwm.spark.join over keyedwm.spark.source writes|'[]'": side("[]"),
-    "what keyedwm.spark.join over keyedwm.spark.source writes|'left'": side("left"),
-    "what keyedwm.spark.join over|buckets": side({**SIDE, "bucket": 2}),
+    "it must have|nothing else|bucket": side({**SIDE, "bucket": 2}),
     "a whole number of buckets": side({**SIDE, "buckets": "2"}),
-    "side 0 or 1": side({**SIDE, "number": 2}),
-    "texts, side": side({**SIDE, "on": [1]}),
-    "texts, side 0": side({**SIDE, "columns": "key"}),
-    "at least one bucket": side({**SIDE, "buckets": 0}),
-    "one time axis": side({**SIDE, "axes": []}),
-    "a time axis of the source is expected|'made'": side({**SIDE, "axes": ["made"]}),
+    "input 0 or 1": side({**SIDE, "number": 2}),
+    "input 0 or 1|true": side({**SIDE, "number": True}),
+    "as texts|[1]": side({**SIDE, "on": [1]}),
+    "columns, keys and at least one time axis are expected, as texts": side({**SIDE, "columns": "key"}),
+    "a name, columns": side({**SIDE, "name": 3}),
+    "a whole number of buckets from 1": side({**SIDE, "buckets": 0}),
+    "at least one time axis": side({**SIDE, "axes": []}),
+    "axis must be one of '', not 'made'": side({**SIDE, "axes": ["made"]}),
     "a column of the source is expected|'headers'": side({**SIDE, "columns": ["key", "headers"]}),
     "a column of the source is expected|'event_time'": side(columns="key,offset"),
     "has no column 'value' to join on": side({**SIDE, "on": ["value"]}),
-    "joinSide contradicts frame": {**staged(), **side()},
-    "emitControl: false contradicts the operator over this read (joinSide)": side(emitControl="false"),
+    "emitControl: false contradicts the operator over this read,": side(emitControl="false"),
+    "barriers: false contradicts the operator": side(barriers="false"),
 }
 
 
@@ -117,8 +116,7 @@ STORE = {
 
 
 def kept(change: dict[str, object] | None = None, **options: str) -> dict[str, str]:
-    text = json.dumps({**STORE, **(change or {})})
-    return {"kafka.bootstrap.servers": "host:1", "subscribe": "t", "messageStore": text, **options}
+    return given("messages", {**STORE, **(change or {})}, **options)
 
 
 def test_of_messages_that_are_kept_only_what_their_fields_read_is_decoded():
@@ -126,34 +124,28 @@ def test_of_messages_that_are_kept_only_what_their_fields_read_is_decoded():
     wanted = wanted_columns(set(options.stage.columns.names), options)
     assert (wanted.key, wanted.value, wanted.headers) == (True, False, False)
     assert options.stage.columns.names == ["key", "offset", "event_time"]
-    assert options.stage.messages.schema.names == ["k", "event_time", "offset"]
-    assert options.stage.messages.schema.field("k").type == "string"
+    assert options.stage.shipped.schema.names == ["k", "event_time", "offset"]
+    assert options.stage.shipped.schema.field("k").type == "string"
 
 
 FIELDS = STORE["fields"]
 WRONG_STORES = {
-    "what a store over keyedwm.spark.source writes|more": kept({"more": 1}),
-    "what a store over keyedwm.spark.source writes|'[]'": {**kept(), "messageStore": "[]"},
-    "what a store over keyedwm.spark.source writes|'store'": {**kept(), "messageStore": "store"},
+    "fields, by, axis, number and nothing else": kept({"more": 1}),
     "fields as a JSON object of texts": kept({"fields": ["k"]}),
     "and by as a list of them": kept({"by": "k"}),
     "fields as a JSON object of texts|5": kept({"fields": {**FIELDS, "k": 5}}),
-    "input 0 or 1": kept({"number": 2}),
-    "a whole number of buckets from 1 up|0}": kept({"buckets": 0}),
-    'a whole number of buckets from 1 up|"2"': kept({"buckets": "2"}),
+    "input 0 or 1 is": kept({"number": 2}),
+    "a whole number of buckets from 1 up": kept({"buckets": 0}),
+    "a whole number of buckets from 1 up is expected": kept({"buckets": "2"}),
     "axis must be one of ''|made": kept({"axis": "made"}),
-    "a field for the column 'l' is expected": kept({"by": ["l"]}),
-    "a field for the column 'event_time' is expected": kept({"fields": {"k": "key"}}),
+    "'l' is wrong; a field for this column is expected": kept({"by": ["l"]}),
+    "'event_time' is wrong; a field for this column is expected": kept({"fields": {"k": "key"}}),
     "the column 'event_time' as it is has a message's event time|'timestamp'": kept(
         {"fields": {**FIELDS, "event_time": "timestamp"}}
     ),
-    "option messageStore: the source has no column 'keys'; did you mean 'key'?": kept(
-        {"fields": {**FIELDS, "k": "keys"}}
-    ),
-    "joinSide contradicts messageStore": {**kept(), **side()},
-    "messageStore contradicts frame": {**kept(), **staged()},
-    "emitControl: false contradicts the operator over this read (messageStore)": kept(emitControl="false"),
-    "barriers: false contradicts the operator over this read (messageStore)": kept(barriers="false"),
+    "option stage: the source has no column 'keys'; did you mean 'key'?": kept({"fields": {**FIELDS, "k": "keys"}}),
+    "emitControl: false contradicts the operator over this read, which": kept(emitControl="false"),
+    "barriers: false contradicts the operator over this read": kept(barriers="false"),
 }
 
 
@@ -164,7 +156,7 @@ def test_wrong_frames_join_sides_and_stores_are_refused(words, options):
     assert all(part in str(refused.value) for part in words.split("|"))
 
 
-@pytest.mark.parametrize("options", [side(), kept()])
+@pytest.mark.parametrize("options", [staged(), side(), kept()])
 def test_a_batch_read_has_no_operators(options):
-    with pytest.raises(OptionError, match="frame, joinSide and messageStore are for streams"):
+    with pytest.raises(OptionError, match=r"an operator over a source that is not loaded .* is for streams"):
         SourceOptions.parse(options).for_batch()

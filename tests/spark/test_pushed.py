@@ -164,7 +164,7 @@ CALLS = {
     ),
     "no time axis 'made'; leave it out": lambda r: aggregate(r, "key", TEN, N, axis="made"),
     "names fields of a source, this is a frame": lambda r: aggregate(r.load(), {"k": "key"}, TEN, N),
-    "option columns has no effect with frame": lambda r: aggregate(r.option("columns", "key"), "key", TEN, N),
+    "option columns has no effect on windows": lambda r: aggregate(r.option("columns", "key"), "key", TEN, N),
     "option emitControl: false contradicts": lambda r: aggregate(r.option("emitControl", False), "key", TEN, N),  # noqa: FBT003
     "option barriers: false contradicts": lambda r: aggregate(r.option("BARRIERS", "false"), "key", TEN, N),
     "option subscribed is unknown": lambda r: aggregate(r.option("subscribed", 7), "key", TEN, N),

@@ -29,7 +29,7 @@ from keyedwm.spark import (
 )
 from keyedwm.spark.hosting.read_messages import message_fields
 from keyedwm.spark.hosting.staged_rows import message_columns
-from pyspark_wm_source.options.message_store import MessageSpec
+from pyspark_wm_source.options.message_stage import MessageSpec
 from pyspark_wm_source.options.source_options import SourceOptions
 from tests.spark.random_records import bits, random_record
 from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, in_one_batch, steer
@@ -213,7 +213,7 @@ def test_a_stage_in_the_source_and_a_plan_agree_on_what_a_message_is(described):
     assert [told.schema.field(name) for name in loaded_schema.names] == list(loaded_schema)
     spec = MessageSpec(fields=told.fields, by=told.keys, axis="made", number=0, buckets=2)
     options = SourceOptions.parse({**read.given, **spec.as_options()})
-    assert options.stage.messages.schema == told.schema
+    assert options.stage.shipped.schema == told.schema
 
 
 CONDITION = f"`{V}` > 3"

@@ -14,6 +14,7 @@ from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.counts import Counts
+from keyedwm.core.late import LateRule
 from keyedwm.kafka.client.limits import LIMITS
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
@@ -21,6 +22,9 @@ from keyedwm.kafka.records.encode import encode
 from keyedwm.kafka.records.partitioner import partition_of
 from keyedwm.kafka.records.read import Records, Wanted, read_records
 from keyedwm.kafka.records.record_columns import RecordColumns
+from keyedwm.operators.aggregates import functions
+from keyedwm.operators.frames.plan import SlidingWindow
+from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.items import EventRun, lay_out
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
@@ -41,15 +45,14 @@ _EVENT_TIMES: tuple[dict[str, str], ...] = (
     {"eventTime": "key:$.at"},
     {"eventTime": "header:at"},
 )
-_STAGE = {
-    "frame": json.dumps(
-        {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 1_000, "offset_ms": 0}
-    ),
-    "by": json.dumps({"name": "json:$.name", "id": "key::string", "number": "json:$.at::bigint"}),
-    "aggregates": json.dumps({
-        "n": "count()", "sum": "sum(json:$.size::double)", "most": "max(json:$.at::bigint)", "last": "last(offset)",
-    }),
+_AGGREGATES = {
+    "n": functions.count(), "sum": functions.sum("json:$.size::double"), "most": functions.max("json:$.at::bigint"),
+    "last": functions.last("offset"),
 }  # fmt: skip
+_STAGE = FrameSpec(
+    window=SlidingWindow(1_000, 1_000), late_rule=LateRule.WINDOW, aggregates=_AGGREGATES, axis="", buckets=2,
+    by={"name": "json:$.name", "id": "key::string", "number": "json:$.at::bigint"},
+)  # fmt: skip
 
 
 def read_records_once() -> None:
@@ -59,7 +62,7 @@ def read_records_once() -> None:
         schema = row_schema(list(options.axes), headers=True, control=True)
         for _ in pack(lay_out(_items(options, schema), RowBuilder(schema, {"": 0}))):
             pass
-    staged = SourceOptions.parse({**_OPTIONS, **_STAGE, "includeHeaders": "false"})
+    staged = SourceOptions.parse({**_OPTIONS, **_STAGE.as_options(), "includeHeaders": "false"})
     if staged.stage is not None:
         for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, {"": 0}, 0):
             pass

@@ -30,8 +30,8 @@ def ship_source(
     read: Source, by: Mapping[str, str] | Sequence[str], asked: Mapping[str, Any], axis: str, buckets: int
 ) -> tuple[DataFrame, WindowPlan, int]:
     """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
+    from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields
     from pyspark_wm_source.options.source_options import SourceOptions
-    from pyspark_wm_source.options.stage import HIDDEN_ORDER, StageSpec, plan_schema, read_fields
 
     if isinstance(asked["window"], RowGapWindow):
         gap = asked["window"].gap_column
@@ -53,7 +53,7 @@ def ship_source(
     plan = WindowPlan(
         schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, read_from=read_from, **asked
     ).trimmed()
-    spec = StageSpec(
+    spec = FrameSpec(
         window=plan.window,
         late_rule=plan.late_rule,
         by=fields,

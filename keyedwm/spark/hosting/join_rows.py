@@ -68,7 +68,7 @@ class Side:
 
     def _read(self, read: Source, number: int, buckets: int) -> DataFrame:
         """The same rows, divided in the tasks that read them."""
-        from pyspark_wm_source.options.join_side import SideSpec
+        from pyspark_wm_source.options.side_stage import SideSpec
 
         side = self.side
         columns = tuple(side.schema.names)

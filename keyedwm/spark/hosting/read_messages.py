@@ -44,7 +44,7 @@ def message_fields(
     by: key columns, or result column → field. aggregates: which may name fields. held: the columns of the source that
     messages hold. Raises OptionError for names that mean two things, or nothing.
     """
-    from pyspark_wm_source.options.message_store import message_schema
+    from pyspark_wm_source.options.message_stage import message_schema
     from pyspark_wm_source.options.source_options import SourceOptions
 
     options = SourceOptions.parse(read.given)
@@ -114,7 +114,7 @@ def read_messages(
     fields: a message's column → field of the source. by: the columns by which messages are spread. number: of the
     operator's input.
     """
-    from pyspark_wm_source.options.message_store import MessageSpec
+    from pyspark_wm_source.options.message_stage import MessageSpec
 
     spec = MessageSpec(fields=fields, by=tuple(by), axis=axis, number=number, buckets=buckets)
     return read.options(**spec.as_options()).load()

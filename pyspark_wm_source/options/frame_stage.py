@@ -1,0 +1,158 @@
+"""Stage one of `aggregate` inside the reading tasks: records become partials of frames; see `stage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from keyedwm.arrow.fields import FieldReader
+from keyedwm.config.places import field_of
+from keyedwm.config.validation import choice, wrong
+from keyedwm.core.errors import OptionError
+from keyedwm.core.field import Field
+from keyedwm.core.late import LateRule
+from keyedwm.core.touching import Touching
+from keyedwm.operators.aggregates.functions import AggregateSpec, aggregate_of
+from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.operators.names import HIDDEN
+from keyedwm.operators.shuffle import ORDER, TIME
+from pyspark_wm_source.options.stage import STAGE, SourceColumns, Stage, StageSpec, axis_of, check_fields, is_whole
+
+if TYPE_CHECKING:
+    from keyedwm.arrow.rows import Events, RowBuilder
+
+# Under names of their own: a result column may well be called `topic`.
+HIDDEN_ORDER = tuple(HIDDEN + name for name in ORDER)
+_TIME_FIELD = pa.field(TIME, pa.int64())
+
+
+def read_fields(
+    by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema
+) -> dict[str, FieldReader]:
+    """Return the readers of a plan's input columns. by: result column → field; columns: those of the source."""
+    fields = {name: Field(name.removeprefix(HIDDEN)) for name in HIDDEN_ORDER}
+    fields |= {name: field_of("by", text, columns.names) for name, text in by.items()}
+    for text in [name for spec in aggregates for name in spec.inputs(())]:
+        field = field_of("aggregates", text, columns.names)
+        if fields.setdefault(text, field) != field:
+            raise OptionError(
+                f"option by: a result column cannot be called {text!r}, which is a column of the source that the "
+                f"aggregates read; give it another name"
+            )
+    return {name: FieldReader(field, columns) for name, field in fields.items()}
+
+
+def plan_schema(readers: Mapping[str, FieldReader]) -> pa.Schema:
+    """Of the rows that become partials: the fields, and the event time in ms."""
+    return pa.schema([*(pa.field(name, reader.type) for name, reader in readers.items()), _TIME_FIELD])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSpec(StageSpec):
+    """What `aggregate` asks of the reading tasks. `window`: a session, or single frames; by: result column → field."""
+
+    kind = "frames"
+    window: FrameWindow | SessionWindow
+    late_rule: LateRule
+    by: Mapping[str, str]
+    aggregates: Mapping[str, AggregateSpec]
+    axis: str
+
+    def told(self) -> dict[str, Any]:
+        """Return all but the kind, ready for JSON."""
+        return {
+            "axis": self.axis,
+            "buckets": self.buckets,
+            "late_rule": self.late_rule.value,
+            "by": dict(self.by),
+            "aggregates": {name: spec.describe() for name, spec in self.aggregates.items()},
+            **_told_window(self.window),
+        }
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any], text: str) -> FrameSpec:
+        """Return what was told; see `StageSpec`."""
+        window = ("gap_ms", "touching") if "gap_ms" in told else ("size_ms", "offset_ms")
+        zone = ("zone", "months", "rules") if "zone" in told and "gap_ms" not in told else ()
+        check_fields(told, ("axis", "buckets", "late_rule", "by", "aggregates", *window, *zone), text)
+        if not all(is_whole(told[name]) for name in told if name == "months" or name.endswith("_ms")):
+            raise wrong(STAGE, text, "whole milliseconds are expected")
+        texts = [told["by"], told["aggregates"]]
+        if not all(isinstance(one, dict) and all(isinstance(value, str) for value in one.values()) for one in texts):
+            raise wrong(STAGE, text, "by and aggregates as JSON objects of texts are expected")
+        return cls(
+            window=_window(told),
+            late_rule=choice(STAGE, told["late_rule"], LateRule),
+            by=told["by"],
+            aggregates={name: aggregate_of(one) for name, one in told["aggregates"].items()},
+            axis=told["axis"],
+            buckets=told["buckets"],
+        )
+
+    def stage(self, source: SourceColumns) -> FrameStage:
+        """Return the plan that the tasks run; see `StageSpec`."""
+        if source.chosen is not None:
+            raise OptionError(
+                "option columns has no effect on windows over a source that is not loaded, which reads what by and "
+                "aggregates need: leave it out"
+            )
+        axis_of(source, self.axis)
+        readers = read_fields(self.by, self.aggregates.values(), source.every)
+        plan = WindowPlan(
+            schema=plan_schema(readers), by=tuple(self.by), window=self.window,
+            aggregates=tuple(self.aggregates.items()), time=TIME, order=HIDDEN_ORDER, late_rule=self.late_rule,
+        ).trimmed()  # fmt: skip
+        used = {name: readers[name] for name in plan.columns if name != TIME}
+        names = {reader.field.column for reader in used.values()}
+        return FrameStage(
+            columns=pa.schema([field for field in source.every if field.name in names]),
+            shipped=replace(plan, schema=plan_schema(used)),
+            buckets=self.buckets,
+            readers=tuple(used.values()),
+            axis=self.axis,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameStage(Stage):
+    """Partials of frames. readers: of the plan's columns; axis: of its event times."""
+
+    readers: tuple[FieldReader, ...]
+    axis: str
+
+    def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
+        """Return the columns of the plan, the event time in ms behind them."""
+        rows = builder.events(events)
+        ms, valid = events.event_ms[self.axis]
+        time = pa.array(ms, mask=None if valid is None else ~valid)
+        return pa.RecordBatch.from_arrays(
+            [*(reader.read(rows) for reader in self.readers), time], schema=self.shipped.schema
+        )
+
+
+def _told_window(window: FrameWindow | SessionWindow) -> dict[str, Any]:
+    if isinstance(window, SessionWindow):
+        return {"gap_ms": window.gap_ms, "touching": window.touching.value}
+    frame = {"size_ms": window.slide_ms, "offset_ms": window.offset_ms}
+    if isinstance(window, ZonedWindow):
+        return {**frame, "zone": window.zone, "months": window.slide_months, "rules": window.rules_digest}
+    return frame
+
+
+def _window(told: Mapping[str, Any]) -> FrameWindow | SessionWindow:
+    """The session, or the windows of a single frame."""
+    if "gap_ms" in told:
+        return SessionWindow(told["gap_ms"], choice(STAGE, told["touching"], Touching))
+    if "zone" not in told:
+        return SlidingWindow(told["size_ms"], told["size_ms"], told["offset_ms"])
+    window = ZonedWindow(told["zone"], told["size_ms"], told["months"], 1, told["offset_ms"])
+    if window.rules_digest != told["rules"]:
+        raise OptionError(
+            f"option {STAGE}: the time zone {told['zone']!r} has other rules on this machine than where the plan was "
+            "made: install the same tzdata on driver and workers, or load() the source"
+        )
+    return window

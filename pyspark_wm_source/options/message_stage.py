@@ -1,0 +1,87 @@
+"""Messages that an operator keeps, divided by bucket inside the reading tasks; see `stage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.schema import axis_column, nullable
+from keyedwm.config.places import field_of
+from keyedwm.config.validation import wrong
+from keyedwm.core.field import Field
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from pyspark_wm_source.options.stage import STAGE, SourceColumns, Stage, StageSpec, are_texts, axis_of, check_fields
+
+if TYPE_CHECKING:
+    from keyedwm.arrow.rows import Events, RowBuilder
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageSpec(StageSpec):
+    """What a store asks of the reading tasks.
+
+    fields: a message's column → field of the source. by: the columns by which messages are spread. axis: the time axis.
+    number: of the operator's input.
+    """
+
+    kind = "messages"
+    fields: Mapping[str, str]
+    by: tuple[str, ...]
+    axis: str
+    number: int
+
+    def told(self) -> dict[str, Any]:
+        """Return all but the kind, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any], text: str) -> MessageSpec:
+        """Return what was told; see `StageSpec`."""
+        check_fields(told, [one.name for one in fields(cls)], text)
+        read, by = told["fields"], told["by"]
+        if not isinstance(read, dict) or not are_texts([*read.values()]) or not are_texts(by):
+            raise wrong(STAGE, text, "fields as a JSON object of texts and by as a list of them are expected")
+        return cls(**{**told, "by": tuple(by)})
+
+    def stage(self, source: SourceColumns) -> MessageStage:
+        """Return what the tasks do; see `StageSpec`."""
+        axis_of(source, self.axis)
+        time = axis_column(EVENT_TIME, self.axis)
+        for name in (*self.by, time):
+            if name not in self.fields:
+                raise wrong(STAGE, name, "a field for this column is expected")
+        read = {name: field_of(STAGE, text, source.every.names) for name, text in self.fields.items()}
+        if read[time] != Field(time):
+            raise wrong(STAGE, self.fields[time], f"the column {time!r} as it is has a message's event time")
+        readers = {name: FieldReader(field, source.every) for name, field in read.items()}
+        columns = {field.column for field in read.values()}
+        return MessageStage(
+            columns=pa.schema([field for field in source.every if field.name in columns]),
+            shipped=ShippedMessages(schema=message_schema(readers), by=self.by, time=time),
+            buckets=self.buckets,
+            number=self.number,
+            readers=tuple(readers.values()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageStage(Stage):
+    """Whole messages. readers: of their columns."""
+
+    readers: tuple[FieldReader, ...]
+
+    def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
+        """Return the messages."""
+        rows, schema = builder.events(events), self.shipped.schema
+        arrays = [reader.read(rows).cast(field.type) for reader, field in zip(self.readers, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def message_schema(readers: Mapping[str, FieldReader]) -> pa.Schema:
+    """Return the columns of messages, which can all be null."""
+    return pa.schema([nullable(pa.field(name, reader.type)) for name, reader in readers.items()])

@@ -1,0 +1,87 @@
+"""A side of a join that is divided by bucket inside the reading tasks; see `stage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.schema import US_PER_MS, axis_column
+from keyedwm.config.validation import wrong
+from keyedwm.core.rows import EVENT_TIME
+from keyedwm.operators.join.plan import Axis, JoinSide
+from keyedwm.operators.join.shipped_side import ShippedSide
+from pyspark_wm_source.options.stage import (
+    STAGE,
+    SourceColumns,
+    Stage,
+    StageSpec,
+    are_texts,
+    axis_of,
+    check_fields,
+)
+
+if TYPE_CHECKING:
+    from keyedwm.arrow.rows import Events, RowBuilder
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideSpec(StageSpec):
+    """What a join asks of the reading tasks of one side.
+
+    name, number: of the side. columns: what its rows hold beside event times. on: the keys among them. axes: the time
+    axes as the source calls them, in the side's order.
+    """
+
+    kind = "join"
+    name: str
+    number: int
+    columns: tuple[str, ...]
+    on: tuple[str, ...]
+    axes: tuple[str, ...]
+
+    def told(self) -> dict[str, Any]:
+        """Return all but the kind, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any], text: str) -> SideSpec:
+        """Return what was told; see `StageSpec`."""
+        check_fields(told, [one.name for one in fields(cls)], text)
+        lists = {name: told[name] for name in ("columns", "on", "axes")}
+        if not isinstance(told["name"], str) or not all(map(are_texts, lists.values())) or not told["axes"]:
+            raise wrong(STAGE, text, "a name, columns, keys and at least one time axis are expected, as texts")
+        return cls(**{**told, **{name: tuple(some) for name, some in lists.items()}})
+
+    def stage(self, source: SourceColumns) -> SideStage:
+        """Return what the tasks do; see `StageSpec`."""
+        axes = tuple(Axis(name or self.name, axis_of(source, name).config.key) for name in self.axes)
+        times = [axis_column(EVENT_TIME, name) for name in self.axes]
+        known = source.every if source.chosen is None else source.chosen
+        for name in (*self.columns, *times):
+            if name not in known.names:
+                raise wrong(STAGE, name, f"a column of the source is expected: {', '.join(known.names)}")
+        payload = pa.schema([known.field(name) for name in self.columns])
+        return SideStage(
+            columns=pa.schema([*payload, *(known.field(name) for name in times)]),
+            shipped=JoinSide(self.name, payload, self.on, axes).shipped,
+            buckets=self.buckets,
+            number=self.number,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideStage(Stage):
+    """Whole rows of a side. columns: the side's, and behind them the event times as the source has them."""
+
+    shipped: ShippedSide
+
+    def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
+        """Return the side's columns and event times in ms; a time that no timestamp can hold is null, as in rows."""
+        rows = builder.events(events)
+        first = len(self.columns) - len(self.shipped.times)
+        times = [pc.divide(time.cast(pa.int64()), US_PER_MS) for time in rows.columns[first:]]
+        return pa.RecordBatch.from_arrays([*rows.columns[:first], *times], schema=self.shipped.schema)
