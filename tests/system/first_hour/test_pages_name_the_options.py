@@ -10,7 +10,7 @@ import pytest
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import _PROPERTIES, ClientConfig
-from pyspark_wm_sink.options.sink_options import sink_options as sink
+from pyspark_wm_sink.options import sink_options as sink
 from pyspark_wm_source.options import source_options as source
 
 ROOT = Path(__file__).parents[3]
