@@ -20,7 +20,7 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import closed_ms, expired, lowered_ms
-from keyedwm.operators.frames.session_table import OpenSessions, SessionTable, all_of, new_sessions
+from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of, new_sessions
 from keyedwm.operators.names import END, LAST, START
 from keyedwm.operators.panes import EveryBy, PanePolicy, Timing
 from keyedwm.operators.results import Output
@@ -139,7 +139,7 @@ class PanedSessionOperator:
         """No session that ends there or before is held."""
         return closed_ms(self._window, self.watermark_ms, self._plan.lateness_ms)
 
-    def _join(self, new: OpenSessions) -> Iterator[Output]:
+    def _join(self, new: PanedSessions) -> Iterator[Output]:
         """Merge partials with each other and with the open sessions of their keys; yield the panes that this gives."""
         held = self._table.held
         mine = np.zeros(self._keys.count, bool)
@@ -153,7 +153,7 @@ class PanedSessionOperator:
         self._table.replace(places, whole.where(~late), rest)
         yield from self._panes_at_once(len(rest) + np.flatnonzero(is_new[~late]))
 
-    def _united(self, before: OpenSessions, new: OpenSessions) -> tuple[OpenSessions, Flags]:
+    def _united(self, before: PanedSessions, new: PanedSessions) -> tuple[PanedSessions, Flags]:
         """Return the sessions that held ones and new runs make together, and which of them hold something new."""
         entries = joined([before.entries, new.entries])
         starts, ends = np.concatenate([before.starts, new.starts]), np.concatenate([before.ends, new.ends])
@@ -163,7 +163,7 @@ class PanedSessionOperator:
         is_new = np.zeros(len(low), bool)
         is_new[ids[len(before) :]] = True
         shown = self._policy.on_merge(before.shown, ids[: len(before)], is_new)
-        return OpenSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, shown), is_new
+        return PanedSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, shown), is_new
 
     def _merged(self, entries: Entries, groups: Groups, keys: Ints) -> Entries:
         """Accumulators by group; fully shown entries take no part where panes discard."""
@@ -187,20 +187,20 @@ class PanedSessionOperator:
         yield from self._shown(late, Timing.LATE)
         yield from self._shown(early, Timing.EARLY)
 
-    def _after(self, held: OpenSessions, timing: Timing) -> OpenSessions:
+    def _after(self, held: PanedSessions, timing: Timing) -> PanedSessions:
         """Return sessions as they are held when a pane of each has left."""
         shown = self._policy.fired(held.shown, held.entries.rows, timing)
         entries = held.entries if self._policy.accumulating else neutral(self._plan, held.entries.keys)
         return replace(held, entries=entries, shown=shown)
 
-    def _expired(self, late: OpenSessions) -> Iterator[Output]:
+    def _expired(self, late: PanedSessions) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
         yield from expired(self._plan, self._keys, self._as_panes(late, Timing.EXPIRED), self.watermark_ms)
 
-    def _shown(self, held: OpenSessions, timing: Timing) -> Iterator[Output]:
+    def _shown(self, held: PanedSessions, timing: Timing) -> Iterator[Output]:
         yield from outputs(self._plan, self._keys, self._as_panes(held, timing))
 
-    def _as_panes(self, held: OpenSessions, timing: Timing) -> Panes:
+    def _as_panes(self, held: PanedSessions, timing: Timing) -> Panes:
         return Panes(held.entries, held.starts, held.ends, timing, held.shown.panes, self._policy.is_last(timing))
 
 

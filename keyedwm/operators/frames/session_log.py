@@ -21,11 +21,11 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import (
     SLICE,
     Runs,
-    Sessions,
-    all_sessions,
-    no_sessions,
-    read_sessions,
-    sessions_table,
+    SessionParts,
+    all_parts,
+    no_parts,
+    parts_table,
+    read_parts,
 )
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
 from keyedwm.operators.state.key_dictionary import KeyDictionary
@@ -52,8 +52,8 @@ class SessionLog:
         self._logs = TableLogs(store, note=NOTE, facts=facts)
         self.keys = KeyDictionary(plan.key_fields)
         self._old = sorted(self._logs.names(SLICE))
-        self._new: list[Sessions] = []  # in memory only
-        self._young: Sessions | None = None  # as read, without the new ones
+        self._new: list[SessionParts] = []  # in memory only
+        self._young: SessionParts | None = None  # as read, without the new ones
         self._horizon_ms: int = facts.get("horizon_ms", NEVER)
         self._passed_ms: int = facts.get("passed_ms", NEVER)
         self._shards: int = facts.get("shards", 1)
@@ -80,33 +80,33 @@ class SessionLog:
             "shards": self._shards, "due": self._due, "young_end": self._young_end, "rest_end": self._rest_end,
         }  # fmt: skip
 
-    def append(self, new: Sessions) -> None:
+    def append(self, new: SessionParts) -> None:
         """Add parts of sessions."""
         if len(new):
             self._new.append(new)
             self._young_end = _lowest(self._young_end, new.first_end)
 
-    def of_keys(self, wanted: Ints) -> Sessions:
+    def of_keys(self, wanted: Ints) -> SessionParts:
         """Return the open parts of these keys, wherever they are."""
         is_wanted = np.zeros(self.keys.count, bool)
         is_wanted[wanted] = True
         shards = np.unique(self._shard_of(np.flatnonzero(is_wanted)))
         found = [self._read_young(), *self._read_due(), *self._read_rest(shards.tolist())]
-        return all_sessions(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in found])
+        return all_parts(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in found])
 
-    def close(self, time_ms: int, most: int | None) -> tuple[Sessions, int]:
+    def close(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Take out the sessions that a watermark closes, about so many at most; return the watermark reached, too."""
         closed = closed_ms(self._window, time_ms)
         first_end = self.first_end
         if first_end is None or closed < first_end:
-            return no_sessions(self._plan), time_ms
+            return no_parts(self._plan), time_ms
         if closed > self._horizon_ms or (self._young_end is not None and closed >= self._young_end):
             return self._settle(time_ms, most)
         return self._close_due(time_ms, most)
 
     def drain(self) -> StateChanges:
         """Return what changed since the last call."""
-        new = all_sessions(self._plan, self._new)
+        new = all_parts(self._plan, self._new)
         if len(new):
             self._logs.append(YOUNG, self._table(new))
         self._new.clear()
@@ -115,16 +115,16 @@ class SessionLog:
         self.keys = KeyDictionary(self._plan.key_fields)  # nothing holds numbers now
         return changes
 
-    def _close_due(self, time_ms: int, most: int | None) -> tuple[Sessions, int]:
+    def _close_due(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Close sessions before the horizon: due ones to which nothing has come."""
-        due = all_sessions(self._plan, list(self._read_due(closed_ms(self._window, time_ms))))
+        due = all_parts(self._plan, list(self._read_due(closed_ms(self._window, time_ms))))
         time_ms = lowered_ms(self._window, due.ends, time_ms, most)
         closed = closed_ms(self._window, time_ms)
         due = due.where(due.ends <= closed)
         mine = np.zeros(self.keys.count, bool)
         mine[due.entries.keys] = True
         young = self._read_young()
-        parts = all_sessions(self._plan, [due, young.where(_flags(mine, young.entries.keys))])
+        parts = all_parts(self._plan, [due, young.where(_flags(mine, young.entries.keys))])
         runs = Runs(self._plan, self._window, parts)
         is_due = np.arange(len(parts)) < len(due)
         is_closed = runs.ends[runs.ids] <= closed
@@ -146,11 +146,11 @@ class SessionLog:
         self._due = left
         self._passed_ms = closed
 
-    def _settle(self, time_ms: int, most: int | None) -> tuple[Sessions, int]:
+    def _settle(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Read everything, close what ends, and set the next horizon."""
-        young = all_sessions(self._plan, [self._read_young(), *self._read_due()])
-        rest = all_sessions(self._plan, list(self._read_rest(range(self._shards))))
-        parts = all_sessions(self._plan, [rest, young])
+        young = all_parts(self._plan, [self._read_young(), *self._read_due()])
+        rest = all_parts(self._plan, list(self._read_rest(range(self._shards))))
+        parts = all_parts(self._plan, [rest, young])
         runs = Runs(self._plan, self._window, parts)
         time_ms = lowered_ms(self._window, runs.ends, time_ms, most)
         closed = closed_ms(self._window, time_ms)
@@ -172,7 +172,7 @@ class SessionLog:
         self._horizon_ms, self._passed_ms = horizon_ms, closed
         return runs.merged(ends <= closed), time_ms
 
-    def _write_due(self, due: Sessions) -> None:
+    def _write_due(self, due: SessionParts) -> None:
         for number, _, _ in self._due:
             self._logs.drop(f"{DUE}{number}")
         self._due = []
@@ -183,7 +183,7 @@ class SessionLog:
             self._logs.append(f"{DUE}{number}", self._table(part))
             self._due.append((number, int(part.ends[0]), int(part.ends[-1])))
 
-    def _append_rest(self, moved: Sessions) -> None:
+    def _append_rest(self, moved: SessionParts) -> None:
         shards = self._shard_of(moved.entries.keys)
         for shard in range(self._shards):
             mine = moved.where(shards == shard)
@@ -199,42 +199,42 @@ class SessionLog:
             self._logs.drop(name)
         self._old = []
         self._new.clear()
-        self._young, self._young_end = no_sessions(self._plan), None
+        self._young, self._young_end = no_parts(self._plan), None
 
-    def _read_young(self) -> Sessions:
+    def _read_young(self) -> SessionParts:
         if self._young is None:
-            self._young = all_sessions(self._plan, [self._read_log(name) for name in (*self._old, YOUNG)])
-        return all_sessions(self._plan, [self._young, *self._new])
+            self._young = all_parts(self._plan, [self._read_log(name) for name in (*self._old, YOUNG)])
+        return all_parts(self._plan, [self._young, *self._new])
 
-    def _read_due(self, closed: int | None = None) -> Iterator[Sessions]:
+    def _read_due(self, closed: int | None = None) -> Iterator[SessionParts]:
         """Yield what is due; with `closed` only the logs that hold something that ends there or before."""
         for number, first, _ in self._due:
             if closed is None or first <= closed:
                 held = self._read_log(f"{DUE}{number}")
                 yield held.where(held.ends > self._passed_ms)
 
-    def _read_rest(self, shards: Sequence[int]) -> Iterator[Sessions]:
+    def _read_rest(self, shards: Sequence[int]) -> Iterator[SessionParts]:
         for shard in shards:
             held = self._read_log(f"{REST}{shard}")
             yield held.where(held.ends > self._horizon_ms)
 
-    def _read_log(self, log: str) -> Sessions:
+    def _read_log(self, log: str) -> SessionParts:
         tables = self._logs.read(log)
         if not tables:
-            return no_sessions(self._plan)
-        return read_sessions(self._plan, self.keys, pa.concat_tables(tables))
+            return no_parts(self._plan)
+        return read_parts(self._plan, self.keys, pa.concat_tables(tables))
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log: those of one session that touch become one."""
         keys = KeyDictionary(self._plan.key_fields)
-        held = read_sessions(self._plan, keys, pa.concat_tables(tables))
+        held = read_parts(self._plan, keys, pa.concat_tables(tables))
         if log.startswith(REST):
             held = held.where(held.ends > self._horizon_ms)
         runs = Runs(self._plan, self._window, held)
-        return sessions_table(self._plan, keys, runs.merged(np.ones(len(held), bool)))
+        return parts_table(self._plan, keys, runs.merged(np.ones(len(held), bool)))
 
-    def _table(self, held: Sessions) -> pa.Table:
-        return sessions_table(self._plan, self.keys, held)
+    def _table(self, held: SessionParts) -> pa.Table:
+        return parts_table(self._plan, self.keys, held)
 
     def _shard_of(self, keys: Ints) -> Ints:
         if self._shards == 1:

@@ -26,7 +26,7 @@ SLICE = "sessions-"
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class SessionParts:
     """Sessions or parts of them, row by row; every interval is `[start, end)`."""
 
     entries: Entries
@@ -36,11 +36,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def take(self, places: Ints) -> Sessions:
+    def take(self, places: Ints) -> SessionParts:
         """The rows at these places."""
-        return Sessions(self.entries.take(places), self.starts[places], self.ends[places])
+        return SessionParts(self.entries.take(places), self.starts[places], self.ends[places])
 
-    def where(self, flags: Flags) -> Sessions:
+    def where(self, flags: Flags) -> SessionParts:
         """The rows with these flags."""
         return self if flags.all() else self.take(np.flatnonzero(flags))
 
@@ -50,31 +50,31 @@ class Sessions:
         return int(self.ends.min()) if len(self) else None
 
 
-def no_sessions(plan: WindowPlan) -> Sessions:
+def no_parts(plan: WindowPlan) -> SessionParts:
     """None."""
-    return Sessions(no_entries(plan), np.empty(0, np.int64), np.empty(0, np.int64))
+    return SessionParts(no_entries(plan), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def all_sessions(plan: WindowPlan, pieces: Sequence[Sessions]) -> Sessions:
+def all_parts(plan: WindowPlan, pieces: Sequence[SessionParts]) -> SessionParts:
     """Some sessions behind each other."""
     pieces = [piece for piece in pieces if len(piece)]
     if len(pieces) < 2:
-        return pieces[0] if pieces else no_sessions(plan)
-    return Sessions(
+        return pieces[0] if pieces else no_parts(plan)
+    return SessionParts(
         joined([piece.entries for piece in pieces]),
         np.concatenate([piece.starts for piece in pieces]),
         np.concatenate([piece.ends for piece in pieces]),
     )
 
 
-def read_sessions(plan: WindowPlan, keys: KeyDictionary, table: pa.Table) -> Sessions:
-    """The sessions of a table (the inverse of `sessions_table`); further columns are ignored."""
+def read_parts(plan: WindowPlan, keys: KeyDictionary, table: pa.Table) -> SessionParts:
+    """The sessions of a table (the inverse of `parts_table`); further columns are ignored."""
     numbers = keys.numbers(key_columns(plan.by, table), table.num_rows)
     starts, ends = (ints(contiguous(table[name])) for name in (START, END))
-    return Sessions(read_entries(plan, numbers, table), starts, ends)
+    return SessionParts(read_entries(plan, numbers, table), starts, ends)
 
 
-def sessions_table(plan: WindowPlan, keys: KeyDictionary, held: Sessions) -> pa.Table:
+def parts_table(plan: WindowPlan, keys: KeyDictionary, held: SessionParts) -> pa.Table:
     """Sessions as a table: by columns, rows, accumulators, interval."""
     table = table_of(plan, keys, held.entries)
     return table.append_column(START, pa.array(held.starts)).append_column(END, pa.array(held.ends))
@@ -83,12 +83,12 @@ def sessions_table(plan: WindowPlan, keys: KeyDictionary, held: Sessions) -> pa.
 class Runs:
     """What parts make together: the session of each part, and every session's interval."""
 
-    def __init__(self, plan: WindowPlan, window: SessionWindow, parts: Sessions) -> None:
+    def __init__(self, plan: WindowPlan, window: SessionWindow, parts: SessionParts) -> None:
         self._plan = plan
         self._parts = parts
         self.ids, self.starts, self.ends = joined_runs(window, parts.entries.keys, parts.starts, parts.ends)
 
-    def merged(self, chosen: Flags) -> Sessions:
+    def merged(self, chosen: Flags) -> SessionParts:
         """Merge the chosen parts of each session into one that is as wide as the session."""
         ids = self.ids[chosen]
         is_there = count_by_group(ids, len(self.starts)) > 0
@@ -103,4 +103,4 @@ class Runs:
             order = np.empty(len(ids), np.int64)
             order[numbers[ids]] = np.arange(len(ids))
             entries = entries.take(order)
-        return Sessions(entries, self.starts[of_these], self.ends[of_these])
+        return SessionParts(entries, self.starts[of_these], self.ends[of_these])

@@ -32,7 +32,7 @@ _HAS_NEWS = f"{HIDDEN}touched"
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSessions:
+class PanedSessions:
     """Sessions, row by row: an entry, an interval, and what panes showed of it."""
 
     entries: Entries
@@ -48,23 +48,23 @@ class OpenSessions:
         """How many rows of each no pane has told of."""
         return self.entries.rows - self.shown.rows
 
-    def take(self, places: Ints) -> OpenSessions:
+    def take(self, places: Ints) -> PanedSessions:
         """Return the sessions at these places."""
-        return OpenSessions(self.entries.take(places), self.starts[places], self.ends[places], self.shown.take(places))
+        return PanedSessions(self.entries.take(places), self.starts[places], self.ends[places], self.shown.take(places))
 
-    def where(self, flags: Flags) -> OpenSessions:
+    def where(self, flags: Flags) -> PanedSessions:
         """Return the sessions with these flags."""
         return self.take(np.flatnonzero(flags))
 
 
-def new_sessions(entries: Entries, starts: Ints, ends: Ints) -> OpenSessions:
+def new_sessions(entries: Entries, starts: Ints, ends: Ints) -> PanedSessions:
     """Return sessions of which no pane has told."""
-    return OpenSessions(entries, starts, ends, Shown(*(np.zeros(len(entries), np.int64) for _ in range(3))))
+    return PanedSessions(entries, starts, ends, Shown(*(np.zeros(len(entries), np.int64) for _ in range(3))))
 
 
-def all_of(pieces: Sequence[OpenSessions]) -> OpenSessions:
+def all_of(pieces: Sequence[PanedSessions]) -> PanedSessions:
     """Return some sessions behind each other."""
-    return OpenSessions(
+    return PanedSessions(
         joined([piece.entries for piece in pieces]),
         np.concatenate([piece.starts for piece in pieces]),
         np.concatenate([piece.ends for piece in pieces]),
@@ -85,11 +85,11 @@ class SessionTable:
         self._logs = logs
         self._gone_ms = gone_ms
         self._old = sorted(logs.names(SLICE))
-        self._held: OpenSessions | None = None  # not read yet
+        self._held: PanedSessions | None = None  # not read yet
         self._changed: Flags = np.empty(0, bool)
 
     @property
-    def held(self) -> OpenSessions:
+    def held(self) -> PanedSessions:
         """All sessions, which are read when they are needed."""
         if self._held is None:
             self._held = self._read()
@@ -101,7 +101,7 @@ class SessionTable:
         """How many rows are held; of sessions that are not read, with those before the newest."""
         return sum(self._logs.rows.values()) if self._held is None else len(self._held)
 
-    def replace(self, places: Ints, by: OpenSessions, kept: Ints) -> None:
+    def replace(self, places: Ints, by: PanedSessions, kept: Ints) -> None:
         """Put other sessions in the place of some; `kept` are the places of the rest."""
         if not len(places) and not len(by):
             return
@@ -133,26 +133,26 @@ class SessionTable:
             self._changed[:] = False
         return self._logs.drain(self._merge)
 
-    def _read(self) -> OpenSessions:
+    def _read(self) -> PanedSessions:
         return self._newest(self._keys, [table for name in (*self._old, SESSIONS) for table in self._logs.read(name)])
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:  # noqa: ARG002  there is one log
         keys = KeyDictionary(self._plan.key_fields)
         return self._table(keys, self._newest(keys, tables))
 
-    def _newest(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> OpenSessions:
+    def _newest(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> PanedSessions:
         """Of the rows of each session, oldest first, the last one."""
         if not tables:
             return new_sessions(no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64))
         table = pa.concat_tables(tables)
         numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows)
         starts, ends, on_time, panes, told = (ints(contiguous(table[name])) for name in (START, END, *_SHOWN))
-        rows = OpenSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, told, on_time))
+        rows = PanedSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, told, on_time))
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take(newest([ids]))
 
-    def _table(self, keys: KeyDictionary, held: OpenSessions) -> pa.Table:
+    def _table(self, keys: KeyDictionary, held: PanedSessions) -> pa.Table:
         table = table_of(self._plan, keys, held.entries)
         shown = (held.shown.on_time, held.shown.panes, held.shown.rows, (held.unshown > 0).astype(np.int64))
         for name, column in zip((START, END, *_SHOWN, _HAS_NEWS), (held.starts, held.ends, *shown), strict=True):

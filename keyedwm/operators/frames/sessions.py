@@ -16,7 +16,7 @@ from keyedwm.core.late import LateRule
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.frames.session_log import SessionLog
-from keyedwm.operators.frames.session_parts import Runs, Sessions, all_sessions, read_sessions
+from keyedwm.operators.frames.session_parts import Runs, SessionParts, all_parts, read_parts
 from keyedwm.operators.frames.session_rules import closed_ms, expired
 from keyedwm.operators.names import LAST
 from keyedwm.operators.panes import Timing
@@ -57,7 +57,7 @@ class SessionOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input, no clock
         """Hold partials; yield expired rows."""
-        new = read_sessions(self._plan, self._log.keys, rows)
+        new = read_parts(self._plan, self._log.keys, rows)
         if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
             late = ints(contiguous(rows[LAST])) < self.watermark_ms
             if late.any():
@@ -69,7 +69,7 @@ class SessionOperator:
             reached = self._reached(new.where(alone))
             late = reached <= closed_ms(self._window, self.watermark_ms)
             yield from self._expired(new.where(alone).where(late))
-            new = all_sessions(self._plan, [new.where(~alone), _as_wide(new.where(alone), reached).where(~late)])
+            new = all_parts(self._plan, [new.where(~alone), _as_wide(new.where(alone), reached).where(~late)])
         self._log.append(new)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
@@ -110,25 +110,25 @@ class SessionOperator:
             piece = gone.take(np.arange(at, min(at + _PIECE_ROWS, len(gone))))
             yield from outputs(self._plan, self._log.keys, _panes(piece, Timing.ON_TIME))
 
-    def _whole(self, new: Sessions) -> Sessions:
+    def _whole(self, new: SessionParts) -> SessionParts:
         """Join the runs of several tasks."""
         return Runs(self._plan, self._window, new).merged(np.ones(len(new), bool))
 
-    def _reached(self, new: Sessions) -> Ints:
+    def _reached(self, new: SessionParts) -> Ints:
         """Return for each new run the end of the session that it makes with the held ones."""
         held = self._log.of_keys(new.entries.keys)
-        runs = Runs(self._plan, self._window, all_sessions(self._plan, [held, new]))
+        runs = Runs(self._plan, self._window, all_parts(self._plan, [held, new]))
         return runs.ends[runs.ids[len(held) :]]
 
-    def _expired(self, late: Sessions) -> Iterator[Output]:
+    def _expired(self, late: SessionParts) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
         yield from expired(self._plan, self._log.keys, _panes(late, Timing.EXPIRED), self.watermark_ms)
 
 
-def _panes(held: Sessions, timing: Timing) -> Panes:
+def _panes(held: SessionParts, timing: Timing) -> Panes:
     return Panes(held.entries, held.starts, held.ends, timing, np.zeros(len(held), np.int64), last=True)
 
 
-def _as_wide(new: Sessions, ends: Ints) -> Sessions:
+def _as_wide(new: SessionParts, ends: Ints) -> SessionParts:
     """Runs that reach to the end of their session: no part of an open session ends where it would be closed."""
-    return Sessions(new.entries, new.starts, ends)
+    return SessionParts(new.entries, new.starts, ends)
