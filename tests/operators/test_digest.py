@@ -22,6 +22,7 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import WindowPlan, tumbling
+from keyedwm.operators.frames.rescale import Move
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.note import NOTE
@@ -187,6 +188,15 @@ def test_state_of_0_2_0_under_another_python_is_refused_with_what_to_do_and_one_
         totals(otherwise, store)
     store.apply(operator_of(plan, store).drain())
     assert totals(otherwise, store) == [3]
+
+
+def test_state_of_0_2_0_moves_to_other_buckets_by_its_digest():
+    plan = own_plan(accumulate=add)
+    facts = json.loads(held_by(plan, "0.2.0").blobs[NOTE])
+    moved = Move(who="w", plan=plan, digest=facts["plan"], told=None, facts=(facts,), blobs=((),))
+    assert all(name == was for name, was in moved.columns.items())
+    with pytest.raises(OptionError, match=r"state is of keyedwm 0\.2\.0"):
+        Move(who="w", plan=own_plan(accumulate=scaled(2)), digest=facts["plan"], told=None, facts=(facts,), blobs=((),))
 
 
 def test_another_field_under_the_same_name_of_a_key_changes_the_digest():
