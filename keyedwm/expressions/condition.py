@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.text import words_of
 from keyedwm.expressions.evaluation import Value, compared, decided, literal, negated, reckoned
 from keyedwm.expressions.parser import COMPARE, RECKON, Call, Column, Literal, Node, columns_of, parsed
 
@@ -64,7 +65,7 @@ class Condition:
         try:
             found = _value(self.tree, rows)
         except _UNFIT as error:
-            raise InputError(f"{self.of}: the condition {self.text!r} failed: {_first_line(error)}") from error
+            raise InputError(f"{self.of}: the condition {self.text!r} failed: {words_of(error)}") from error
         if found.failed is not None and (many := pc.sum(found.failed).as_py()):
             raise InputError(
                 f"{self.of}: the condition {self.text!r} failed: overflow in {many} rows, where {found.why}; cast a "
@@ -114,12 +115,8 @@ def _unfit(error: Exception) -> str:
     """Say which types do not go together."""
     found = _NO_KERNEL.search(str(error))
     if found is None:
-        return _first_line(error)
+        return words_of(error)
     signs = {name: sign for sign, name in reversed([*COMPARE.items(), *RECKON.items()])}
     name = found[1].removesuffix("_checked")
     types = " and ".join(found[2].split(", ")) if found[2].count(", ") == 1 else found[2]
     return f"{signs.get(name, name)} does not take {types}; cast the column before"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import UnavailableError
+from keyedwm.core.text import words_of
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.java import complaint
 from keyedwm.testing.local import JAVA_OPTIONS, free_ports, java_options
@@ -67,7 +68,7 @@ def _ask_docker() -> str | None:
                 print(f"pulling {IMAGE} (once)", file=sys.stderr)
                 client.images.pull(IMAGE)
     except (DockerException, OSError) as error:
-        return f"Docker does not answer or has no {IMAGE} ({str(error).splitlines()[0]})"
+        return f"Docker does not answer or has no {IMAGE} ({words_of(error)})"
     return None
 
 

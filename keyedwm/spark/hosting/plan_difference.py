@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keyedwm.core.text import shown
+from keyedwm.core.text import listed, shown
 
 _MOST = 3
 # How much of what two long lines share is shown before their first difference.
@@ -30,7 +30,8 @@ def difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
         order = "in another order "
     if len(gone) == len(come) == 1:
         gone[0], come[0] = _from_first_difference(gone[0], come[0])
-    return f"{order}it has {_listed(gone)} where this plan has {_listed(come)}" if gone or come else ""
+    theirs, ours = (listed([shown(line) for line in lines], _MOST) or "nothing" for lines in (gone, come))
+    return f"{order}it has {theirs} where this plan has {ours}" if gone or come else ""
 
 
 def _lines(told: Mapping[str, Any]) -> Iterator[str]:
@@ -93,10 +94,3 @@ def _from_first_difference(one: str, other: str) -> tuple[str, str]:
     if shared < _LONG:
         return one, other
     return f"...{one[shared - _SHARED :]}", f"...{other[shared - _SHARED :]}"
-
-
-def _listed(lines: list[str]) -> str:
-    if not lines:
-        return "nothing"
-    more = f" and {len(lines) - _MOST} more" if len(lines) > _MOST else ""
-    return ", ".join(map(shown, lines[:_MOST])) + more
