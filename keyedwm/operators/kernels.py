@@ -182,8 +182,8 @@ def sorted_by_number(numbers: Ints, count: int) -> Ints:
 
 
 @compiled
-def closing_windows(keys: Ints, frames: Ints, low: int, high: int, overlap: int) -> tuple[Ints, Ints, Ints]:
-    """Return the windows with ends in `[low, high]` that have an entry: their ends and the entry range of each.
+def closing_windows(keys: Ints, frames: Ints, lows: Ints, highs: Ints, overlap: int) -> tuple[Ints, Ints, Ints]:
+    """Return the windows with an entry whose ends are in `[low, high]` of their key: the ends and each entry range.
 
     Entries are ordered by key, then frame; the window that ends at frame e consists of the frames `[e - overlap, e)`.
     """
@@ -200,7 +200,7 @@ def closing_windows(keys: Ints, frames: Ints, low: int, high: int, overlap: int)
             while stop < rows and keys[stop] == keys[start]:
                 stop += 1
             in_low = in_high = start
-            end = max(low, frames[start] + 1)
+            end, high = max(lows[keys[start]], frames[start] + 1), highs[keys[start]]
             while end <= high:
                 while in_high < stop and frames[in_high] < end:
                     in_high += 1

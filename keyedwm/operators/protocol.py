@@ -12,6 +12,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
+from keyedwm.operators.frames.per_key_sessions import PerKeySessionOperator
+from keyedwm.operators.frames.per_key_windows import PerKeyOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.sessions import SessionOperator
 from keyedwm.operators.frames.sliding import SlidingOperator
@@ -100,7 +102,15 @@ def operator_of(plan: AnyPlan, store: BlobStore) -> OneAxis | ManyAxes:
         return StagedStoreOperator(plan, store)
     if isinstance(plan, StagedWindowJoin):
         return StagedWindowJoinOperator(plan, store)
+    return _frame_operator_of(plan, store)
+
+
+def _frame_operator_of(plan: WindowPlan, store: BlobStore) -> OneAxis:
     if isinstance(plan.window, SessionWindow):
+        if plan.key_watermark is not None:
+            return PerKeySessionOperator(plan, plan.window, plan.key_watermark, store)
         kind = PanedSessionOperator if plan.has_panes else SessionOperator
         return kind(plan, plan.window, store)
+    if plan.key_watermark is not None:
+        return PerKeyOperator(plan, plan.window, plan.key_watermark, store)
     return SlidingOperator(plan, plan.window, store)

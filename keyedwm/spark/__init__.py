@@ -28,6 +28,7 @@ from keyedwm.spark.api.deduplicate import deduplicate
 from keyedwm.spark.api.events import events
 from keyedwm.spark.api.join import join
 from keyedwm.spark.api.join_latest import join_latest
+from keyedwm.spark.api.key_watermark import per_key
 from keyedwm.spark.api.process import process
 from keyedwm.spark.api.rejected import rejected
 from keyedwm.spark.api.running import running
@@ -88,6 +89,7 @@ __all__ = [
     "min",
     "oldest_offsets",
     "on_demand",
+    "per_key",
     "process",
     "quantile",
     "reason",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from keyedwm.core.field import Field
 from keyedwm.core.late import LateRule
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.functions import AggregateSpec, aggregate_of
+from keyedwm.operators.frames.per_key import Partitions, PerKey
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.names import HIDDEN
@@ -61,6 +62,7 @@ class FrameSpec(StageSpec):
     by: Mapping[str, str]
     aggregates: Mapping[str, AggregateSpec]
     axis: str
+    key_watermark: PerKey | None = None
 
     def told(self) -> dict[str, Any]:
         """Return all but the kind, ready for JSON."""
@@ -71,6 +73,7 @@ class FrameSpec(StageSpec):
             "by": dict(self.by),
             "aggregates": {name: spec.describe() for name, spec in self.aggregates.items()},
             **_told_window(self.window),
+            **_told_key_watermark(self.key_watermark),
         }
 
     @classmethod
@@ -78,7 +81,8 @@ class FrameSpec(StageSpec):
         """Return what was told; see `StageSpec`."""
         window = ("gap_ms", "touching") if "gap_ms" in told else ("size_ms", "offset_ms")
         zone = ("zone", "months", "rules") if "zone" in told and "gap_ms" not in told else ()
-        check_fields(told, ("axis", "buckets", "late_rule", "by", "aggregates", *window, *zone), text)
+        per_key = ["key_watermark"] if "key_watermark" in told else []
+        check_fields(told, ("axis", "buckets", "late_rule", "by", "aggregates", *window, *zone, *per_key), text)
         if not all(is_whole(told[name]) for name in told if name == "months" or name.endswith("_ms")):
             raise wrong(STAGE, text, "whole milliseconds are expected")
         texts = [told["by"], told["aggregates"]]
@@ -91,6 +95,7 @@ class FrameSpec(StageSpec):
             aggregates={name: aggregate_of(one) for name, one in told["aggregates"].items()},
             axis=told["axis"],
             buckets=told["buckets"],
+            key_watermark=_key_watermark(told.get("key_watermark"), text),
         )
 
     def stage(self, source: SourceColumns) -> FrameStage:
@@ -105,6 +110,7 @@ class FrameSpec(StageSpec):
         plan = WindowPlan(
             schema=plan_schema(readers), by=tuple(self.by), window=self.window,
             aggregates=tuple(self.aggregates.items()), time=TIME, order=HIDDEN_ORDER, late_rule=self.late_rule,
+            key_watermark=self.key_watermark,
         ).trimmed()  # fmt: skip
         used = {name: readers[name] for name in plan.columns if name != TIME}
         names = {reader.field.column for reader in used.values()}
@@ -141,6 +147,20 @@ def _told_window(window: FrameWindow | SessionWindow) -> dict[str, Any]:
     if isinstance(window, ZonedWindow):
         return {**frame, "zone": window.zone, "months": window.slide_months, "rules": window.rules_digest}
     return frame
+
+
+def _told_key_watermark(given: PerKey | None) -> dict[str, Any]:
+    return {} if given is None else {"key_watermark": asdict(given) | {"partitions": given.partitions.value}}
+
+
+def _key_watermark(told: Any, text: str) -> PerKey | None:
+    if told is None:
+        return None
+    names = {one.name for one in fields(PerKey)}
+    if not isinstance(told, dict) or set(told) != names:
+        raise wrong(STAGE, text, f"key_watermark with {', '.join(sorted(names))} and nothing else is expected")
+    by = None if told["by"] is None else tuple(told["by"])
+    return PerKey(**{**told, "by": by, "partitions": choice(STAGE, told["partitions"], Partitions)})
 
 
 def _window(told: Mapping[str, Any]) -> FrameWindow | SessionWindow:

@@ -15,6 +15,7 @@ from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.rescale import Move
 from keyedwm.operators.panes import Early
@@ -45,6 +46,9 @@ PLANS = {
     "sliding": (SlidingWindow(6_000, 2_000, 500), {"late_rule": LateRule.FRAME}),
     "blocks": (SlidingWindow(20_000, 500), {}),
     "discarding": (SlidingWindow(6_000, 2_000), {"lateness_ms": 4_000, "accumulating": False}),
+    "keys": (SlidingWindow(6_000, 2_000), {"key_watermark": PerKey(500, 9_000)}),
+    "idle keys": (SlidingWindow(6_000, 6_000), {"key_watermark": PerKey(500, 9_000, idle_ms=2_000)}),
+    "sessions of keys": (SessionWindow(2_000), {"key_watermark": PerKey(500, 9_000)}),
     "sessions": (SessionWindow(700), {}),
     "long sessions": (SessionWindow(2_000), {}),
     "session panes": (SessionWindow(700), {"early": Early(rows=2), "lateness_ms": 2_000, "late": LatePolicy.EMIT}),

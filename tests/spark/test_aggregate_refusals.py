@@ -12,12 +12,28 @@ import pytest
 from pyspark.sql import functions as F
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.spark import Aggregate, aggregate, count, early, recommended_conf, running, session, sliding, sum, tumbling  # noqa: A004
+from keyedwm.spark import (
+    Aggregate,
+    Store,
+    aggregate,
+    count,
+    early,
+    per_key,
+    recommended_conf,
+    running,
+    session,
+    sliding,
+    sum,  # noqa: A004
+    tumbling,
+    tumbling_rows,
+)
 from keyedwm.spark.session.conf import PROVIDER
 from tests.spark.started import AHEAD, event, keyed
 
 TEN = tumbling("10 seconds")
 N = {"n": count()}
+DAY = {"behind": "1 day"}
+STORE = Store(retention="1 day")
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 
@@ -84,6 +100,24 @@ CALLS = {
     "column 'n' is given Column<'count(": lambda df: aggregate(df, "k", TEN, {"n": F.count("*")}),
     "sum(Column<'n'>): the name of a column": lambda df: aggregate(df, "k", TEN, {"n": sum(F.col("n"))}),
     "early='10 seconds': keyedwm.spark.early": lambda df: aggregate(df, "k", TEN, N, early="10 seconds"),
+    "behind must be the longer one": lambda _: per_key("2 days", behind="1 day"),
+    "option partitions: 'all' is wrong": lambda _: per_key("1 second", behind="1 day", partitions="all"),
+    "per_key: by names 'device'": lambda df: aggregate(
+        df, "k", TEN, N, key_watermark=per_key("1 second", **DAY, by="device")
+    ),
+    "key_watermark='1 day': keyedwm.spark.per_key": lambda df: aggregate(df, "k", TEN, N, key_watermark="1 day"),
+    "key_watermark with a store": lambda df: aggregate(
+        df, "k", TEN, N, store=STORE, key_watermark=per_key("1 second", **DAY)
+    ),
+    "key_watermark with windows of rows": lambda df: aggregate(
+        df, "k", tumbling_rows(9), N, key_watermark=per_key("1 second", **DAY)
+    ),
+    "lateness of 2 days is beyond behind=1 day": lambda df: aggregate(
+        df, "k", TEN, N, lateness="2 days", key_watermark=per_key("1 second", **DAY)
+    ),
+    "max_rows_per_batch holds closed windows back": lambda df: aggregate(
+        df, "k", TEN, N, max_rows_per_batch=9, key_watermark=per_key("1 second", **DAY)
+    ),
     "which cannot be a key": lambda df: aggregate(df.withColumn("k", F.array("k")), "k", TEN, N),
     "cores=0: a whole number of at least 1": lambda _: recommended_conf(cores=0),
 }

@@ -21,6 +21,7 @@ from keyedwm.spark import (
     last,
     max,  # noqa: A004
     min,  # noqa: A004
+    per_key,
     session,
     sliding,
     sum,  # noqa: A004
@@ -69,6 +70,12 @@ WINDOWS = {
     "tumbling, late rows shown": (TEN, {"watermarkThrottle": "none"}, {"late": "emit", "late_rule": "frame"}),
     "tumbling, late by their own time": (TEN, {"watermarkThrottle": "none"}, {"late": "emit", "late_rule": "event"}),
     "sliding": (sliding("12 seconds", "3 seconds"), {"eventTime": "json:$.at"}, {"lateness": "4 seconds"}),
+    "watermarks of keys": (TEN, {}, {"late": "emit", "key_watermark": per_key("3 seconds", behind="20 seconds")}),
+    "keys row by row": (
+        sliding("12 seconds", "3 seconds"),
+        {},
+        {"late_rule": "event", "key_watermark": per_key("0 seconds", behind="20 seconds", idle="9 seconds")},
+    ),
     "session": (session("2 seconds"), {"watermarkThrottle": "step", "watermarkStep": "1 second"}, {"late": "emit"}),
 }
 

@@ -7,12 +7,13 @@ once into blocks, so that a window that closes reads few tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
@@ -23,6 +24,8 @@ from keyedwm.operators.state.store import TableLogs
 
 FRAME, BLOCK = "frame-", "block-"
 _FRAMES_IN_BLOCK = 8
+# The first and the last end that close, by the number of a key, within two ends.
+Limits: TypeAlias = Callable[[KeyDictionary, int, int], tuple[Ints, Ints]]
 
 
 class FrameLog:
@@ -77,15 +80,39 @@ class FrameLog:
             self._drop([number])
             self.append(keys, kept, np.full(len(kept), number))
 
-    def closing(self, keys: KeyDictionary, low: int, high: int) -> tuple[Entries, Ints]:
-        """Return the totals of the windows with ends in `[low, high]` that hold something, and their ends."""
+    def closing(
+        self, keys: KeyDictionary, low: int, high: int, limits: Limits, among: Collection[int] | None = None
+    ) -> tuple[Entries, Ints]:
+        """Return the totals of the windows with ends in `[low, high]` that hold something, and their ends.
+
+        limits: the first and the last end of each key within them. among: the frames that can hold something of the
+        keys that have any.
+        """
         if low > high:
             return no_entries(self._plan), np.empty(0, np.int64)
-        entries, frames = self._read(keys, self._needed(low, high))
+        needed = self._needed(low, high) if among is None else self._named(among)
+        entries, frames = self._read(keys, needed)
+        lows, highs = limits(keys, low, high)
+        closes = np.flatnonzero(lows[entries.keys] <= highs[entries.keys])
+        entries, frames = entries.take(closes), frames[closes]
         order = sorted_by_number(keys.ranks(entries.keys), keys.count)
         entries = entries.take(order)
-        ends, first, behind = closing_windows(entries.keys, frames[order], low, high, self._overlap)
+        ends, first, behind = closing_windows(entries.keys, frames[order], lows, highs, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
+
+    def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
+        """Write a frame anew with those of its entries that are kept, by the numbers of their keys."""
+        keys = KeyDictionary(self._plan.key_fields)
+        entries, _ = self._read(keys, self._named([number]))
+        kept = entries.take(np.flatnonzero(is_kept(keys, entries.keys)))
+        if not len(kept):
+            self._drop([number])
+        elif len(kept) < len(entries):
+            self._logs.replace(self._name(number), table_of(self._plan, keys, kept))
+
+    def rows_of(self, number: int) -> int:
+        """Return how many rows a frame holds, before its parts are merged."""
+        return self._logs.rows.get(self._name(number), 0)
 
     def totals(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Entries, Ints]:
         """Return the totals of those of these windows that hold something, and their ends: in another order."""
@@ -133,6 +160,9 @@ class FrameLog:
         ]
         # What all windows hold counts as one frame, so that each key has one entry for it.
         return [*needed, *((common[0], name) for name in self._cover(*common))]
+
+    def _named(self, numbers: Collection[int]) -> list[tuple[int, str]]:
+        return [(number, self._name(number)) for number in sorted(numbers) if number in self._frames]
 
     def _held(self, low: int, high: int) -> list[int]:
         return sorted(number for number in self._frames if low <= number < high)

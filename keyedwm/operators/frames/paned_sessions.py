@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,8 +70,8 @@ class PanedSessionOperator:
         keys = self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
         starts, ends = (ints(contiguous(rows[name])) for name in (START, END))
         new = new_sessions(read_entries(self._plan, keys, rows), starts, ends)
-        if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
-            late = ints(contiguous(rows[LAST])) < self.watermark_ms
+        if self._plan.late_rule is LateRule.EVENT:
+            late = self._late(rows)
             yield from self._expired(new.where(late))
             new = new.where(~late)
         if len(new):
@@ -82,8 +83,16 @@ class PanedSessionOperator:
             return
         held = self._table.held
         self.watermark_ms = lowered_ms(self._window, held.ends[held.shown.on_time == 0], time_ms, self._left)
-        is_gone = self._closed(held.ends, self._plan.lateness_ms)
-        is_closing = self._policy.closed(held.shown, self._closed(held.ends, 0))
+        yield from self._close()
+        self._keys.compact([self._table])
+        if self._policy.due(EveryBy.EVENT, time_ms):
+            yield from self._show_early()
+
+    def _close(self) -> Iterator[Output]:
+        """Yield the panes on time of the sessions that are closed now, and drop those that take nothing more."""
+        held = self._table.held
+        is_gone = self._closed(held, self._plan.lateness_ms)
+        is_closing = self._policy.closed(held.shown, self._closed(held, 0))
         changed = np.flatnonzero(is_closing | is_gone)
         kept = self._after(held.where(is_closing & ~is_gone), Timing.ON_TIME)
         self._table.replace(changed, kept, _rest(len(held), changed))
@@ -93,9 +102,6 @@ class PanedSessionOperator:
         closed = closed.take(np.lexsort((closed.starts, closed.ends)))
         for at in range(0, len(closed), _PIECE_ROWS):  # before keys get other numbers
             yield from self._shown(closed.take(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), Timing.ON_TIME)
-        self._keys.compact([self._table])
-        if self._policy.due(EveryBy.EVENT, time_ms):
-            yield from self._show_early()
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
         """Yield nothing: sessions close by the watermark alone."""
@@ -113,7 +119,7 @@ class PanedSessionOperator:
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open sessions with unshown rows."""
         held = self._table.held
-        places = np.flatnonzero((held.unshown > 0) & ~self._closed(held.ends, 0))
+        places = np.flatnonzero((held.unshown > 0) & ~self._closed(held, 0))
         early = held.take(places)
         self._table.replace(places, self._after(early, Timing.EARLY), _rest(len(held), places))
         yield from self._shown(early, Timing.EARLY)
@@ -128,12 +134,19 @@ class PanedSessionOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._table.drain(self._gone_ms())
-        facts = {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
-        return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
+        return StateChanges({**changes.written, NOTE: note(self._plan, self._facts())}, changes.removed)
 
-    def _closed(self, ends: Ints, lateness_ms: int) -> Flags:
+    def _facts(self) -> dict[str, Any]:
+        return {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
+
+    def _late(self, rows: pa.Table) -> Flags:
+        """Which partials are late by their last row."""
+        last = ints(contiguous(rows[LAST]))
+        return np.zeros(len(last), bool) if self.watermark_ms is None else last < self.watermark_ms
+
+    def _closed(self, held: PanedSessions, lateness_ms: int) -> Flags:
         """Which sessions take nothing more."""
-        return ends <= closed_ms(self._window, self.watermark_ms, lateness_ms)
+        return held.ends <= closed_ms(self._window, self.watermark_ms, lateness_ms)
 
     def _gone_ms(self) -> int:
         """No session that ends there or before is held."""
@@ -147,7 +160,7 @@ class PanedSessionOperator:
         is_mine = mine[held.entries.keys]
         places = np.flatnonzero(is_mine)
         whole, is_new = self._united(held.take(places), new)
-        late = is_new & self._closed(whole.ends, self._plan.lateness_ms)
+        late = is_new & self._closed(whole, self._plan.lateness_ms)
         yield from self._expired(whole.where(late))
         rest = np.flatnonzero(~is_mine)
         self._table.replace(places, whole.where(~late), rest)
@@ -179,7 +192,7 @@ class PanedSessionOperator:
     def _panes_at_once(self, places: Ints) -> Iterator[Output]:
         """Yield the panes of sessions that new rows came to: late ones, and early ones by count."""
         new = self._table.held.take(places)
-        is_late, is_early = self._policy.at_once(new.unshown, self._closed(new.ends, 0))
+        is_late, is_early = self._policy.at_once(new.unshown, self._closed(new, 0))
         late, early = new.where(is_late), new.where(is_early)
         shown = all_of([self._after(late, Timing.LATE), self._after(early, Timing.EARLY)])
         changed = np.concatenate([places[is_late], places[is_early]])

@@ -1,7 +1,7 @@
 """Stage one: rows are combined into partials, one for each key and frame, or for each key and session of the batch.
 
 Rule: stage one knows no watermark and holds no state. Rows without an event time belong to no window and are left out.
-Partials are ordered by frame (or by start).
+Partials are ordered by frame (or by start). Rows that are judged row by row are not combined, and keep their order.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Column, Ints, as_key, contiguous, ints, millis, to_arrow
+from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.core.errors import InputError
-from keyedwm.core.late import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.grouping import pair_groups, row_groups
 from keyedwm.operators.kernels import count_by_group, lowest_by_group
+from keyedwm.operators.names import LAST
 from keyedwm.operators.plan_checks import FARTHEST_MS
 
 
@@ -36,20 +37,41 @@ def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table
     if max(-int(times.min()), int(times.max())) > FARTHEST_MS:
         raise _too_far(plan, batch, times)
     keys = [as_key(contiguous(batch[name])) for name in plan.by]
-    numbers = row_groups(keys, len(times))
-    if isinstance(plan.window, SessionWindow):
-        ends = times + _gaps_ms(plan, plan.window, batch)
-        groups, first, interval = _session_groups(plan.window, numbers, times, ends)
-    else:
-        groups, first, interval = _frame_groups(plan.window, numbers, times)
+    channels = _channels(plan, batch) if plan.channel else None
+    groups, first, interval = _groups(plan, batch, _numbers(plan, keys, channels, len(times)), times)
     rows = RowOrder(times, tuple(contiguous(batch[name]) for name in plan.order))
     columns: list[Column] = [*(key.take(pa.array(first)) for key in keys), *interval]
-    if plan.late_rule is LateRule.EVENT:
+    if LAST in plan.partial_schema.names:
         columns.append(~lowest_by_group(~times, groups.ids, groups.count))
+    if channels is not None:
+        columns.append(channels[first])
     columns.append(count_by_group(groups.ids, groups.count))
     for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True):
         columns += function.gather(spec.values_of(batch, plan.schema), rows, groups)
-    return pa.Table.from_arrays([to_arrow(column) for column in columns], schema=plan.partial_schema)
+    partials = pa.Table.from_arrays([to_arrow(column) for column in columns], schema=plan.partial_schema)
+    return partials.take(pa.array(np.argsort(first))) if plan.row_by_row else partials
+
+
+def _numbers(plan: WindowPlan, keys: list[pa.Array], channels: Ints | None, rows: int) -> Ints:
+    """Return a number for each row, the same for rows that may be combined."""
+    if plan.row_by_row:
+        return np.arange(rows)
+    numbers = row_groups(keys, rows)
+    return numbers if channels is None else row_groups([pa.array(numbers), pa.array(channels)], rows)
+
+
+def _groups(
+    plan: WindowPlan, batch: pa.RecordBatch | pa.Table, numbers: Ints, times: Ints
+) -> tuple[Groups, Ints, list[Column]]:
+    """Return the groups in order of frame or start, the first row of each, and its interval."""
+    if isinstance(plan.window, SessionWindow):
+        return _session_groups(plan.window, numbers, times, times + _gaps_ms(plan, plan.window, batch))
+    return _frame_groups(plan.window, numbers, times)
+
+
+def _channels(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> Ints:
+    """Return a number for the partition of each row, the same wherever it is read."""
+    return hashed_rows([contiguous(batch[name]) for name in plan.channel], batch.num_rows).view(np.int64)
 
 
 def _too_far(plan: WindowPlan, batch: pa.RecordBatch | pa.Table, times: Ints) -> InputError:

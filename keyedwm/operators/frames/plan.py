@@ -22,9 +22,10 @@ from keyedwm.core.text import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import Aggregate, AggregateSpec, described_by_code
+from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
-from keyedwm.operators.names import END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
+from keyedwm.operators.names import CHANNEL, END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
 from keyedwm.operators.panes import Early
 from keyedwm.operators.panes_again import PanesAgain
 from keyedwm.operators.plan_checks import (
@@ -127,6 +128,7 @@ class WindowPlan:
     `order` names columns that order rows of equal event time for first, last and collect (topic, partition, offset).
     `read_from` says where keys and event times are read, where their columns' names do not. `most_rows`: so many
     results, and those that close with the last one, close in one batch of a bucket; it may change at any time.
+    `key_watermark`: keys have watermarks of their own; the last of `order` is then the place within a partition.
     """
 
     schema: pa.Schema
@@ -142,6 +144,7 @@ class WindowPlan:
     accumulating: bool = True
     read_from: tuple[str, ...] = ()
     most_rows: int | None = None
+    key_watermark: PerKey | None = None
     _digest: str = field(init=False, repr=False, compare=False)
     earlier_digests: tuple[str, ...] = field(init=False, repr=False, compare=False)
     functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
@@ -152,6 +155,13 @@ class WindowPlan:
         if isinstance(self.window, RowGapWindow):
             check_gap_column(self.schema, self.window.gap_column)
         self._check_late()
+        if self.key_watermark is not None:
+            self.key_watermark.check_plan(self.by, self.lateness_ms, self.most_rows)
+            if isinstance(self.window, RowGapWindow) and self.key_watermark.idle_ms is not None:
+                raise OptionError(
+                    f"per_key: idle with a gap of each row ({self.window.gap_column!r}): how long a key has "
+                    "sessions does not follow from its last row, so leave idle out, or take one gap"
+                )
         functions = tuple(spec.bind(self.schema, self.order) for _, spec in self.aggregates)
         object.__setattr__(self, "functions", functions)
         described = [spec.describe() for _, spec in self.aggregates]
@@ -183,6 +193,21 @@ class WindowPlan:
         """Whether panes go by the wall clock."""
         return self.early is not None and self.early.by_clock
 
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The key columns by which keys are spread over buckets: those that own a watermark, by default all."""
+        return self.by if self.key_watermark is None else self.key_watermark.by or self.by
+
+    @property
+    def channel(self) -> tuple[str, ...]:
+        """The columns that tell the partition of a row, where a key's watermark tells partitions apart."""
+        return self.order[:-1] if self.key_watermark is not None and self.key_watermark.slowest else ()
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether rows are judged one after the other, so that stage one combines none."""
+        return self.key_watermark is not None and self.late_rule is LateRule.EVENT
+
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The input columns that are used, each once."""
@@ -199,9 +224,12 @@ class WindowPlan:
     def partial_schema(self) -> pa.Schema:
         """Of the rows between the two stages: by columns, start (and end, for sessions), rows, accumulators.
 
-        With the late rule EVENT also the event time of the last row: a partial is late by that one.
+        With the late rule EVENT also the event time of the last row: a partial is late by that one. Watermarks of keys
+        rise by it, and may tell partitions apart, by a number that stands for the partition.
         """
-        times = [START, *([END] if self.is_session else []), *([LAST] if self.late_rule is LateRule.EVENT else [])]
+        has_last = self.late_rule is LateRule.EVENT or self.key_watermark is not None
+        times = [START, *([END] if self.is_session else []), *([LAST] if has_last else [])]
+        times += [CHANNEL] if self.channel else []
         return pa.schema(
             [
                 *self.key_fields,
@@ -240,7 +268,8 @@ class WindowPlan:
 
     def trimmed(self) -> WindowPlan:
         """Without order columns that decide nothing, which need not be read."""
-        return self if any(getattr(function, "order", ()) for function in self.functions) else replace(self, order=())
+        is_used = bool(self.channel) or any(getattr(function, "order", ()) for function in self.functions)
+        return self if is_used else replace(self, order=())
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
@@ -260,6 +289,7 @@ class WindowPlan:
                 [name, spec.describe(), [[inner.name, str(inner.type)] for inner in function.fields]]
                 for (name, spec), function in zip(self.aggregates, self.functions, strict=True)
             ],
+            **({} if self.key_watermark is None else {"key_watermark": str(self.key_watermark)}),
         }
 
     def _digests_by_code(self) -> tuple[str, ...]:
@@ -278,6 +308,7 @@ class WindowPlan:
             *(f"{name} {text}" for (name, _), text in zip(self.aggregates, described, strict=True)),
             *(f"{inner.name} {inner.type}" for inner in self.partial_schema),
             *self.read_from,
+            *([] if self.key_watermark is None else [str(self.key_watermark)]),
         ]
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 

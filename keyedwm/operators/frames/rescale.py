@@ -20,6 +20,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.first_last import FirstOrLast
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.frame_log import BLOCK, FRAME
+from keyedwm.operators.frames.key_watermarks import OWN, moved_facts
 from keyedwm.operators.frames.neutral import neutral
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
@@ -62,6 +63,8 @@ class Move:
     def facts_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
         """Return the facts of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
         held = {name: self.facts[0].get(name) for name in ("watermark_ms", "due_ms")}
+        if self.plan.key_watermark is not None:
+            held |= moved_facts(self.facts)
         return {**held, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
 
     def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
@@ -80,7 +83,7 @@ class Move:
         if not table.num_rows:
             return
         to = f"{self._log(log)}{PART}{self._numbers[bucket, name]}"
-        numbers = bucket_of([table.column(by) for by in self.plan.by], table.num_rows, count)
+        numbers = bucket_of([table.column(by) for by in self.plan.owners], table.num_rows, count)
         for number in np.unique(numbers).tolist():
             mine = table.take(pa.array(np.flatnonzero(numbers == number)))
             first_end = int(ints(contiguous(mine[END])).min()) if END in mine.column_names else None
@@ -88,7 +91,7 @@ class Move:
 
     def _log(self, log: str) -> str:
         """The log in the new state: sessions of any state are young, or rows of the one log of sessions with panes."""
-        if self.plan.is_session and not self.plan.has_panes:
+        if self.plan.is_session and not (self.plan.has_panes or self.plan.key_watermark):
             return YOUNG
         return SESSIONS if log.startswith(SLICE) else log
 
@@ -103,7 +106,7 @@ class Move:
 
     def _laid_out(self, log: str, table: pa.Table) -> pa.Table:
         """The table as the new plan's operator writes it; what holds no accumulators stays as it is."""
-        if not (log.startswith(FRAME) or self.plan.is_session):
+        if log == OWN or not (log.startswith(FRAME) or self.plan.is_session):
             return table
         keys = [inner.name for inner in self.plan.key_fields]
         old_accumulators = {name for name in table.column_names if _is_accumulator(name)}
@@ -147,10 +150,10 @@ class Move:
             )
         now = self.plan.told()
         for part, what in _PARTS.items():
-            if self.told[part] != now[part]:
+            if self.told.get(part) != now.get(part):
                 raise OptionError(
-                    f"{self.who}: {what} of the state that moves are {_shown(part, self.told[part])}, and of this "
-                    f"plan {_shown(part, now[part])}, which cannot be told from each other's results: {_REMEDY}"
+                    f"{self.who}: {what} of the state that moves are {_shown(part, self.told.get(part))}, and of this "
+                    f"plan {_shown(part, now.get(part))}, which cannot be told from each other's results: {_REMEDY}"
                 )
         old = {(name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.told["aggregates"])}
         found: dict[str, str | None] = {}
@@ -173,6 +176,7 @@ _PARTS = {
     "late": "the rules for late rows and panes",
     "by": "the key columns",
     "read_from": "the fields that are read",
+    "key_watermark": "the watermarks of keys",
 }
 # What a plan tells of late rows and panes, in its order.
 _LATE = ("late_rule", "lateness_ms", "accumulating", "early")

@@ -7,7 +7,7 @@ the log is read when rows come; it is written anew when more than half of it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from keyedwm.operators.panes import Shown, all_shown
 from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
-from keyedwm.operators.state.store import StateChanges, TableLogs
+from keyedwm.operators.state.store import LogHolder, StateChanges, TableLogs
 
 SESSIONS = "sessions"
 # The columns of `Shown`: on time, panes, rows.
@@ -76,7 +76,12 @@ class SessionTable:
     """The sessions that are held, and which of them changed since they were last written."""
 
     def __init__(
-        self, plan: WindowPlan, window: SessionWindow, keys: KeyDictionary, logs: TableLogs, gone_ms: int
+        self,
+        plan: WindowPlan,
+        window: SessionWindow,
+        keys: KeyDictionary,
+        logs: TableLogs,
+        gone_ms: int,
     ) -> None:
         """gone_ms: no session that ends there or before is held."""
         self._plan = plan
@@ -84,9 +89,15 @@ class SessionTable:
         self._keys = keys
         self._logs = logs
         self._gone_ms = gone_ms
+        self._is_gone: Callable[[PanedSessions], Flags] | None = None
+        self._others: LogHolder | None = None
         self._old = sorted(logs.names(SLICE))
         self._held: PanedSessions | None = None  # not read yet
         self._changed: Flags = np.empty(0, bool)
+
+    def leave_out(self, is_gone: Callable[[PanedSessions], Flags], others: LogHolder) -> None:
+        """Let sessions be gone by their keys, too. others: who writes logs beside the sessions'."""
+        self._is_gone, self._others = is_gone, others
 
     @property
     def held(self) -> PanedSessions:
@@ -99,7 +110,9 @@ class SessionTable:
     @property
     def entries(self) -> int:
         """How many rows are held; of sessions that are not read, with those before the newest."""
-        return sum(self._logs.rows.values()) if self._held is None else len(self._held)
+        if self._held is not None:
+            return len(self._held)
+        return sum(self._logs.rows.get(name, 0) for name in (*self._old, SESSIONS))
 
     def replace(self, places: Ints, by: PanedSessions, kept: Ints) -> None:
         """Put other sessions in the place of some; `kept` are the places of the rest."""
@@ -134,9 +147,12 @@ class SessionTable:
         return self._logs.drain(self._merge)
 
     def _read(self) -> PanedSessions:
-        return self._newest(self._keys, [table for name in (*self._old, SESSIONS) for table in self._logs.read(name)])
+        read = self._newest(self._keys, [table for name in (*self._old, SESSIONS) for table in self._logs.read(name)])
+        return read if self._is_gone is None else read.where(~self._is_gone(read))
 
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:  # noqa: ARG002  there is one log
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        if self._others is not None and self._others.owns(log):
+            return self._others.merge(tables)
         keys = KeyDictionary(self._plan.key_fields)
         return self._table(keys, self._newest(keys, tables))
 

@@ -6,8 +6,9 @@ a late pane. Discarding plans hold windows of their own instead of frames, as ea
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
-from keyedwm.operators.frames.frame_log import FrameLog
+from keyedwm.operators.frames.frame_log import FrameLog, Limits
 from keyedwm.operators.frames.neutral import neutral_totals
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
@@ -29,7 +30,7 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.note import NOTE, note, read_note
 from keyedwm.operators.state.pane_log import PaneLog
-from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
+from keyedwm.operators.state.store import BlobStore, LogHolder, StateChanges, TableLogs
 
 _NEVER = -(2**62)
 _CHANGED = "touched"  # the log of the frames that changed since the last early panes by time
@@ -38,7 +39,7 @@ PIECE_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Windows:
+class Windows:
     """Windows that hold something: their totals, their ends, and what panes showed of them."""
 
     totals: Entries
@@ -50,10 +51,10 @@ class _Windows:
         """How many rows of each no pane has told of."""
         return self.totals.rows - self.shown.rows
 
-    def where(self, flags: Flags) -> _Windows:
+    def where(self, flags: Flags) -> Windows:
         """Return the windows with these flags."""
         places = np.flatnonzero(flags)
-        return _Windows(self.totals.take(places), self.ends[places], self.shown.take(places))
+        return Windows(self.totals.take(places), self.ends[places], self.shown.take(places))
 
 
 class SlidingOperator:
@@ -70,6 +71,7 @@ class SlidingOperator:
         self._frames = FrameLog(plan, window, self._overlap, self._logs)
         self._panes = PaneLog(plan, window, self._logs)
         self._changed = PairLog(plan.key_fields, START, _CHANGED, self._logs)
+        self._holders: list[LogHolder] = [self._frames, self._panes, self._changed]
         self.watermark_ms = facts.get("watermark_ms")
         self.late_rows = 0
         self._left = plan.most_rows
@@ -95,12 +97,12 @@ class SlidingOperator:
         numbers = keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
         entries = read_entries(self._plan, numbers, rows)
         frames = self._window.frames_of(ints(contiguous(rows[START])))
-        late = self._late(frames, rows)
+        late = self._late(keys, numbers, frames, rows)
         if late.any():
             yield from self._expired(keys, entries.take(np.flatnonzero(late)), frames[late])
             entries, frames = entries.take(np.flatnonzero(~late)), frames[~late]
         if not self._policy.accumulating:
-            entries, frames = self._into_windows(entries, frames)
+            entries, frames = self._into_windows(keys, entries, frames)
         if rows[ROWS].num_chunks > 1:  # several tasks: the state need not hold a key of a frame more than once
             entries, frames = self._grouped(keys, entries, frames)
         self._frames.append(keys, entries, frames)
@@ -135,7 +137,7 @@ class SlidingOperator:
         pairs = self._changed.take(keys)
         if len(pairs):
             changed, ends = self._windows_of(keys, pairs.keys, self._window.read_noted(pairs.bounds))
-            is_open = ends > self._closed_end()
+            is_open = ends > self._closed_ends(keys, changed)
             windows = self._held(keys, changed[is_open], ends[is_open])
             yield from self._emit(keys, windows.where(windows.unshown > 0), Timing.EARLY)
 
@@ -150,11 +152,13 @@ class SlidingOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(self._merge)
-        facts = {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
-        return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
+        return StateChanges({**changes.written, NOTE: note(self._plan, self._facts())}, changes.removed)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        owner = next(one for one in (self._frames, self._panes, self._changed) if one.owns(log))
+        owner = next(one for one in self._holders if one.owns(log))
         return owner.merge(tables)
 
     def _last_end(self, watermark_ms: int) -> int:
@@ -168,11 +172,23 @@ class SlidingOperator:
         """The last end of which no window is kept."""
         return _NEVER if self.watermark_ms is None else self._last_end(self.watermark_ms - self._plan.lateness_ms)
 
-    def _late(self, frames: Ints, partials: pa.Table) -> Flags:
+    def _closed_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:  # noqa: ARG002  one for all keys
+        """The last end of each of these keys that is closed."""
+        return np.full(len(numbers), self._closed_end())
+
+    def _kept_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:  # noqa: ARG002  one for all keys
+        """The last end of each of these keys of which no window is kept."""
+        return np.full(len(numbers), self._kept_end())
+
+    def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
+        """See `Limits`."""
+        return np.full(keys.count, low), np.full(keys.count, high)
+
+    def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
         if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
             return ints(contiguous(partials[LAST])) < self.watermark_ms
         behind = self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1
-        return frames + behind <= self._kept_end()
+        return frames + behind <= self._kept_ends(keys, numbers)
 
     def _expired(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> Iterator[Output]:
         """Drop, emit or refuse late rows; each is emitted with the last window that would have taken it."""
@@ -189,11 +205,11 @@ class SlidingOperator:
         ids, distinct, occurring = pair_groups(numbers, entries.keys, keys.count)
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
-    def _into_windows(self, entries: Entries, frames: Ints) -> tuple[Entries, Ints]:
+    def _into_windows(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> tuple[Entries, Ints]:
         """Return the entries once for each window that takes them."""
         places = np.repeat(np.arange(len(frames)), self._frames_each)
         windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
-        kept = np.flatnonzero(windows + 1 > self._kept_end())
+        kept = np.flatnonzero(windows + 1 > self._kept_ends(keys, entries.keys)[places])
         return entries.take(places[kept]), windows[kept]
 
     def _windows_of(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> tuple[Ints, Ints]:
@@ -210,28 +226,31 @@ class SlidingOperator:
 
     def _panes_at_once(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> Iterator[Output]:
         """Yield the panes that windows give because these frames changed: late ones, and early ones by count."""
-        complete, kept = self._closed_end(), self._kept_end()
         if not self._policy.by_rows:  # only complete windows give a pane
-            changed, frames = changed[frames < complete], frames[frames < complete]
+            may_show = frames < self._closed_ends(keys, changed)
+            changed, frames = changed[may_show], frames[may_show]
         if not self._policy.has_panes or not len(changed):
             return
         changed, ends = self._windows_of(keys, changed, frames)
+        complete, kept = self._closed_ends(keys, changed), self._kept_ends(keys, changed)
         may_show = (ends > kept) & (self._policy.by_rows | (ends <= complete))
         windows = self._held(keys, changed[may_show], ends[may_show])
-        late, early = self._policy.at_once(windows.unshown, windows.ends <= complete)
+        is_closed = windows.ends <= self._closed_ends(keys, windows.totals.keys)
+        late, early = self._policy.at_once(windows.unshown, is_closed)
         yield from self._emit(keys, windows.where(late), Timing.LATE)
         yield from self._emit(keys, windows.where(early), Timing.EARLY)
 
-    def _held(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> _Windows:
+    def _held(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> Windows:
         """Return those of these windows that hold something."""
         if not len(wanted):
             return self._with_shown(keys, no_entries(self._plan), ends)
         return self._with_shown(keys, *self._frames.totals(keys, wanted, ends))
 
-    def _with_shown(self, keys: KeyDictionary, totals: Entries, ends: Ints) -> _Windows:
-        nothing = np.zeros(len(ends), np.int64)
-        panes, rows = self._panes.emitted(keys, totals.keys, ends) if self._policy.has_panes else (nothing, nothing)
-        return _Windows(totals, ends, Shown(panes, rows, (ends <= self._closed_end()).astype(np.int64)))
+    def _with_shown(self, keys: KeyDictionary, totals: Entries, ends: Ints) -> Windows:
+        if not self._policy.has_panes:
+            return Windows(totals, ends, Shown(*[np.zeros(len(ends), np.int64)] * 3))
+        is_closed = ends <= self._closed_ends(keys, totals.keys)
+        return Windows(totals, ends, Shown(*self._panes.emitted(keys, totals.keys, ends), is_closed.astype(np.int64)))
 
     def _close(self, time_ms: int) -> Generator[Output, None, int | None]:
         """Close the windows that end by then, so many at a time that memory is bounded; return the watermark reached.
@@ -274,12 +293,17 @@ class SlidingOperator:
         self._frames.forget(last)
         self._panes.forget(last)
 
-    def _closing(self, low: int, high: int) -> Iterator[Output]:
-        """Yield the on-time panes of the windows with ends in `[low, high]`."""
-        keys = KeyDictionary(self._plan.key_fields)
-        totals, ends = self._frames.closing(keys, low, high)
+    def _closing(
+        self, low: int, high: int, limits: Limits | None = None, among: Collection[int] | None = None
+    ) -> Iterator[Output]:
+        """Yield the on-time panes of the windows with ends in `[low, high]`; see `FrameLog.closing`."""
+        keys, limits = KeyDictionary(self._plan.key_fields), limits or self._limits
+        totals, ends = self._frames.closing(keys, low, high, limits, among)
         if not self._policy.accumulating and self._plan.early is not None:
             known, known_ends = self._panes.between(keys, low, high)
+            lows, highs = limits(keys, low, high)
+            closes = (lows[known] <= known_ends) & (known_ends <= highs[known])
+            known, known_ends = known[closes], known_ends[closes]
             ids, _, _ = pair_groups(
                 np.concatenate([known_ends, ends]), np.concatenate([known, totals.keys]), keys.count
             )
@@ -288,7 +312,7 @@ class SlidingOperator:
             ends = np.concatenate([ends, known_ends[empty]])
         yield from self._emit(keys, self._with_shown(keys, totals, ends), Timing.ON_TIME)
 
-    def _emit(self, keys: KeyDictionary, windows: _Windows, timing: Timing) -> Iterator[Output]:
+    def _emit(self, keys: KeyDictionary, windows: Windows, timing: Timing) -> Iterator[Output]:
         """Yield each window's next pane."""
         totals, ends, shown = windows.totals, windows.ends, windows.shown
         if self._policy.has_panes and len(ends):

@@ -32,6 +32,16 @@ _FEW_ROWS = 1 << 10
 Merge = Callable[[str, Sequence[pa.Table]], pa.Table]
 
 
+class LogHolder(Protocol):
+    """Who writes some of an operator's logs."""
+
+    def owns(self, log: str) -> bool:
+        """Return whether a log is its own."""
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Make one table of several parts of a log."""
+
+
 class BlobStore(Protocol):
     """Where blobs are at rest: Spark's state, or memory."""
 

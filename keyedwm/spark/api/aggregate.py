@@ -16,6 +16,7 @@ from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.messages.functions import WindowFunction
@@ -23,6 +24,7 @@ from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
+from keyedwm.spark.api.key_watermark import check_key_watermark
 from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.arguments import check_own_aggregates, named
@@ -55,6 +57,7 @@ def aggregate(
     max_rows_per_batch: int | None = None,
     continue_from: str | None = None,
     store: Store | None = None,
+    key_watermark: PerKey | None = None,
 ) -> DataFrame:
     """Aggregate the event rows of `df` by key and window; a window leaves in the batch that carried its watermark.
 
@@ -70,6 +73,7 @@ def aggregate(
     result's watermark follows what has left. By default all that a watermark closes leaves in its batch.
     continue_from: a savepoint, whose windows are open at the start of a new checkpoint (docs/windows.md).
     store: keep the messages of windows, and compute each result anew over all of them (docs/window-store.md).
+    key_watermark: windows of a key close by a watermark of its own (`keyedwm.spark.per_key`).
 
     Returns the `by` columns, `window`, one column per aggregate, `pane`, and `event_time` (the window's last
     millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.
@@ -90,6 +94,8 @@ def aggregate(
         "accumulating": accumulating,
         "most_rows": max_rows_per_batch,
     }
+    check_key_watermark(key_watermark, window, store)
+    asked |= {} if key_watermark is None else {"key_watermark": key_watermark}
     check_store(store, asked, continue_from)
     spark = df.spark if isinstance(df, Source) else df.sparkSession
     check_provider(spark, "aggregate")

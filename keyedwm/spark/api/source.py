@@ -56,6 +56,7 @@ def ship_source(
     spec = FrameSpec(
         window=plan.window,
         late_rule=plan.late_rule,
+        key_watermark=plan.key_watermark,
         by=fields,
         aggregates=dict(plan.aggregates),
         axis=axis,

@@ -50,6 +50,7 @@ def _windows(told: Mapping[str, Any]) -> Iterator[str]:
     yield f"window={told['window']}"
     names = ("late_rule", "lateness_ms", "accumulating", "early")
     yield from map("{}={}".format, names, told["late"].split(" ", len(names) - 1))
+    yield from (f"key_watermark={told[name]}" for name in ("key_watermark",) if name in told)
     yield from (f"by={_words(one)}" for one in told["by"])
     yield from (f"read from {_words(one)}" for one in told["read_from"])
     yield from map(_words, told["aggregates"])

@@ -1,0 +1,94 @@
+"""Sessions that close by a watermark of their key, with and without panes.
+
+Rule: as with windows (`per_key_windows`): the operator of sessions is driven with `W - behind`, and a batch closes the
+sessions that the watermarks of its keys have passed. Rows of such a session stay in the log until it is written anew;
+when it is read, the key's watermark tells that they are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.core.touching import Touching
+from keyedwm.operators.frames.key_watermarks import NEVER, KeyWatermarks
+from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
+from keyedwm.operators.frames.per_key import PerKey
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.session_table import PanedSessions
+from keyedwm.operators.names import CHANNEL, LAST
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.key_dictionary import key_columns
+from keyedwm.operators.state.note import read_note
+from keyedwm.operators.state.store import BlobStore
+
+
+class PerKeySessionOperator(PanedSessionOperator):
+    """One instance of the operator; its `watermark_ms` is `W - behind`."""
+
+    def __init__(self, plan: WindowPlan, window: SessionWindow, per_key: PerKey, store: BlobStore) -> None:
+        super().__init__(plan, window, store)
+        self._behind_ms = per_key.behind_ms
+        self._own = KeyWatermarks(plan, per_key, self._logs, read_note(plan, store))
+        self._own.rise(self.watermark_ms)
+        self._table.leave_out(self._is_gone, self._own)
+        self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
+        self._times: Ints = np.empty(0, np.int64)  # what counted before each of these rows
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return `W - behind`, less the allowed lateness."""
+        return super().output_watermark_ms(watermark_ms - self._behind_ms)
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Hold partials, judged by what counted for their keys before; then close sessions of these keys."""
+        self._table.held  # noqa: B018  read by the watermarks that it was written by
+        owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
+        self._counted = self._own.reached()
+        channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
+        times = ints(contiguous(rows[LAST]))
+        self._times = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
+        yield from super().on_rows(input_number, rows, now_ms)
+        self._counted = None
+        yield from self._close()
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Close what ends at `W - behind`, and what idle keys have open up to W."""
+        floor_ms = time_ms - self._behind_ms
+        if self.watermark_ms is not None and floor_ms <= self.watermark_ms:
+            return
+        self._table.held  # noqa: B018  read by the watermarks that it was written by
+        self._own.rise(floor_ms)
+        idle = self._own.idle(self._done_ms)
+        if len(idle):
+            self._own.close_idle(idle, self._done_ms)
+        yield from super().on_watermark(input_number, key, floor_ms)
+
+    def on_end(self) -> Iterator[Output]:
+        """Close every session, and keep nothing."""
+        yield from super().on_end()
+        self._own.end()
+
+    def _facts(self) -> dict[str, Any]:
+        return {**super()._facts(), **self._own.facts()}
+
+    def _late(self, rows: pa.Table) -> Flags:
+        return ints(contiguous(rows[LAST])) < self._times
+
+    def _closed(self, held: PanedSessions, lateness_ms: int) -> Flags:
+        owners = self._own.of_keys(self._keys, self._plan.by, held.entries.keys)
+        counted = self._own.reached()
+        if self._counted is not None:  # of keys that the batch has not brought, nothing has changed
+            counted[: len(self._counted)] = self._counted
+        return held.ends <= counted[owners] - lateness_ms - (self._window.touching is Touching.MERGE)
+
+    def _is_gone(self, held: PanedSessions) -> Flags:
+        return self._closed(held, self._plan.lateness_ms)
+
+    def _done_ms(self, tops: Ints) -> Ints:
+        """When no session is held any more of keys with these highest event times."""
+        until = self._window.gap_ms + self._plan.lateness_ms + (self._window.touching is Touching.MERGE)
+        return np.where(tops > NEVER // 2, tops + until, NEVER)

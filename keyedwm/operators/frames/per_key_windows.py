@@ -1,0 +1,176 @@
+"""Tumbling and sliding windows that close by a watermark of their key.
+
+Rule: the operator of windows is driven with `W - behind`, below which everything is closed for every key. Beside that,
+a batch closes windows of the keys that it touches: those whose end their own watermark has passed. What is closed of a
+key follows from that watermark, so no window leaves twice, and nothing is noted for it. A frame of which most entries
+are closed is written anew without them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.core.late import LateRule
+from keyedwm.operators.frames.key_watermarks import NEVER, KeyWatermarks
+from keyedwm.operators.frames.per_key import PerKey
+from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
+from keyedwm.operators.frames.sliding import SlidingOperator, Windows
+from keyedwm.operators.names import CHANNEL, LAST, START
+from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import Output
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.note import read_note
+from keyedwm.operators.state.store import BlobStore
+
+_NONE = np.empty(0, np.int64)
+
+
+class PerKeyOperator(SlidingOperator):
+    """One instance of the operator; its `watermark_ms` is `W - behind`."""
+
+    def __init__(self, plan: WindowPlan, window: FrameWindow, per_key: PerKey, store: BlobStore) -> None:
+        super().__init__(plan, window, store)
+        self._behind_ms = per_key.behind_ms
+        facts = read_note(plan, store)
+        self._own = KeyWatermarks(plan, per_key, self._logs, facts)
+        self._own.rise(self.watermark_ms)
+        self._holders.append(self._own)
+        # Frame → how many windows that begin with it have closed by a key's own watermark since it was looked over.
+        self._gone = Counter({window.frame_of(int(start)): count for start, count in facts.get("gone", {}).items()})
+        self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
+        self._times: Ints = _NONE  # what counted before each of these rows
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return `W - behind`, less the allowed lateness."""
+        return super().output_watermark_ms(watermark_ms - self._behind_ms)
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Hold partials, judged by what counted for their keys before; then close windows of these keys."""
+        owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
+        before, tops = self._own.reached(), self._own.tops()
+        channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
+        times = ints(contiguous(rows[LAST]))
+        self._times = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
+        self._counted = before
+        yield from super().on_rows(input_number, rows, now_ms)
+        self._counted = None
+        brought = np.unique(self._window.frames_of(ints(contiguous(rows[START]))))
+        yield from self._close_own(np.unique(owners), before, tops, brought)
+
+    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
+        """Close what ends at `W - behind`, and what idle keys have open up to W."""
+        floor_ms = time_ms - self._behind_ms
+        if self.watermark_ms is not None and floor_ms <= self.watermark_ms:
+            return
+        yield from super().on_watermark(input_number, key, floor_ms)
+        self._own.rise(floor_ms)
+        self._gone = Counter({frame: count for frame, count in self._gone.items() if frame in self._frames.numbers})
+        idle = self._own.idle(self._done_ms)
+        if len(idle):
+            before, tops = self._own.recorded(), self._own.tops()
+            self._own.close_idle(idle, self._done_ms)
+            yield from self._close_own(idle, before, tops, _NONE)
+
+    def on_end(self) -> Iterator[Output]:
+        """Close every window, and keep nothing."""
+        yield from super().on_end()
+        self._own.end()
+
+    def _facts(self) -> dict[str, Any]:
+        gone = {str(self._window.start_of(frame)): count for frame, count in sorted(self._gone.items())}
+        return {**super()._facts(), **self._own.facts(), "gone": gone}
+
+    def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
+        if self._plan.late_rule is LateRule.EVENT:
+            return ints(contiguous(partials[LAST])) < self._times
+        return super()._late(keys, numbers, frames, partials)
+
+    def _closed_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
+        return self._ends_at(self._counting(keys, numbers))
+
+    def _kept_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
+        return self._ends_at(self._counting(keys, numbers) - self._plan.lateness_ms)
+
+    def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
+        """What `W - behind` closes: what the key's own watermark has not closed already."""
+        lows, highs = super()._limits(keys, low, high)
+        return np.maximum(lows, self._closed_ends(keys, np.arange(keys.count)) + 1), highs
+
+    def _emit(self, keys: KeyDictionary, windows: Windows, timing: Timing) -> Iterator[Output]:
+        if timing is Timing.ON_TIME:
+            frames, counts = np.unique(windows.ends - self._overlap, return_counts=True)
+            closed = zip(frames.tolist(), counts.tolist(), strict=True)
+            self._gone.update({frame: count for frame, count in closed if frame in self._frames.numbers})
+        return super()._emit(keys, windows, timing)
+
+    def _counting(self, keys: KeyDictionary, numbers: Ints) -> Ints:
+        """What counts for each of these keys."""
+        owners = self._own.of_keys(keys, self._plan.by, numbers)
+        return (self._own.reached() if self._counted is None else self._counted)[owners]
+
+    def _ends_at(self, times: Ints) -> Ints:
+        """The last end at or below each of these times."""
+        ends = np.full(len(times), -(2**62))
+        known = times > NEVER // 2
+        ends[known] = self._window.frames_of(times[known])
+        return ends
+
+    def _done_ms(self, tops: Ints) -> Ints:
+        """When no window is held any more of keys with these highest event times."""
+        done = np.full(len(tops), NEVER)
+        known = tops > NEVER // 2
+        last = self._window.frames_of(tops[known]) + self._frames_each
+        done[known] = self._window.starts_of(last) + self._plan.lateness_ms
+        return done
+
+    def _close_own(self, owners: Ints, before: Ints, tops: Ints, brought: Ints) -> Iterator[Output]:
+        """Close the windows that the watermarks of these owners have passed now.
+
+        before: what counted for every owner. tops: the highest event time that was held of every owner. brought: the
+        frames of the rows of this batch.
+        """
+        low, high = self._ends_at(before[owners]) + 1, self._ends_at(self._own.reached()[owners])
+        moved = np.flatnonzero(low <= high)
+        if not len(moved):
+            return
+        owners, low, high = owners[moved], low[moved], high[moved]
+        until = np.minimum(high, self._ends_at(tops[owners]) + 1)
+        brought = brought[(brought >= low.min() - self._overlap) & (brought < high.max())]
+        among = {*brought.tolist(), *self._frames_within(low - self._overlap, until)}
+
+        def limits(keys: KeyDictionary, first: int, last: int) -> tuple[Ints, Ints]:  # noqa: ARG001  each its own
+            places = self._own.places(keys, self._plan.by, owners)
+            mine = places >= 0
+            return np.where(mine, low[places], 1), np.where(mine, high[places], 0)
+
+        yield from self._closing(int(low.min()), int(high.max()), limits, among)
+        self._look_over(int(self._ends_at(np.array([self._own.reached()[owners].max() - self._plan.lateness_ms]))[0]))
+
+    def _frames_within(self, first: Ints, behind: Ints) -> list[int]:
+        """Return the held frames in any of these ranges."""
+        held = np.array(sorted(self._frames.numbers), np.int64)
+        begins, ends = np.searchsorted(held, first), np.searchsorted(held, behind)
+        steps = np.zeros(len(held) + 1, np.int64)
+        some = begins < ends
+        np.add.at(steps, begins[some], 1)
+        np.add.at(steps, ends[some], -1)
+        return held[np.cumsum(steps)[:-1] > 0].tolist()
+
+    def _look_over(self, last: int) -> None:
+        """Write frames anew of which most entries belong to closed windows alone; last: the highest end not kept."""
+        for frame, count in list(self._gone.items()):
+            behind = frame + self._overlap
+            if behind <= last and 2 * count >= self._frames.rows_of(frame):
+                del self._gone[frame]
+                self._frames.keep(frame, partial(self._is_kept, behind))
+
+    def _is_kept(self, end: int, keys: KeyDictionary, numbers: Ints) -> Flags:
+        """Whether a window with this end is kept of each of these keys."""
+        return end > self._kept_ends(keys, numbers)

@@ -1,0 +1,51 @@
+"""`per_key` as a user writes it: durations are Spark interval strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from keyedwm.config.validation import choice, duration_ms
+from keyedwm.core.errors import OptionError
+from keyedwm.operators.frames.per_key import Partitions, PerKey
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.spark.api.store import Store
+
+
+def per_key(
+    lag: str,
+    *,
+    behind: str,
+    by: str | Sequence[str] | None = None,
+    idle: str | None = None,
+    partitions: str = "slowest",
+) -> PerKey:
+    """A watermark for each key, for `aggregate(..., key_watermark=)`: its highest event time less `lag`.
+
+    behind: how far a key may be behind the watermark of all; that less `behind` closes windows of every key, and is the
+    watermark of the results. by: the key columns that own a watermark, by default all of them. idle: a key without rows
+    while the watermark of all rises by so much closes by that one. partitions: a key that comes from several partitions
+    follows the `slowest` that brought it within `behind`, or the `fastest`. See docs/per-key-watermarks.md.
+    """
+    return PerKey(
+        lag_ms=duration_ms("lag", lag),
+        behind_ms=duration_ms("behind", behind),
+        by=(by,) if isinstance(by, str) else by if by is None else tuple(by),
+        idle_ms=None if idle is None else duration_ms("idle", idle),
+        partitions=choice("partitions", partitions, Partitions),
+    )
+
+
+def check_key_watermark(given: object, window: object, store: Store | None) -> None:
+    """Refuse what is no `per_key`, and windows that keep messages, which have one watermark."""
+    if given is None:
+        return
+    if not isinstance(given, PerKey):
+        raise OptionError(
+            f"aggregate: key_watermark={given!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
+        )
+    if store is not None or not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow)):
+        raise OptionError(
+            f"aggregate: key_watermark with {'a store' if store is not None else 'windows of rows'}, which keeps the "
+            "messages of all keys by one watermark: leave one of them out"
+        )

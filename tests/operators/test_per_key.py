@@ -1,0 +1,230 @@
+"""Watermarks of keys against the book, on random streams: what closes, when, what is late, and what state holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from conformance.driver import DrivenOperator
+from keyedwm.arrow.schema import row_schema
+from keyedwm.core.errors import OptionError
+from keyedwm.core.late import LateRule
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.per_key import Partitions, PerKey
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from pyspark_wm_source.options.frame_stage import FrameSpec
+from pyspark_wm_source.options.stage import SourceColumns
+from tests.operators.per_key_model import Model, Row, SessionModel
+from tests.operators.streams import rows_of
+
+SCHEMA = pa.schema(
+    [("owner", pa.string()), ("page", pa.string()), ("time", pa.int64()), ("partition", pa.int32()), ("at", pa.int64())]
+)
+
+
+def plan_of(window, per_key, **settings) -> WindowPlan:
+    return WindowPlan(
+        schema=SCHEMA, by=("owner", "page"), time="time", window=window, aggregates=(("rows", agg.count()),),
+        order=("partition", "at"), key_watermark=per_key, **settings,
+    )  # fmt: skip
+
+
+def table(rows) -> pa.Table:
+    columns = [[getattr(row, name) for row in rows] for name in ("owner", "page", "time_ms", "partition", "offset")]
+    return pa.table([pa.array(column, one.type) for column, one in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def panes(made) -> list[tuple]:
+    return [(row["owner"], row["page"], row["end"], row["rows"], row["pane"]["timing"]) for row in rows_of(made)]
+
+
+def stream(seed, steps=40):
+    """Batches of (rows, W after them): devices of which one is far behind, one ahead, and one rests now and then."""
+    rng = random.Random(seed)
+    at, front_ms, delays = 0, 0, {"ahead": -30, "even": 0, "behind": 70, "other": 5}
+    for step in range(steps):
+        rows = []
+        for _ in range(rng.randrange(7)):
+            owner = rng.choice(list(delays))
+            if owner == "other" and step % 20 > 8:
+                continue
+            time_ms = step * 6 - delays[owner] - rng.randrange(14)
+            if owner == "behind" and rng.random() < 0.1:
+                time_ms += 70
+            rows.append(Row(owner, rng.choice("xy"), rng.randrange(2), time_ms, at))
+            at += 1
+        rows.sort(key=lambda row: (row.partition, row.offset))
+        front_ms = max(front_ms, step * 6 - 20 + rng.randrange(6))
+        yield rows, front_ms if step > 3 and rng.random() < 0.7 else None
+
+
+def both(per_key, window, batches, **settings):
+    """The plan's operator, built anew around every step, and the book; yields what each shows of a step."""
+    rule = settings.get("late_rule", LateRule.WINDOW)
+    plan = plan_of(window, per_key, **settings)
+    kind, sizes = (SessionModel, (window.gap_ms, 0)) if plan.is_session else (Model, (window.size_ms, window.slide_ms))
+    model = kind(
+        per_key.lag_ms, per_key.behind_ms, *sizes, per_key.idle_ms, per_key.slowest,
+        rule is LateRule.EVENT, settings.get("lateness_ms", 0), per_key.by is not None,
+    )  # fmt: skip
+    blobs, late_rows = {}, 0
+    for rows, front_ms in batches:
+        operator = DrivenOperator(plan, blobs)
+        tasks = [[row for row in rows if row.partition == number] for number in range(2)]
+        partials = [combine_rows(plan, table(one)) for one in tasks if one]
+        made = panes(operator.take(pa.concat_tables(partials))) if partials else []
+        told = model.take(rows)
+        if front_ms is not None:
+            made += panes(operator.advance(front_ms))
+            told += model.advance(front_ms)
+        late_rows += operator.late_rows
+        assert late_rows == len(model.late)
+        yield sorted(made), sorted(told), (blobs := operator.snapshot())
+    operator = DrivenOperator(plan, blobs)
+    yield sorted(panes(operator.complete())), model.complete(), operator.snapshot()
+
+
+WINDOWS = (SlidingWindow(10, 10), SlidingWindow(12, 4), SessionWindow(7))
+KEYS = (
+    PerKey(5, 60),
+    PerKey(5, 60, partitions=Partitions.FASTEST),
+    PerKey(0, 100, by=("owner",)),
+    PerKey(8, 50, idle_ms=15),
+    PerKey(3, 40, by=("owner",), idle_ms=9, partitions=Partitions.FASTEST),
+    PerKey(0, 0),
+)
+
+
+HOW = ({}, {"lateness_ms": 13}, {"late_rule": LateRule.EVENT})
+SEEDS = int(os.environ.get("PER_KEY_SEEDS", "36"))  # 10,000 of them take hours
+
+
+def drawn(seed):
+    """A plan, by the number of a stream: all of them come in turn."""
+    per_key, window, how = KEYS[seed % 6], WINDOWS[seed // 6 % 3], HOW[(seed + seed // 18) % 3]
+    return per_key, window, {} if how.get("lateness_ms", 0) > per_key.behind_ms else how
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_key_closes_by_its_own_watermark(seed):
+    per_key, window, how = drawn(seed)
+    for step, (made, told, _) in enumerate(both(per_key, window, stream(seed), **how)):
+        assert made == told, step
+
+
+@pytest.mark.parametrize("per_key", KEYS[1:3], ids=str)
+def test_rows_judged_one_by_one_are_late_whatever_batches_bring_them(per_key):
+    rows = [row for batch, _ in stream(3) for row in batch if row.partition == 0]
+    plan = plan_of(WINDOWS[0], per_key, late_rule=LateRule.EVENT)
+    made = []
+    for size in (1, 7, len(rows)):
+        operator, shown = DrivenOperator(plan), []
+        for at in range(0, len(rows), size):
+            shown += panes(operator.take(combine_rows(plan, table(rows[at : at + size]))))
+        made.append((operator.late_rows, sorted(shown + panes(operator.complete()))))
+    assert made[0] == made[1] == made[2]
+    assert made[0][0] > 0
+
+
+def test_a_device_a_day_late_loses_nothing_and_nobody_waits_for_it():
+    plan = plan_of(WINDOWS[0], PerKey(0, 1000))
+    operator = DrivenOperator(plan)
+    on_time = [Row("on time", "x", 0, time_ms, time_ms) for time_ms in range(0, 900, 5)]
+    operator.take(combine_rows(plan, table([Row("late", "x", 0, 0, 0)])))
+    for row in on_time:
+        shown = panes(operator.take(combine_rows(plan, table([row]))))
+        assert bool(shown) == (row.time_ms % 10 == 0 and row.time_ms > 0)
+        operator.advance(row.time_ms)
+    made = []
+    for time_ms in range(1, 900, 5):
+        made += panes(operator.take(combine_rows(plan, table([Row("late", "x", 0, time_ms, time_ms)]))))
+    assert operator.late_rows == 0
+    assert [(end, rows) for _, _, end, rows, _ in made] == [(10, 3), *((end, 2) for end in range(20, 900, 10))]
+
+
+def test_state_holds_open_windows_and_not_a_day_of_closed_ones():
+    plan = plan_of(WINDOWS[0], PerKey(0, 100_000))
+    blobs, sizes = {}, []
+    for step in range(60):
+        operator = DrivenOperator(plan, blobs)
+        rows = [Row(f"device {n}", "x", 0, step * 10 + n % 10, step) for n in range(200)]
+        operator.take(combine_rows(plan, table(rows)))
+        operator.advance(step * 10)
+        blobs = operator.snapshot()
+        sizes.append(operator.open_entries)
+    assert max(sizes[5:]) <= 2 * 200
+    assert sum(len(blob) for name, blob in blobs.items() if name != "own" and not name.startswith("own+")) < 40_000
+
+
+def test_keys_behind_the_floor_are_forgotten():
+    plan = plan_of(WINDOWS[0], PerKey(0, 100))
+    blobs, sizes = {}, []
+    for step in range(200):
+        operator = DrivenOperator(plan, blobs)
+        operator.take(combine_rows(plan, table([Row(f"once {step}-{n}", "x", 0, step * 10, n) for n in range(20)])))
+        operator.advance(step * 10)
+        blobs = operator.snapshot()
+        sizes.append(sum(len(blob) for name, blob in blobs.items() if name.startswith("own")))
+    assert max(sizes[100:]) <= 1.2 * max(sizes[:100])
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"key_watermark": PerKey(0, 5, by=("device",))}, "which is not among the key columns owner, page"),
+        ({"key_watermark": PerKey(0, 5), "lateness_ms": 6}, "is beyond behind="),
+        ({"key_watermark": PerKey(0, 5), "most_rows": 9}, "leave one of them out"),
+        ({"key_watermark": PerKey(0, 5), "by": ()}, "without key columns there is one watermark"),
+    ],
+)
+def test_a_plan_that_cannot_have_watermarks_of_keys_is_refused(settings, told):
+    plan = plan_of(WINDOWS[0], PerKey(0, 5))
+    with pytest.raises(OptionError, match=told):
+        replace(plan, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"lag_ms": 7, "behind_ms": 5}, "behind must be the longer one"),
+        ({"lag_ms": -1, "behind_ms": 5}, "must be 0 or more"),
+        ({"lag_ms": 1, "behind_ms": 5, "idle_ms": 0}, "must be 1 or more"),
+        ({"lag_ms": 1, "behind_ms": 5, "by": ()}, "leaves no key"),
+        ({"lag_ms": 1, "behind_ms": 5, "partitions": "slowest"}, "Partitions.SLOWEST is expected"),
+        ({"lag_ms": "1 minute", "behind_ms": 5}, "a whole number of ms is expected"),
+    ],
+)
+def test_what_cannot_be_a_watermark_of_keys_is_refused(settings, told):
+    with pytest.raises(OptionError, match=told):
+        PerKey(**settings)
+
+
+@pytest.mark.parametrize("per_key", [*KEYS, PerKey(0, 9, by=("k",), idle_ms=3)], ids=str)
+def test_reading_tasks_make_the_partials_that_the_operator_takes(per_key):
+    per_key = replace(per_key, by=None if per_key.by is None else ("k",))
+    how = {"window": SlidingWindow(10, 10), "late_rule": LateRule.EVENT, "by": {"k": "key::string"}, "axis": ""}
+    spec = FrameSpec(key_watermark=per_key, aggregates={"n": agg.count()}, buckets=3, **how)
+    told = json.loads(json.dumps(spec.told()))
+    assert FrameSpec.of(told, "") == spec
+    stage = spec.stage(
+        SourceColumns(every=row_schema([""], headers=False, control=False), chosen=None, axes={"": None})
+    )
+    assert stage.shipped.key_watermark == per_key
+    assert ("__channel" in stage.shipped.partial_schema.names) == per_key.slowest
+    del told["key_watermark"]["idle_ms"]
+    with pytest.raises(OptionError, match="key_watermark with behind_ms, by, idle_ms"):
+        FrameSpec.of(told, "")
+
+
+def test_all_keys_of_an_owner_live_in_one_bucket():
+    plan = plan_of(WINDOWS[0], PerKey(0, 9, by=("owner",)))
+    partials = combine_rows(plan, table([Row("device", page, 0, 5, at) for at, page in enumerate("abcdefghij")]))
+    buckets = set(bucket_of([partials.column(name) for name in plan.owners], partials.num_rows, 8).tolist())
+    assert len(buckets) == 1
