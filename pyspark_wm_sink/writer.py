@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import OptionError
-from pyspark_wm_sink.batch.source_columns import has_control
+from pyspark_wm_sink.batch.source_columns import has_control, late_by_spark
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 
@@ -31,10 +31,12 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     if isinstance(chosen.target, KafkaTarget):
         from pyspark_wm_sink.kafka.writer import KafkaStreamWriter, kafka_publication
 
-        return KafkaStreamWriter(kafka_publication(chosen, chosen.target, mode, schema, stream=True))
+        how = kafka_publication(chosen, chosen.target, mode, schema, stream=True)
+        return KafkaStreamWriter(how, late_by_spark(schema))
     from pyspark_wm_sink.delta.writer import DeltaStreamWriter, delta_publication
 
-    return DeltaStreamWriter(delta_publication(chosen, chosen.target, mode, schema, overwrite=overwrite, stream=True))
+    to_table = delta_publication(chosen, chosen.target, mode, schema, overwrite=overwrite, stream=True)
+    return DeltaStreamWriter(to_table, late_by_spark(schema))
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

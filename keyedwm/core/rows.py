@@ -39,6 +39,8 @@ CONTROL = "control"
 REJECTED, REASON = "rejected", "reason"
 # In the metadata of an axis's watermark column: the axis's watermark key (absent: 0).
 AXIS_KEY = "keyedwm.key"
+# In the metadata of an event-time column whose lateness Spark decides by the coalesced watermark.
+FOLLOWS_COALESCED = "keyedwm.coalesced"
 CONTROL_FIELDS = ("kind", "key", "watermark", "channel", "snapshot", "channels", "source")
 CONTROL_FIELDS_1 = CONTROL_FIELDS[:-1]  # of version 1, and of tables
 

@@ -5,17 +5,21 @@ Rule: a column is the source's if name and type agree; one of the same name and 
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1
+from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, FOLLOWS_COALESCED
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
+_log = logging.getLogger("keyedwm.sink")
+_SPARKS_WATERMARK = "spark.watermarkDelayMs"  # Spark's own, in the metadata of an event-time column and of its windows
 _OFFSET_COLUMNS: Mapping[str, type[DataType]] = {"topic": StringType, "partition": IntegerType, "offset": LongType}
 
 
@@ -41,3 +45,23 @@ def has_offsets(schema: StructType) -> bool:
         name in schema.fieldNames() and isinstance(schema[name].dataType, kind)
         for name, kind in _OFFSET_COLUMNS.items()
     )
+
+
+def late_by_spark(schema: StructType) -> tuple[str, ...]:
+    """Return the columns on which Spark's own watermark was set, but for that of `with_watermark`."""
+    return tuple(
+        field.name
+        for field in schema.fields
+        if _SPARKS_WATERMARK in (field.metadata or {}) and FOLLOWS_COALESCED not in field.metadata
+    )
+
+
+@functools.cache  # a query's commits share a process: once for each start
+def warn_of_sparks_watermark(columns: tuple[str, ...]) -> None:
+    """Say that Spark drops late rows by its own watermark, where it is set on these columns."""
+    if columns:
+        _log.warning(
+            "Spark's own watermark is set on column %s (withWatermark): Spark drops rows as late by the highest event "
+            "time of all partitions, and counts them only in its progress (numRowsDroppedByWatermark); for rows of the "
+            "keyedwm source take keyedwm.spark.with_watermark(df) in its place, or aggregate", ", ".join(columns),
+        )  # fmt: skip

@@ -18,7 +18,12 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.errors_to import check_rejected
 from pyspark_wm_sink.batch.reports import require_all
-from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.batch.source_columns import (
+    check_inline,
+    has_control,
+    has_offsets,
+    warn_of_sparks_watermark,
+)
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.delta.columns import table_columns
 from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
@@ -34,8 +39,10 @@ from pyspark_wm_sink.options.sink_options import ControlRows, DeltaTarget, SinkO
 class _DeltaWriter(VersionChecked):
     """The common part of both interfaces."""
 
-    def __init__(self, how: DeltaPublication) -> None:
+    def __init__(self, how: DeltaPublication, late_by_spark: tuple[str, ...] = ()) -> None:
+        """late_by_spark: the columns on which Spark's own watermark is set."""
         self._how = how
+        self._late_by_spark = late_by_spark
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
         """Stage one task's rows (executor)."""
@@ -69,6 +76,7 @@ class DeltaStreamWriter(_DeltaWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the batch, or refuse it as a whole (driver)."""
+        warn_of_sparks_watermark(self._late_by_spark)
         publish(self._how, require_all(messages, StagedFiles), batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name

@@ -21,7 +21,12 @@ from keyedwm.kafka.requests.transactions import longest_timeout_ms
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.errors_to import check_rejected
 from pyspark_wm_sink.batch.reports import require_all
-from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.batch.source_columns import (
+    check_inline,
+    has_control,
+    has_offsets,
+    warn_of_sparks_watermark,
+)
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.error_records import check_error_column
 from pyspark_wm_sink.kafka.event_times import event_time_columns
@@ -49,8 +54,10 @@ _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 class _KafkaWriter(VersionChecked):
     """The common part of both interfaces."""
 
-    def __init__(self, how: KafkaPublication) -> None:
+    def __init__(self, how: KafkaPublication, late_by_spark: tuple[str, ...] = ()) -> None:
+        """late_by_spark: the columns on which Spark's own watermark is set."""
         self._how = how
+        self._late_by_spark = late_by_spark
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRecords:
         """Write one task's rows into its transaction (executor)."""
@@ -74,6 +81,7 @@ class KafkaStreamWriter(_KafkaWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the batch, or refuse it as a whole (driver)."""
+        warn_of_sparks_watermark(self._late_by_spark)
         publish_to_kafka(self._how, require_all(messages, StagedRecords), batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name

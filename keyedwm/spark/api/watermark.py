@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
-from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.core.rows import CONTROL, EVENT_TIME, FOLLOWS_COALESCED, WATERMARK
 from keyedwm.spark.arguments import require_frame
 from keyedwm.spark.hosting.lineage import DRIVING, panes_of
 
@@ -54,4 +54,5 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
     # A condition that Spark takes for non-deterministic keeps its place: neither it nor any later filter is pushed
     # below the watermark node, and control-only batches still move the watermark.
     stays_here = F.when(F.spark_partition_id() < 0, F.expr("false")).otherwise(is_event)
-    return followed.where(stays_here).withMetadata(event_time, {"spark.watermarkDelayMs": 0}).drop(DRIVING, watermark)
+    follows = {"spark.watermarkDelayMs": 0, FOLLOWS_COALESCED: True}
+    return followed.where(stays_here).withMetadata(event_time, follows).drop(DRIVING, watermark)
