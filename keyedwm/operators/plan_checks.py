@@ -95,7 +95,12 @@ def check_gap_column(schema: pa.Schema, name: str) -> None:
     """Raise OptionError unless a column can hold the gaps of sessions."""
     found = column_type(schema, name)
     if not pa.types.is_duration(found):
-        raise OptionError(
-            f"the gap column {name!r} of a session is of type {found}, it must be an INTERVAL DAY TO SECOND, as of "
-            "make_dt_interval(0, 0, minutes)"
-        )
+        raise not_a_gap(name, str(found))
+
+
+def not_a_gap(name: str, found: str) -> OptionError:
+    """Build the error for a column of a type that holds no gaps of sessions."""
+    return OptionError(
+        f"the gap column {name!r} of a session is of type {found}, it must be an INTERVAL DAY TO SECOND, as of "
+        "make_dt_interval(0, 0, minutes)"
+    )

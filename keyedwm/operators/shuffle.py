@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.partials import combine_rows, rows_without_gap
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.join.shipped_side import ShippedSide
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
@@ -32,6 +32,7 @@ SHIPPED = pa.schema(
         pa.field("partials", pa.binary()),
         pa.field("control", pa.string()),
         pa.field("null_event_times", pa.int64()),
+        pa.field("no_gaps", pa.int64()),
     ]
 )
 # What stage one must know of an input.
@@ -70,17 +71,22 @@ def shipped_together(
     All else is as for `shipped`.
     """
     part = task << 32
-    null_event_times = dict.fromkeys(inputs, 0)
+    null_event_times, no_gaps = dict.fromkeys(inputs, 0), dict.fromkeys(inputs, 0)
     for group in events:
         for (number, plan), rows in zip(inputs.items(), group, strict=True):
             null_event_times[number] += _null_event_times(plan, rows)
-            partials = combine_rows(plan, rows) if isinstance(plan, WindowPlan) else plan.staged(rows)
+            if isinstance(plan, WindowPlan):
+                partials = combine_rows(plan, rows)
+                no_gaps[number] += rows_without_gap(plan, rows)
+            else:
+                partials = plan.staged(rows)
             if partials.num_rows:
                 yield _pieces(partials, plan, ids, part, number)
         part += 1
-    for number, count in null_event_times.items():
-        if control or count:
-            yield _control(control, ids, part, count, number)
+    for number in inputs:
+        left_out = (null_event_times[number], no_gaps[number])
+        if control or any(left_out):
+            yield _control(control, ids, part, left_out, number)
 
 
 def _null_event_times(plan: Staged, rows: pa.Table) -> int:
@@ -119,16 +125,20 @@ def _pieces(
 
 
 def _control(
-    control: Sequence[ControlRow], ids: Sequence[int], part: int, null_event_times: int, input_number: int
+    control: Sequence[ControlRow], ids: Sequence[int], part: int, left_out: tuple[int, int], input_number: int
 ) -> pa.RecordBatch:
-    """One row for each bucket, with all control rows; the first also counts the rows without an event time."""
-    counts = [null_event_times if bucket == ids[0] else 0 for bucket in ids]
+    """One row for each bucket, with all control rows; the first also counts the rows that were left out.
+
+    left_out: rows without an event time, and those without a gap.
+    """
+    null_event_times, no_gaps = ([count if bucket == ids[0] else 0 for bucket in ids] for count in left_out)
     return _rows(
         buckets=list(ids),
         input_number=input_number,
         part=part,
         control=encode_rows(control),
-        null_event_times=counts,
+        null_event_times=null_event_times,
+        no_gaps=no_gaps,
     )
 
 
@@ -140,6 +150,7 @@ def _rows(
     partials: list[bytes] | None = None,
     control: str | None = None,
     null_event_times: list[int] | None = None,
+    no_gaps: list[int] | None = None,
 ) -> pa.RecordBatch:
     count = len(buckets)
     arrays = [
@@ -149,5 +160,6 @@ def _rows(
         pa.nulls(count, pa.binary()) if partials is None else pa.array(partials, pa.binary()),
         pa.array([control] * count, pa.string()),
         pa.array(null_event_times or [0] * count, pa.int64()),
+        pa.array(no_gaps or [0] * count, pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SHIPPED)

@@ -20,7 +20,7 @@ from keyedwm.core.event_time import EventTime, Place
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
-from pyspark_wm_source.task.unreadable import only, warn_unreadable, warn_unwritten
+from pyspark_wm_source.task.unreadable import only, warn_if_long_ago, warn_unreadable, warn_unwritten
 from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 
@@ -78,6 +78,8 @@ class EventTimeRun:
         unread = None if valid is None else ~valid if there is None else ~valid & there
         bad = 0 if unread is None else int(np.count_nonzero(unread))
         self.counts = self.counts.plus(Counts(bad, below))
+        if self._first[name] and spec.place not in (Place.TIMESTAMP, Place.WRITTEN):
+            warn_if_long_ago(self._channel.topic, str(self._channel), spec, records, (ms, valid))
         if valid is None or unread is None or not bad:
             return ms, valid
         if self._fail:

@@ -1,4 +1,4 @@
-"""One warning when no event time of a topic can be read: an example, and the option that would read it.
+"""One warning when no event time of a topic can be read, or all in the wrong unit: an example, and the right option.
 
 Rule: said by the reading task, which alone sees records; once in a process for each time axis and topic, and only while
 a channel has no watermark yet. Rows are kept all the same (`onBadEventTime=null`). Likewise one warning when rows from
@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.arrow.event_times import EventTimeReader
+from keyedwm.arrow.event_times import EventTimeReader, EventTimes
+from keyedwm.arrow.instants import iso_text
 from keyedwm.core.event_time import EventTime, Place, Unit
 from keyedwm.core.text import shown
 from keyedwm.core.written_time import column_of
@@ -22,9 +23,12 @@ from keyedwm.kafka.records.read import Records
 
 _log = logging.getLogger("keyedwm.source")
 _told: set[tuple[str, EventTime]] = set()
+_long_ago: set[tuple[str, EventTime]] = set()
 _unwritten: set[tuple[str, EventTime]] = set()
 # A unit is advised if it gives a time of these years: many a number can be read in several units.
 _YEAR_1990_MS, _YEAR_2100_MS = 631_152_000_000, 4_102_444_800_000
+# Such a time, read in the next larger unit, is before this day of February 1970; in a larger one it is earlier still.
+_NEXT_UNIT = 1_000
 
 
 def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records) -> None:
@@ -32,6 +36,33 @@ def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records)
     if (topic, spec) not in _told:
         _told.add((topic, spec))
         _log.warning("%s", sentence(channel, spec, records))
+
+
+def warn_if_long_ago(topic: str, channel: str, spec: EventTime, records: Records, times: EventTimes) -> None:
+    """Warn if all times that could be read are of 1970, and of this age in another unit; silent the second time."""
+    told = None if (topic, spec) in _long_ago else long_ago(channel, spec, records, times)
+    if told is not None:
+        _long_ago.add((topic, spec))
+        _log.warning("%s", told)
+
+
+def long_ago(channel: str, spec: EventTime, records: Records, times: EventTimes) -> str | None:
+    """Say that the unit is too small, of which the records' own timestamps tell; None where they do not."""
+    ms, valid = times
+    read = np.ones(len(ms), bool) if valid is None else valid
+    if not read.any() or ms[read].max() >= _YEAR_2100_MS // _NEXT_UNIT or ms[read].min() < 0:
+        return None
+    some = only(records, read)
+    unit = _plausible_unit(spec, some) if some.timestamp_ms.min() >= _YEAR_1990_MS else None
+    if unit is None:
+        return None
+    right_ms, _ = _read_as(unit, spec, only(some, np.arange(some.count) == 0))
+    return (
+        f"{channel}: all {some.count} event times that were read first from {spec.text} (unit {spec.unit.value}) are "
+        f"of {iso_text(int(ms[read].max()))} or before, while the records' own timestamps begin at "
+        f"{iso_text(int(some.timestamp_ms.min()))}; the record at offset {int(some.offset[0])} has "
+        f"{_example(spec, some)}, and eventTimeUnit={unit.value} would read it as {iso_text(int(right_ms[0]))}"
+    )
 
 
 def only(records: Records, wanted: NDArray[np.bool_]) -> Records:
@@ -89,10 +120,22 @@ def _advice(spec: EventTime, records: Records) -> str:
     """Name a unit that reads every record, if there is one."""
     if spec.place in (Place.TIMESTAMP, Place.WRITTEN):
         return "set eventTime to where the event time is: json:$.a.b, key:$.a or header:NAME"
+    unit = _plausible_unit(spec, records)
+    if unit is not None:
+        return f"eventTimeUnit={unit.value} would read it"
+    return "set eventTime to the path or header that holds it, and eventTimeUnit to s, ms, us, ns or iso"
+
+
+def _plausible_unit(spec: EventTime, records: Records) -> Unit | None:
+    """Return the unit that gives every record a time of our age, None if there is none."""
     for unit in Unit:
-        other = EventTime(spec.place, spec.path, unit)
-        ms, valid = EventTimeReader(other).read(records.timestamp_ms, records.key, records.value, records.headers)
+        ms, valid = _read_as(unit, spec, records)
         plausible = (ms >= _YEAR_1990_MS) & (ms < _YEAR_2100_MS)
         if np.all(plausible if valid is None else plausible & valid):
-            return f"eventTimeUnit={unit.value} would read it"
-    return "set eventTime to the path or header that holds it, and eventTimeUnit to s, ms, us, ns or iso"
+            return unit
+    return None
+
+
+def _read_as(unit: Unit, spec: EventTime, records: Records) -> EventTimes:
+    other = EventTime(spec.place, spec.path, unit)
+    return EventTimeReader(other).read(records.timestamp_ms, records.key, records.value, records.headers)

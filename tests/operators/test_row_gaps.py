@@ -12,11 +12,13 @@ import pytest
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.messages.checks import check_gap
 from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
+from keyedwm.operators.shuffle import shipped
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.api.window_specs import session
 
@@ -87,6 +89,19 @@ def test_rows_without_a_gap_or_with_less_than_a_millisecond_belong_to_no_session
     assert [(one["__start"], one["__end"], one["__rows"]) for one in made.to_pylist()] == [(0, 1_000, 1)]
 
 
+def test_rows_without_a_gap_are_counted_once_and_those_without_a_time_are_not_among_them():
+    plan = plan_of(session(gap_column="gap"))
+    rows = [["a"] * 5, pa.array([5, None, 0, -1, None], SCHEMA.field("gap").type), [0, 1, 2, 3, None]]
+    assert left_out(plan, rows) == (3, 1)
+    assert left_out(plan_of(session("5 seconds")), rows) == (0, 1)
+
+
+def left_out(plan: WindowPlan, rows: list) -> tuple[int, int]:
+    """How many rows without a gap, and without an event time, all buckets are told of."""
+    shuffled = pa.Table.from_batches(shipped(plan, bucket_ids(3), 0, [pa.table(rows, schema=SCHEMA)], []))
+    return sum(shuffled["no_gaps"].to_pylist()), sum(shuffled["null_event_times"].to_pylist())
+
+
 def test_a_gap_beyond_all_time_is_named():
     plan = plan_of(session(gap_column="gap"))
     with pytest.raises(InputError, match=r"the gap 9007199254740992 ms of a session in column 'gap' is longer than"):
@@ -102,6 +117,7 @@ def test_states_of_sessions_with_one_gap_are_named_as_before():
     [
         (session, "session: a gap such as '10 minutes' is expected"),
         (lambda: session("5 minutes", gap_column="gap"), "a gap or the name of a column is expected"),
+        (lambda: session("5 minutes", zone="Europe/Berlin"), "zone='Europe/Berlin': a gap is a length of time"),
         (lambda: session(gap_column=""), "a gap or the name of a column is expected"),
         (lambda: plan_of(session(gap_column="k")), "the gap column 'k' of a session is of type string, it must be"),
         (lambda: plan_of(session(gap_column="no")), "'no'"),

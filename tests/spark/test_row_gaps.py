@@ -25,7 +25,8 @@ def test_sessions_of_a_gap_column_are_those_of_spark(spark, kafka, topic_of, loa
     records = [Record(0, BASE_MS + at * 60_000, gap.encode(), key.encode()) for key, at, gap in ROWS]
     produce(kafka.bootstrap, topic, [*records, Record(0, BASE_MS + 86_400_000, b"1", b"end")])
     rows = load(topic, idleTimeout="none", watermarkLag="1 hour").selectExpr("*", "cast(key as string) k", GAP)
-    made = run(aggregate(rows, "k", session(gap_column="gap", touching="separate"), {"n": count()}, buckets=2)).rows
+    ran = run(aggregate(rows, "k", session(gap_column="gap", touching="separate"), {"n": count()}, buckets=2))
+    made = ran.rows
     of_rows = [(key, BASE_MS + at * 60_000, gap.encode()) for key, at, gap in ROWS]
     given = spark.createDataFrame(of_rows, "k string, ms long, value binary").selectExpr(
         "k", "timestamp_millis(ms) at", GAP.replace("make_dt_interval(0, 0,", "make_interval(0, 0, 0, 0, 0,")
@@ -34,6 +35,8 @@ def test_sessions_of_a_gap_column_are_those_of_spark(spark, kafka, topic_of, loa
     expected = shown(native.collect())
     assert shown(row for row in made if row["control"] is None and row["k"] != "end") == expected
     assert len(expected) == 5
+    told = [metrics for batch in ran.progress for metrics in batch["observedMetrics"].values()]
+    assert sum(metrics["no_gap_rows"] for metrics in told) == len([one for one in ROWS if one[2] in ("0", "x", "-3")])
 
 
 def shown(rows):
@@ -48,3 +51,10 @@ def test_a_gap_column_takes_no_store_and_no_unloaded_source(load, described):
         aggregate(rows, "k", window, {"n": count()}, store=Store(retention="1 hour"))
     with pytest.raises(OptionError, match="needs a column of rows"):
         aggregate(described("a"), {"k": "key::string"}, window, {"n": count()})
+
+
+@pytest.mark.usefixtures("bucket_conf")
+def test_a_calendar_interval_is_no_gap_and_the_sentence_names_the_column_and_the_function(load):
+    rows = load("a").selectExpr("*", "cast(key as string) k", "make_interval(0, 0, 0, 0, 0, 5) pause")
+    with pytest.raises(OptionError, match=r"column 'pause' .* calendar interval, .* as of make_dt_interval\(0, 0, min"):
+        aggregate(rows, "k", session(gap_column="pause"), {"n": count()})

@@ -30,7 +30,7 @@ def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table
     if batch.num_rows and batch[plan.time].null_count:
         batch = batch.filter(pc.is_valid(batch[plan.time]))
     if batch.num_rows and isinstance(plan.window, RowGapWindow):
-        batch = batch.filter(pc.greater_equal(_gaps(plan.window, batch), plan.window.gap_ms))
+        batch = batch.filter(_has_gap(plan.window, batch))
     if not batch.num_rows:
         return plan.partial_schema.empty_table()
     times = millis(contiguous(batch[plan.time]))
@@ -72,6 +72,19 @@ def _groups(
 def _channels(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> Ints:
     """Return a number for the partition of each row, the same wherever it is read."""
     return hashed_rows([contiguous(batch[name]) for name in plan.channel], batch.num_rows).view(np.int64)
+
+
+def rows_without_gap(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> int:
+    """Return how many rows with an event time belong to no session, as their gap is null, 0 or less."""
+    if not batch.num_rows or not isinstance(plan.window, RowGapWindow):
+        return 0
+    timed = batch.filter(pc.is_valid(batch[plan.time]))
+    return timed.num_rows - int(pc.sum(_has_gap(plan.window, timed), min_count=0).as_py())
+
+
+def _has_gap(window: RowGapWindow, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+    """Return which rows belong to a session; null where the gap is."""
+    return pc.greater_equal(_gaps(window, batch), window.gap_ms)
 
 
 def _too_far(plan: WindowPlan, batch: pa.RecordBatch | pa.Table, times: Ints) -> InputError:

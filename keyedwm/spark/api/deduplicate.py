@@ -38,13 +38,15 @@ def deduplicate(
     """Return the rows of `df` without duplicates: rows whose values in `on` equal those of a row that passed.
 
     df: rows of the keyedwm source with the control rows. on: key columns; null is equal to null. within: how far from a
-    row that passed, before or behind it in event time, a row of its key is a duplicate; a key is held until the
-    watermark is so far above it. It may change between starts. axis, buckets, name, continue_from: as for `process`.
+    row that passed, before or behind it in event time, a row of its key is a duplicate (one hour, if not given); a key
+    is held until the watermark is so far above it. It may change between starts. axis, buckets, name, continue_from: as
+    for `process`.
 
     The first row of a key passes at once; rows of a batch are taken in the order of topic, partition and offset, where
-    the frame has these columns. Rows below the watermark are left out and counted (`late_rows`). Returns the columns
-    of `df`, with `event_time`, `watermark` and `control` as the source has them, so that results can be sunk,
-    aggregated or joined. Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    the frame has these columns. Rows below the watermark are left out and counted (`late_rows`), and so are rows
+    without an event time (`null_event_time_rows`). Returns the columns of `df`, with `event_time`, `watermark` and
+    `control` as the source has them, so that results can be sunk, aggregated or joined. Raises OptionError and
+    InputError for what is wrong with the call, in one sentence.
     """
     frame = frame_of(df, "df", "deduplicate")
     keys = (on,) if isinstance(on, str) else on

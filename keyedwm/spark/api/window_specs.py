@@ -119,14 +119,21 @@ def session_rows(between: int) -> SessionRowWindow:
     return windows.session_rows(whole("between", str(between), at_least=0))
 
 
-def session(gap: str | None = None, touching: str = "merge", *, gap_column: str | None = None) -> SessionWindow:
+def session(
+    gap: str | None = None, touching: str = "merge", *, gap_column: str | None = None, zone: str | None = None
+) -> SessionWindow:
     """Rows of a key less than `gap` apart; exactly `gap` apart they merge, or stay `separate` (rule 11).
 
     gap_column: in place of `gap`, a column with the gap behind each row, an INTERVAL DAY TO SECOND; rows in which it is
     null, 0 or less belong to no session, as with Spark's `session_window`. It takes no store and no unloaded source.
 
-    Raises OptionError unless the gap is above 0, one of the two is given, and `touching` is merge or separate.
+    Raises OptionError unless the gap is above 0, one of the two is given, and `touching` is merge or separate; and for
+    a zone, as a gap is the same length of time by every clock.
     """
+    if zone is not None:
+        raise OptionError(
+            f"session: zone={zone!r}: a gap is a length of time, which no time zone changes: leave it out"
+        )
     joined = choice("touching", touching, Touching)
     if gap_column is None:
         if gap is None:

@@ -103,6 +103,7 @@ class Bucket(VersionChecked, StatefulProcessor):
             control=control,
             rows=tables,
             null_event_time_rows=sum(int(row.null_event_times) for row in shipped),
+            no_gap_rows=sum(int(row.no_gaps) for row in shipped),
             now_ms=self._clock_ms(timerValues),
         )
         yield self._close(batch)

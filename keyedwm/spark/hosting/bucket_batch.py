@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EMITTED = (
     "results binary, control string, watermarks string, late_rows long, null_event_time_rows long, frames long, "
     "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
-    "dropped_bytes long"
+    "dropped_bytes long, no_gap_rows long"
 )
 # Of windows that keep their messages.
 STORED = ("replayed_rows", "rejected_rows", "dropped_windows", "dropped_rows", "dropped_bytes")
@@ -143,7 +143,7 @@ class BucketBatch:
         intervals_ms = plan.clock_ms if isinstance(plan, (StagedStore, StagedWindowJoin)) else ()
         self._wakes = Wakes(intervals_ms, note.came_ms, note.timer_ms) if intervals_ms else None
         self._control: list[ControlRow] = []
-        self._null_event_time_rows = 0
+        self._null_event_time_rows = self._no_gap_rows = 0
 
     @property
     def late_rows(self) -> int:
@@ -179,15 +179,17 @@ class BucketBatch:
         rows: Sequence[Sequence[pa.Table]],
         null_event_time_rows: int,
         now_ms: int | None,
+        no_gap_rows: int = 0,
     ) -> Iterator[pd.DataFrame]:
         """Take all that a batch brought, by input; yield rows of `EMITTED` with results.
 
         control: in any order. rows: of this bucket, rows or partials in order of task. null_event_time_rows: how many
-        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. Raises InputError for barriers
-        that are not whole, and for late rows under `late="fail"`.
+        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. no_gap_rows: of how many
+        the gap is missing. Raises InputError for barriers that are not whole, and for late rows under `late="fail"`.
         """
         was_idle = self._idle
         self._null_event_time_rows += null_event_time_rows
+        self._no_gap_rows += no_gap_rows
         brought = [number for number in self._inputs if control[number] or rows[number] or len(self._inboxes) == 1]
         told = {number: [inbox.take(control[number]) for inbox in self._inboxes[number]] for number in brought}
         for number in brought:
@@ -239,6 +241,7 @@ class BucketBatch:
             dropped_windows=counted.dropped_windows,
             dropped_rows=counted.dropped_messages,
             dropped_bytes=counted.dropped_bytes,
+            no_gap_rows=self._no_gap_rows,
         )
 
     def _results(self, outputs: Iterator[Output]) -> Iterator[pd.DataFrame]:
@@ -256,7 +259,7 @@ class BucketBatch:
         nothing = {
             "results": None, "control": "[]", "watermarks": json.dumps(self._watermarks_ms), "late_rows": 0,
             "null_event_time_rows": 0, "frames": 0, "state_bytes": 0, "bucket": None,
-            **dict.fromkeys(STORED, 0),
+            **dict.fromkeys(STORED, 0), "no_gap_rows": 0,
         }  # fmt: skip
         columns = {name: [value] for name, value in {**nothing, **told}.items()}
         return pd.DataFrame({**columns, "bucket": pd.array(columns["bucket"], "Int32")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.staged import StagedStore
@@ -59,6 +60,8 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
     observed = [F.sum(column).alias(metric) for metric, column in _METRICS[layout.kind].items()]
     if isinstance(plan, StagedStore | StagedWindowJoin):
         observed += [F.sum(column).alias(column) for column in STORED]
+    if isinstance(plan, WindowPlan) and isinstance(plan.window, RowGapWindow):
+        observed.append(F.sum("no_gap_rows").alias("no_gap_rows"))
     # A key, or the hash of keys, that one bucket has too much of shows here.
     size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
     observed += [

@@ -17,6 +17,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
+from keyedwm.operators.plan_checks import not_a_gap
 from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, Staged
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
@@ -35,6 +36,9 @@ def ship_rows(
     used = list(dict.fromkeys([*keys, *gap, *read]))
     check_columns(df, used)
     check_keys(df, keys)
+    for column in gap:  # Spark has no Arrow type for a calendar interval: its own error would not name the column
+        if df.schema[column].dataType.typeName() == "interval":
+            raise not_a_gap(column, "calendar interval")
     timed = timed_rows(df, axis)
     order = ORDER if set(ORDER) <= set(df.columns) else ()
     schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
@@ -200,7 +204,8 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
     try:
         return to_arrow_schema(df.schema, timezone="UTC")
     except PySparkTypeError as error:
+        users = [column for column in df.columns if column not in (TIME, CONTROL_TEXT)]
         raise OptionError(
-            f"a column among {', '.join(df.columns)} has a type that Spark cannot hand to Python, so leave it out or "
+            f"a column among {', '.join(users)} has a type that Spark cannot hand to Python, so leave it out or "
             f"cast it: {error}"
         ) from error

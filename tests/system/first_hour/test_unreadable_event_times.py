@@ -23,12 +23,14 @@ from pyspark_wm_source.values.ranges import ChannelRange
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def records(*values: bytes | None, key: bytes | None = None, headers: list | None = None) -> Records:
+def records(
+    *values: bytes | None, key: bytes | None = None, headers: list | None = None, timestamp_ms: int = -1
+) -> Records:
     count = len(values)
     return Records(
         count=count, key=pa.array([key] * count, pa.binary()), value=pa.array(values, pa.binary()),
         headers=pa.array([headers] * count, HEADERS), offset=np.arange(7, 7 + count),
-        timestamp_ms=np.full(count, -1), timestamp_type=np.zeros(count, np.int32), next_offset=7 + count,
+        timestamp_ms=np.full(count, timestamp_ms), timestamp_type=np.zeros(count, np.int32), next_offset=7 + count,
     )  # fmt: skip
 
 
@@ -97,3 +99,51 @@ def test_the_example_is_no_tombstone(caplog, monkeypatch):
     assert "none of the first 1 event times could be read from json:$.t" in caplog.text
     assert "the record at offset 8 has the value" in caplog.text
     assert "eventTimeUnit=iso would read it" in caplog.text
+
+
+_MARCH_2026_MS = 1_772_323_200_000
+
+
+def read_as(monkeypatch, text: str, unit: Unit, *values: bytes, timestamp_ms: int = _MARCH_2026_MS) -> None:
+    monkeypatch.setattr(unreadable, "_long_ago", set())
+    task = ChannelRange(channel=TopicPartition("l", 0), start=7, end=9, counts=Counts(), axes={})
+    axes = axes_of({"eventtime": text, "eventtimeunit": unit.value})
+    it = EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=False)
+    for _ in range(2):
+        it.read(records(*values, timestamp_ms=timestamp_ms))
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "right"),
+    [
+        (Unit.MILLISECONDS, 1_772_323_201, "s"),
+        (Unit.MICROSECONDS, 1_772_323_201, "s"),
+        (Unit.MICROSECONDS, 1_772_323_201_000, "ms"),
+        (Unit.NANOSECONDS, 1_772_323_201_000_000, "us"),
+    ],
+)
+def test_event_times_of_1970_in_records_of_today_are_told_with_the_unit_that_reads_them(
+    caplog, monkeypatch, unit, value, right
+):
+    read_as(monkeypatch, "json:$.t", unit, b"no json", b'{"t":%d}' % value)
+    (told,) = caplog.messages
+    assert told.startswith(
+        f"l-0: all 1 event times that were read first from json:$.t (unit {unit.value}) are of 1970-01-"
+    )
+    assert "the records' own timestamps begin at 2026-03-01T00:00:00.000Z" in told
+    assert f"the record at offset 8 has the value '{{\"t\":{value}}}'" in told
+    assert told.endswith(f"eventTimeUnit={right} would read it as 2026-03-01T00:00:01.000Z")
+
+
+@pytest.mark.parametrize(
+    ("value", "timestamp_ms"),
+    [
+        (1_772_323_201_000, _MARCH_2026_MS),  # right as it is
+        (1_000, _MARCH_2026_MS),  # of 1970 in every unit
+        (1_772_323_201, 1_772_323_201),  # the records say 1970, too
+        (1_772_323_201, -1),  # and these say nothing
+    ],
+)
+def test_nothing_is_said_of_times_that_may_be_right(caplog, monkeypatch, value, timestamp_ms):
+    read_as(monkeypatch, "json:$.t", Unit.MILLISECONDS, b'{"t":%d}' % value, timestamp_ms=timestamp_ms)
+    assert caplog.messages == []
