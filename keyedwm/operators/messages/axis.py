@@ -16,7 +16,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.channels import Channel, Channels
+from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.pending import Pending
@@ -38,7 +38,7 @@ _TIMINGS = {_LATE: Timing.LATE, _EARLY: Timing.EARLY}
 class StoredWindows:
     """The windows of one axis, and what is held for them.
 
-    place: its number among those of the operator. channel: whose offsets the axis counts, None for event time.
+    place: its number among those of the operator, of windows of rows that of the channel.
     """
 
     def __init__(
@@ -49,10 +49,9 @@ class StoredWindows:
         logs: TableLogs,
         *,
         place: int,
-        channel: Channel | None,
         facts: Mapping[str, Any],
     ) -> None:
-        self._plan, self.grid, self._channels, self._channel = plan, grid, channels, channel
+        self._plan, self.grid, self._channels, self._place = plan, grid, channels, place
         self.horizon: int | None = facts.get("horizon")
         self.floor: int | None = facts.get("floor")
         self._arrivals = facts.get("arrivals", 0)
@@ -284,12 +283,12 @@ class StoredWindows:
         if not len(messages):
             return
         self._panes.append(keys, messages.keys, ends, index + 1, marks)
-        start = end - self.grid.size
-        made = panes(
-            self._plan, keys, messages, start=start, end=end, channel=self._channel, timing=timing, index=index,
-            last=last,
-        )  # fmt: skip
-        yield Output(made, np.full(len(messages), end - 1, np.int64))
+        end_of_each = np.full(len(messages), end)
+        edges = end_of_each - self.grid.size, end_of_each
+        channels: list[pa.Array] = []
+        if self._plan.is_rows:
+            channels = self._channels.columns(self._plan.schema, np.full(len(messages), self._place))
+        yield panes(self._plan, keys, messages, edges, channels=channels, timing=timing, index=index, last=last)
 
 
 def met(at: Ints, before: int) -> Ints:

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, contiguous, ints
-from keyedwm.operators.messages.channels import Channel, Channels
+from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.functions import WindowRows, computed
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
 from keyedwm.operators.names import PANE_TYPE, WINDOW_TYPE
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.results import instants
+from keyedwm.operators.results import Output, instants
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 
@@ -72,36 +72,14 @@ def panes(
     plan: StorePlan,
     keys: KeyDictionary,
     messages: KeyedMessages,
-    *,
-    start: int,
-    end: int,
-    channel: Channel | None,
-    timing: Timing,
-    index: Ints,
-    last: bool,
-) -> pa.Table:
-    """Return one row for each key (`plan.result_schema`); channel: whose offsets the window counts, if it does."""
-    count = len(messages)
-    of_channel: list[pa.Array] = []
-    if channel is not None:
-        fields = [plan.schema.field(name) for name in plan.record[:2]]
-        of_channel = [pa.repeat(pa.scalar(one, inner.type), count) for one, inner in zip(channel, fields, strict=True)]
-    edges = np.full(count, start, np.int64), np.full(count, end, np.int64)
-    return pane_rows(plan, keys, messages, edges=edges, of_channel=of_channel, timing=timing, index=index, last=last)
-
-
-def pane_rows(
-    plan: StorePlan,
-    keys: KeyDictionary,
-    messages: KeyedMessages,
-    *,
     edges: tuple[Ints, Ints],
-    of_channel: Sequence[pa.Array],
+    *,
+    channels: Sequence[pa.Array] = (),
     timing: Timing,
     index: Ints,
-    last: bool,
-) -> pa.Table:
-    """Return one row for each group; edges: of its window. of_channel: the columns of its topic and partition."""
+    last: bool = False,
+) -> Output:
+    """Return a pane of each group; edges: of its window. channels: the columns of its topic and partition, of rows."""
     count = len(messages)
     window = replace(messages.window, rows=messages.window.rows.select(plan.schema.names))
     made = [
@@ -111,8 +89,8 @@ def pane_rows(
         [pa.repeat(timing.value, count), pa.array(index.astype(np.int32)), pa.repeat(last, count)],
         fields=list(PANE_TYPE),
     )
-    columns = [*keys.columns(messages.keys), *of_channel, _window(plan, *edges), *made, pane]
-    return pa.Table.from_arrays(columns, schema=plan.result_schema)
+    columns = [*keys.columns(messages.keys), *channels, _window(plan, *edges), *made, pane]
+    return Output(pa.Table.from_arrays(columns, schema=plan.result_schema), edges[1] - 1)
 
 
 def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:

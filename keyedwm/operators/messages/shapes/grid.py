@@ -16,6 +16,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.operators.messages import looking
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.axis import HIGHEST, LOWEST, StoredWindows, met
+from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.looking import Listing
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Reason
@@ -117,14 +118,15 @@ class GridShape(MessageShape):
 
     def _axis(self, number: int) -> StoredWindows:
         if number not in self.axes:
-            self.axes[number] = self._new_axis(number, self._states.get(str(number), {}))
+            self.axes[number] = StoredWindows(
+                self._plan, self._grid(number), self.channels, self._logs, place=number,
+                facts=self._states.get(str(number), {}),
+            )  # fmt: skip
         return self.axes[number]
 
-    def _new_axis(self, number: int, state: Mapping[str, Any]) -> StoredWindows:
-        return StoredWindows(
-            self._plan, self._plan.kind_as(HoppingWindow).grid(), self.channels, self._logs, place=number,
-            channel=None, facts=state,
-        )  # fmt: skip
+    def _grid(self, _number: int) -> Grid:
+        """Return the windows of an axis."""
+        return self._plan.kind_as(HoppingWindow).grid()
 
     def _take_in_turn(self, axis: StoredWindows, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that move the horizon: a window goes before the message comes that would still reach it."""
@@ -182,8 +184,5 @@ class RowGridShape(GridShape):
         """The first offset that was read: windows are counted from it, and a record that is read later may be it."""
         return np.arange(len(self.channels.known)), np.array(self.channels.first, np.int64)
 
-    def _new_axis(self, number: int, state: Mapping[str, Any]) -> StoredWindows:
-        return StoredWindows(
-            self._plan, self._plan.kind_as(RowWindow).grid(self.channels.first[number]), self.channels, self._logs,
-            place=number, channel=self.channels.known[number], facts=state,
-        )  # fmt: skip
+    def _grid(self, number: int) -> Grid:
+        return self._plan.kind_as(RowWindow).grid(self.channels.first[number])

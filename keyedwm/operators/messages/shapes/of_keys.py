@@ -21,7 +21,7 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
 from keyedwm.operators.messages.looking import Listing
-from keyedwm.operators.messages.results import KeyedMessages, pane_rows
+from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.shape import Kept, MessageShape
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
@@ -155,13 +155,12 @@ class OfKeys(MessageShape):
         borders = np.append(0, np.cumsum(sizes))
         places = np.arange(borders[-1]) + np.repeat(heads - borders[:-1], sizes)
         window = WindowRows(messages.rows.take(pa.array(places)), offsets[places], borders)
-        made = pane_rows(
+        return panes(
             self._plan, self._open.keys, KeyedMessages(window, keys_of(codes)),
-            edges=(offsets[heads], offsets[heads + sizes - 1] + 1),
-            of_channel=self.channels.columns(self._plan.schema, channels_of(codes)), timing=timing,
+            (offsets[heads], offsets[heads + sizes - 1] + 1),
+            channels=self.channels.columns(self._plan.schema, channels_of(codes)), timing=timing,
             index=np.zeros(len(heads), np.int64), last=last,
         )  # fmt: skip
-        return Output(made, offsets[heads + sizes - 1])
 
     def _held(self, places: KeyPlaces) -> pa.Table:
         """Return the messages that are held of these keys, in no order."""

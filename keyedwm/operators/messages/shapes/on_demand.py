@@ -25,7 +25,7 @@ from keyedwm.operators.messages.opened_members import OrderedMessages, in_key_or
 from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows, spans
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.results import KeyedMessages, pane_rows
+from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.shape import Kept, MessageShape
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
@@ -187,8 +187,7 @@ class OnDemandShape(MessageShape):
         sizes, ends = of[1] - of[0], windows.starts + self._size
         member = ranges(of[0], sizes)
         window = WindowRows(held.rows.take(pa.array(member)), held.at[member], np.append(0, np.cumsum(sizes)))
-        made = pane_rows(
-            self._plan, self._opened.keys, KeyedMessages(window, windows.keys), edges=(windows.starts, ends),
-            of_channel=(), timing=timing, index=windows.panes, last=False,
+        return panes(
+            self._plan, self._opened.keys, KeyedMessages(window, windows.keys), (windows.starts, ends), timing=timing,
+            index=windows.panes,
         )  # fmt: skip
-        return Output(made, ends - 1)

@@ -25,7 +25,7 @@ from keyedwm.operators.messages.looking import Listing
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.results import KeyedMessages, pane_rows
+from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.session_messages import SessionMessages
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined
 from keyedwm.operators.messages.shape import Kept, MessageShape
@@ -261,11 +261,10 @@ class SessionShape(MessageShape):
         order = np.lexsort((self.channels.offsets(rows), ranks, at, owners))
         borders = np.append(0, np.cumsum(np.bincount(owners, minlength=len(sessions))))
         window = WindowRows(rows.take(pa.array(order)), at[order], borders)
-        made = pane_rows(
-            self._plan, self._open.keys, KeyedMessages(window, sessions.keys), edges=(sessions.starts, sessions.ends),
-            of_channel=(), timing=timing, index=sessions.panes, last=last,
+        yield panes(
+            self._plan, self._open.keys, KeyedMessages(window, sessions.keys), (sessions.starts, sessions.ends),
+            timing=timing, index=sessions.panes, last=last,
         )  # fmt: skip
-        yield Output(made, sessions.ends - 1)
 
     def _bytes(self, rows: pa.Table) -> Ints:
         """Return what each message takes in Arrow."""
