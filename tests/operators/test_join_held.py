@@ -10,10 +10,10 @@ import pytest
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import held, held_by_key, held_sessions
-from keyedwm.operators.messages.axis import LOWEST
 from keyedwm.operators.messages.join import held as held_join
 from keyedwm.operators.messages.join.staged import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.note import NOTE

@@ -17,15 +17,15 @@ import pyarrow as pa
 
 from keyedwm.operators.messages import looking
 from keyedwm.operators.messages.account import Account, Messages
-from keyedwm.operators.messages.asked import Edge
+from keyedwm.operators.messages.arguments import Edge
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.incoming import check_times, checked
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.note import note, read_note
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.shape import Kept, MessageShape
 from keyedwm.operators.messages.shapes import shape_of
+from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
@@ -93,11 +93,11 @@ class MessageOperator:
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
         plan, shape, account = self._plan, self.shape, self.accounts[input_number]
-        rows = checked(plan.schema, rows, plan.offset)
+        rows = validate_messages(plan.schema, rows, plan.offset)
         if not rows.num_rows:
             return
         if shape.of_time:
-            check_times(plan.time, places(plan, rows.filter(rows[plan.time].is_valid())))
+            validate_times(plan.time, places(plan, rows.filter(rows[plan.time].is_valid())))
         shape.check(rows)
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)

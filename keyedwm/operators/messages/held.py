@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.operators.messages import held_keys, held_sessions
-from keyedwm.operators.messages.axis import LOWEST
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.held_keys import HeldWindow
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import ARRIVAL
+from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.store import PART
 from keyedwm.operators.summary import Summary

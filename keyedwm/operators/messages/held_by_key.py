@@ -14,11 +14,11 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, as_key, contiguous, ints, millis
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.messages import held
-from keyedwm.operators.messages.axis import LOWEST
 from keyedwm.operators.messages.held_keys import counts_keys
 from keyedwm.operators.messages.held_sessions import of_sessions
 from keyedwm.operators.messages.listed_keys import key_columns
 from keyedwm.operators.messages.messages import message_bytes
+from keyedwm.operators.messages.timeline import LOWEST
 
 # The columns behind the key's: a window's edges, its channel, and what a blob adds to it.
 EDGES, CHANNEL = ("start", "end"), ("topic", "partition")

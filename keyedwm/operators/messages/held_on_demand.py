@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import contiguous, millis
 from keyedwm.operators.messages import held
-from keyedwm.operators.messages.axis import LOWEST
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.held_by_key import ADDED, CHANNEL, COMPLETE, EDGES
 from keyedwm.operators.messages.listed_keys import key_column, key_columns
 from keyedwm.operators.messages.opened_members import in_key_order, listed
 from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows
+from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.store import logs_of
 

@@ -17,14 +17,14 @@ from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
-from keyedwm.operators.messages.asked import Edge, wanted
-from keyedwm.operators.messages.axis import LOWEST, StoredWindows
+from keyedwm.operators.messages.arguments import Edge, wanted
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.listed_keys import shown_name
 from keyedwm.operators.messages.messages import in_order, message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.results import key_numbers
+from keyedwm.operators.messages.timeline import LOWEST, Timeline
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 _FACTS = ("first_offset", "last_offset", "messages", "bytes")
@@ -70,7 +70,7 @@ class Listing:
         return pa.Table.from_arrays(arrays, schema=windows_schema(plan, by_key=by_key))
 
 
-def windows(plan: StorePlan, channels: Channels, axis: StoredWindows, start: int, end: int, *, by_key: bool) -> Listing:
+def windows(plan: StorePlan, channels: Channels, axis: Timeline, start: int, end: int, *, by_key: bool) -> Listing:
     """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
     keys = KeyDictionary(plan.key_fields)
     if by_key:
@@ -87,7 +87,7 @@ def windows(plan: StorePlan, channels: Channels, axis: StoredWindows, start: int
 
 def _listed(
     channels: Channels,
-    axis: StoredWindows,
+    axis: Timeline,
     columns: list[Ints],
     *,
     keys: KeyDictionary,

@@ -1,6 +1,6 @@
 """A window store in the two stages of an aggregation: whole messages are shipped, a bucket runs the store.
 
-Rule: rows of the result are panes; with `late="emit"` also the messages that no window took (`given_back`).
+Rule: rows of the result are panes; with `late="emit"` also the messages that no window took (`rejected_rows`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from keyedwm.core.late import LatePolicy
 from keyedwm.operators.messages.driver import MessageOperator
-from keyedwm.operators.messages.given_back import GivenBack
 from keyedwm.operators.messages.marks import grid_of
 from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.rejected import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.panes_again import PanesAgain
@@ -39,7 +39,7 @@ class StagedStore:
     read_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _ = self.given_back
+        _ = self.rejected_rows
 
     @property
     def messages(self) -> ShippedMessages:
@@ -67,14 +67,14 @@ class StagedStore:
         return PanesAgain.STORE if plan.kind.can_discard else PanesAgain.WHOLE
 
     @cached_property
-    def given_back(self) -> GivenBack:
+    def rejected_rows(self) -> RejectedRows:
         """What becomes of messages that no window takes."""
-        return GivenBack(self.late, self.plan.result_schema, self.plan.rejected_schema)
+        return RejectedRows(self.late, self.plan.result_schema, self.plan.rejected_schema)
 
     @property
     def result_schema(self) -> pa.Schema:
         """Of what the operator emits."""
-        return self.given_back.schema
+        return self.rejected_rows.schema
 
     def told(self) -> dict[str, Any]:
         """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
@@ -115,8 +115,8 @@ class StagedStoreOperator(StagedOperator):
     def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
         for output in made:
             event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
-            yield self._staged.given_back.result(Output(output.rows, event_ms))
+            yield self._staged.rejected_rows.result(Output(output.rows, event_ms))
         rejected = self._operator.rejected()
-        self._staged.given_back.check(self.late_rows)
+        self._staged.rejected_rows.check(self.late_rows)
         if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
-            yield self._staged.given_back.row(rejected)
+            yield self._staged.rejected_rows.row(rejected)

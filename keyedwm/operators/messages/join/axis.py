@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs

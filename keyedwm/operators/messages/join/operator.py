@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.join.axis import JoinAxis
 from keyedwm.operators.messages.join.matches import matches
 from keyedwm.operators.messages.join.note import note, read_note
@@ -26,6 +25,7 @@ from keyedwm.operators.messages.join.shown import Shown
 from keyedwm.operators.messages.join.side import JoinSide, Taken
 from keyedwm.operators.messages.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes, reaching_back
 from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output

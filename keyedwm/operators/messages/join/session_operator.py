@@ -20,7 +20,6 @@ from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.driver import MessageOperator, Notes
-from keyedwm.operators.messages.incoming import check_times, checked
 from keyedwm.operators.messages.join.note import note, read_note
 from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
@@ -32,6 +31,7 @@ from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
 from keyedwm.operators.messages.shape import Kept
 from keyedwm.operators.messages.shapes.session import SessionShape
+from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
@@ -164,10 +164,10 @@ class JoinedSessions(SessionShape):
     def tagged(self, number: int, messages: pa.Table) -> pa.Table:
         """Return messages of a side as they are held; raise InputError if they do not fit."""
         side = self._join.sides[number]
-        rows = checked(side.schema, messages, side.offset)
+        rows = validate_messages(side.schema, messages, side.offset)
         count_, times = rows.num_rows, contiguous(rows[side.time])
         at = millis(pc.fill_null(times, pa.scalar(0, times.type)))
-        check_times(side.time, at)
+        validate_times(side.time, at)
         missing = times.is_null().to_numpy(zero_copy_only=False)
         topic = pc.binary_join_element_wise(pa.scalar(topic_prefix(number)), rows[side.topic].cast(pa.string()), "")
         payload = [pa.nulls(count_, _whole(one)) for one in self._join.sides]

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.messages.axis import met
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.incoming import check_times, checked
 from keyedwm.operators.messages.join.axis import JoinAxis
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.shown import Shown
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.messages.timeline import met
+from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
@@ -81,9 +81,9 @@ class JoinSide:
 
     def take(self, messages: pa.Table) -> Iterator[Taken]:
         """Yield what is taken of a table of messages, axis by axis; keep the rest as rejected."""
-        rows = checked(self._side.schema, messages, self._side.offset)
+        rows = validate_messages(self._side.schema, messages, self._side.offset)
         if not self._plan.is_rows:
-            check_times(self._side.time, places(self._kept, rows.filter(pc.is_valid(rows[self._side.time]))))
+            validate_times(self._side.time, places(self._kept, rows.filter(pc.is_valid(rows[self._side.time]))))
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
         self.counted.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))

@@ -12,10 +12,10 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REASON
-from keyedwm.operators.messages.given_back import GivenBack
 from keyedwm.operators.messages.join.held import SIDES, told_of_sides
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
+from keyedwm.operators.messages.rejected import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.panes_again import PanesAgain
@@ -39,7 +39,7 @@ class StagedWindowJoin:
                 f"a column of the messages cannot be called {min(taken)!r}: messages that are given back have it; "
                 "rename it"
             )
-        _ = self.given_back
+        _ = self.rejected_rows
 
     @property
     def inputs(self) -> list[ShippedMessages]:
@@ -85,16 +85,16 @@ class StagedWindowJoin:
         return PanesAgain.WHOLE if again else None
 
     @cached_property
-    def given_back(self) -> GivenBack:
+    def rejected_rows(self) -> RejectedRows:
         """What becomes of messages that no window takes."""
         merged = [pa.field(name, kind) for name, (kind, _) in self._merged.items()]
         rejected = pa.schema([*merged, pa.field(SIDE, pa.string()), pa.field(REASON, pa.string())])
-        return GivenBack(self.late, self.plan.result_schema, rejected)
+        return RejectedRows(self.late, self.plan.result_schema, rejected)
 
     @property
     def result_schema(self) -> pa.Schema:
         """Of what the operator emits."""
-        return self.given_back.schema
+        return self.rejected_rows.schema
 
     def rejected(self, number: int, rows: pa.Table) -> pa.Table:
         """Return messages of a side that are given back, in the columns of both."""
@@ -103,7 +103,7 @@ class StagedWindowJoin:
             for kind, names in self._merged.values()
         ]
         told = pa.repeat(self.plan.sides[number].name, rows.num_rows)
-        return pa.Table.from_arrays([*columns, told, rows[REASON]], schema=self.given_back.rejected)
+        return pa.Table.from_arrays([*columns, told, rows[REASON]], schema=self.rejected_rows.rejected)
 
     def told(self) -> dict[str, Any]:
         """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
@@ -131,12 +131,12 @@ class StagedWindowJoinOperator(StagedOperator):
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
         yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
-        self._staged.given_back.check(self.late_rows)
+        self._staged.rejected_rows.check(self.late_rows)
         rejected = self._operator.sides[input_number].rejected
         if self._staged.late is LatePolicy.EMIT:
             for one in rejected:
-                yield self._staged.given_back.row(self._staged.rejected(input_number, one))
+                yield self._staged.rejected_rows.row(self._staged.rejected(input_number, one))
         rejected.clear()
 
     def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
-        return map(self._staged.given_back.result, made)
+        return map(self._staged.rejected_rows.result, made)

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.messages.incoming import whole_ms
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.messages.validate_messages import whole_ms
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import MemoryStore, checked_store
 

@@ -1,6 +1,6 @@
 """Windows on a grid: of event time for all channels together, or of the offsets of each channel.
 
-Rule: what is held of an axis is a `StoredWindows`. The watermark, or the messages themselves, move its horizon, as the
+Rule: a `Timeline` holds the messages of each line. The watermark, or the messages themselves, move its horizon, as the
 plan says; windows of offsets always follow their messages.
 """
 
@@ -15,166 +15,166 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.messages import looking
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.axis import HIGHEST, LOWEST, StoredWindows, met
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.looking import Listing
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.timeline import HIGHEST, LOWEST, Timeline, met
 from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow
 from keyedwm.operators.results import Output
 
 
 class GridShape(MessageShape):
-    """Windows of event time: one axis, whose number is 0."""
+    """Windows of event time: one timeline, whose number is 0."""
 
     def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         self._states: dict[str, Any] = state.get("axes", {})
-        self.axes: dict[int, StoredWindows] = {}
+        self.timelines: dict[int, Timeline] = {}
         for number in self._states:
-            self._axis(int(number))
+            self._timeline(int(number))
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages, and let them move the horizon where they complete windows."""
-        axis = self._axis(0)
+        timeline = self._timeline(0)
         if self._plan.full is Full.MESSAGE:
-            yield from self._take_in_turn(axis, messages, now_ms)
+            yield from self._take_in_turn(timeline, messages, now_ms)
         else:
-            horizons = np.full(len(messages), LOWEST if axis.horizon is None else axis.horizon)
-            yield from axis.take(self._admitted(axis, messages, horizons), now_ms)
+            horizons = np.full(len(messages), LOWEST if timeline.horizon is None else timeline.horizon)
+            yield from timeline.take(self._admitted(timeline, messages, horizons), now_ms)
 
     def due(self, watermark_ms: int) -> Iterator[Output]:
         """Complete windows; those that messages complete are only released by a watermark.
 
         Their panes would be behind the watermark that was passed on: few messages may come to this bucket.
         """
-        axis, kept_for = self._axis(0), self._plan.retention.time_ms
+        timeline, kept_for = self._timeline(0), self._plan.retention.time_ms
         if self._plan.full is Full.WATERMARK:
-            yield from self._advance(axis, watermark_ms)
+            yield from self._advance(timeline, watermark_ms)
         elif kept_for is not None:
-            yield from axis.advance(watermark_ms - kept_for)
-            yield from self._release(axis, watermark_ms - kept_for)
+            yield from timeline.advance(watermark_ms - kept_for)
+            yield from self._release(timeline, watermark_ms - kept_for)
 
     def next_due(self) -> int | None:
-        """The first time of all axes."""
-        return min((ms for axis in self.axes.values() if (ms := axis.next_timer_ms) is not None), default=None)
+        """The first time of all timelines."""
+        return min((ms for one in self.timelines.values() if (ms := one.next_timer_ms) is not None), default=None)
 
     def fire(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        for axis in self.axes.values():
-            yield from axis.on_timer(now_ms)
+        for timeline in self.timelines.values():
+            yield from timeline.on_timer(now_ms)
 
     def shrink(self) -> Iterator[Output]:
         """Drop the oldest window, until nothing is beyond a limit."""
-        while (axis := self._beyond()) is not None:
-            end = axis.oldest()[1]
-            yield from axis.show_unfinished(end)
-            yield from self._release(axis, end, dropped=True)
+        while (timeline := self._beyond()) is not None:
+            end = timeline.oldest()[1]
+            yield from timeline.show_unfinished(end)
+            yield from self._release(timeline, end, dropped=True)
 
     def end(self) -> Iterator[Output]:
         """Complete and release all windows."""
-        for axis in self.axes.values():
-            yield from axis.advance(HIGHEST)
-            yield from self._release(axis, HIGHEST)
+        for timeline in self.timelines.values():
+            yield from timeline.advance(HIGHEST)
+            yield from self._release(timeline, HIGHEST)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark by which windows are gone: late panes come as long as their window is kept."""
         if self._plan.retention.time_ms is not None:
             return watermark_ms - self._plan.retention.time_ms
-        floor = self.axes[0].floor if 0 in self.axes else None
+        floor = self.timelines[0].floor if 0 in self.timelines else None
         return min(watermark_ms, LOWEST if floor is None else floor)
 
     def held(self) -> int:
         """How many messages the slices hold."""
-        return sum(axis.store.held[0] for axis in self.axes.values())
+        return sum(timeline.store.held[0] for timeline in self.timelines.values())
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of an axis."""
-        return self.axes[MessageStore.place_of(log)].merge(log, tables)
+        """Merge parts of a log of an timeline."""
+        return self.timelines[MessageStore.place_of(log)].merge(log, tables)
 
     def state(self) -> dict[str, Any]:
-        """The state of each axis by its number."""
-        return {"axes": {str(number): axis.facts() for number, axis in self.axes.items()}}
+        """The state of each timeline by its number."""
+        return {"axes": {str(number): timeline.facts() for number, timeline in self.timelines.items()}}
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """List the windows of each axis, from what is known of slices or by_key from the messages."""
-        for _, axis in sorted(self.axes.items()):
-            yield looking.windows(self._plan, self.channels, axis, start, end, by_key=by_key)
+        """List the windows of each timeline, from what is known of slices or by_key from the messages."""
+        for _, timeline in sorted(self.timelines.items()):
+            yield looking.windows(self._plan, self.channels, timeline, start, end, by_key=by_key)
 
     def read(self, low: int, high: int) -> pa.Table:
         """Read the slices of these places."""
-        tables = [axis.read_from(low, high) for _, axis in sorted(self.axes.items())]
+        tables = [timeline.read_from(low, high) for _, timeline in sorted(self.timelines.items())]
         return pa.concat_tables([self._plan.stored_schema.empty_table(), *tables])
 
     def oldest(self) -> tuple[Ints, Ints]:
         """The first offset of each slice."""
-        indexes = [axis.store.index for axis in self.axes.values()]
+        indexes = [timeline.store.index for timeline in self.timelines.values()]
         none = np.empty(0, np.int64)
         return (
             np.concatenate([none, *(index.channels for index in indexes)]),
             np.concatenate([none, *(index.first for index in indexes)]),
         )
 
-    def _axis(self, number: int) -> StoredWindows:
-        if number not in self.axes:
-            self.axes[number] = StoredWindows(
+    def _timeline(self, number: int) -> Timeline:
+        if number not in self.timelines:
+            self.timelines[number] = Timeline(
                 self._plan, self._grid(number), self.channels, self._logs, place=number,
                 facts=self._states.get(str(number), {}),
             )  # fmt: skip
-        return self.axes[number]
+        return self.timelines[number]
 
     def _grid(self, _number: int) -> Grid:
-        """Return the windows of an axis."""
+        """Return the windows of an timeline."""
         return self._plan.kind_as(HoppingWindow).grid()
 
-    def _take_in_turn(self, axis: StoredWindows, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+    def _take_in_turn(self, timeline: Timeline, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that move the horizon: a window goes before the message comes that would still reach it."""
         known_ahead = not self.of_time and self._plan.full is Full.WATERMARK
         while len(messages):
-            first = max(1, axis.before_outlived(messages.at))
+            first = max(1, timeline.before_outlived(messages.at))
             now, messages = messages.part(0, first), messages.part(first)
-            horizons = met(now.at, LOWEST if axis.horizon is None else axis.horizon)
-            yield from axis.take(self._admitted(axis, now, horizons), now_ms)
-            yield from self._advance(axis, int(now.at.max()) + known_ahead)
+            horizons = met(now.at, LOWEST if timeline.horizon is None else timeline.horizon)
+            yield from timeline.take(self._admitted(timeline, now, horizons), now_ms)
+            yield from self._advance(timeline, int(now.at.max()) + known_ahead)
 
-    def _admitted(self, axis: StoredWindows, messages: Messages, horizons: Ints) -> Messages:
+    def _admitted(self, timeline: Timeline, messages: Messages, horizons: Ints) -> Messages:
         """Return the messages that a window takes; horizons: that each of them met."""
-        gap = axis.grid.in_a_gap(messages.at)
-        expired = axis.expired(messages.at, horizons) & ~gap
+        gap = timeline.grid.in_a_gap(messages.at)
+        expired = timeline.expired(messages.at, horizons) & ~gap
         return self._account.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
 
-    def _advance(self, axis: StoredWindows, horizon: int) -> Iterator[Output]:
-        yield from axis.advance(horizon)
+    def _advance(self, timeline: Timeline, horizon: int) -> Iterator[Output]:
+        yield from timeline.advance(horizon)
         kept_for = self._plan.retention.time_ms
         if kept_for is not None:
-            yield from self._release(axis, horizon - kept_for)
+            yield from self._release(timeline, horizon - kept_for)
 
-    def _release(self, axis: StoredWindows, last: int, *, dropped: bool = False) -> Iterator[Output]:
-        yield from axis.expire(last)
-        self._account.release(*axis.forgotten(), 1, dropped=dropped)
+    def _release(self, timeline: Timeline, last: int, *, dropped: bool = False) -> Iterator[Output]:
+        yield from timeline.expire(last)
+        self._account.release(*timeline.forgotten(), 1, dropped=dropped)
 
-    def _beyond(self) -> StoredWindows | None:
-        """Return the axis whose oldest window must go: it has too many, or there is too much and it holds most."""
-        limits, holding = self._plan.retention, [axis for axis in self.axes.values() if len(axis.store.slices)]
-        for axis in holding:
-            if limits.max_windows is not None and axis.oldest()[0] > limits.max_windows:
-                return axis
+    def _beyond(self) -> Timeline | None:
+        """Return the timeline whose oldest window must go: it has too many, or there is too much and it holds most."""
+        limits, holding = self._plan.retention, [one for one in self.timelines.values() if len(one.store.slices)]
+        for timeline in holding:
+            if limits.max_windows is not None and timeline.oldest()[0] > limits.max_windows:
+                return timeline
         for place, most in enumerate((limits.max_messages, limits.max_bytes)):
-            if most is not None and sum(axis.store.held[place] for axis in holding) > most:
-                return max(holding, key=lambda axis: axis.store.held[place])
+            if most is not None and sum(timeline.store.held[place] for timeline in holding) > most:
+                return max(holding, key=lambda timeline: timeline.store.held[place])
         return None
 
 
 class RowGridShape(GridShape):
-    """Windows of offsets: each channel is an axis, which begins with the first offset that was read of it."""
+    """Windows of offsets: each channel is an timeline, which begins with the first offset that was read of it."""
 
     of_time = False
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold the messages of each channel; they move its horizon."""
         for number in np.unique(messages.channels).tolist():
-            yield from self._take_in_turn(self._axis(number), messages.filter(messages.channels == number), now_ms)
+            yield from self._take_in_turn(self._timeline(number), messages.filter(messages.channels == number), now_ms)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Panes of rows have no event time, so none of them is behind any watermark."""

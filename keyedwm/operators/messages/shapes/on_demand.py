@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.looking import Listing
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
@@ -27,6 +26,7 @@ from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 

@@ -18,7 +18,6 @@ from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.axis import HIGHEST, LOWEST
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.held_sessions import INDEX
 from keyedwm.operators.messages.looking import Listing
@@ -29,6 +28,7 @@ from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.session_messages import SessionMessages
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined
 from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import SessionKind
 from keyedwm.operators.panes import Beat, EveryBy, Timing, beat_of
 from keyedwm.operators.results import Output

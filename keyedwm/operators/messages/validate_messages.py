@@ -1,4 +1,4 @@
-"""Messages as they are given, checked before any of them is taken."""
+"""Validate the messages of a call before any of them is taken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keyedwm.operators.plan_checks import FARTHEST_MS
 _HIGHEST_OFFSET = 2**62
 
 
-def checked(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Table:
+def validate_messages(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Table:
     """Return the columns of a schema; raise InputError if one does not fit. offset: the column with the offset."""
     if not isinstance(rows, (pa.Table, pa.RecordBatch)):
         raise InputError(f"messages are a table of Arrow, not a {type(rows).__name__}: give a pyarrow.Table")
@@ -69,7 +69,7 @@ def whole_ms(what: str, given: object) -> int:
     return time_ms
 
 
-def check_times(name: str, at: Ints) -> None:
+def validate_times(name: str, at: Ints) -> None:
     """Raise InputError if event times are beyond what results can hold."""
     if len(at) and max(-int(at.min()), int(at.max())) > FARTHEST_MS:
         raise InputError(

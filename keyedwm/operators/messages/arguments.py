@@ -1,4 +1,4 @@
-"""What is asked of a store, checked before anything is read: ranges, and the values of columns."""
+"""Arguments of listings, validated before anything is read: ranges, and the values of columns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,25 @@
-"""Windows on one axis: event time for all channels together, or the offsets of one channel.
+"""The timeline of windows on a grid: event time for all channels together, or the offsets of one channel.
 
-Rule: a window is complete when the horizon is at or above its end; it is expired when the floor is. Neither goes back.
-Horizon: the watermark, the highest event time, or how far the offsets have come, as the plan says. So what a message
-meets depends on what came before it, and not on how the input was cut.
+Theory. Messages lie on the line at their event time or offset, in slices: the shortest stretches that no edge of a
+window cuts, so a window is a run of slices, and a slice is stored once however many windows hold it. Two marks move
+along the line, and neither goes back:
+
+    the window is   while                     a message that comes to it     when the phase ends
+    open            horizon < end             may show an early pane         it shows its pane on time, once
+    complete        floor < end <= horizon    shows a late pane, or waits    what waits is shown
+    gone            end <= floor              is rejected                    -
+
+The horizon is the watermark, the highest event time, or how far the offsets have come, as the plan says. The floor
+follows it by the retention, or a limit of size moves it by the end of the oldest window. A slice goes with its last
+window: the first slice that is kept begins where the first window does that ends behind the floor.
+
+So what a message meets depends on what came before it, and not on how the input was cut. Where messages move the
+horizon, each meets the highest place before its own (`met`). They are still taken many at a time: up to the first that
+would reach back into a window which the ones before it have outlived (`before_outlived`).
+
+Of each key and window the pane log knows how many panes were shown, and a mark: how many messages the last pane told,
+or, where panes hold only what is new, the number of the last call that it told (`ARRIVAL`). Panes are computed anew
+from the messages, since a late message may stand anywhere in their order.
 """
 
 from __future__ import annotations
@@ -35,8 +52,8 @@ _PANES, _EARLY, _LATE = "panes-", "early-", "late-"
 _TIMINGS = {_LATE: Timing.LATE, _EARLY: Timing.EARLY}
 
 
-class StoredWindows:
-    """The windows of one axis, and what is held for them.
+class Timeline:
+    """The windows of one line, and the messages that are held for them.
 
     place: its number among those of the operator, of windows of rows that of the channel.
     """
@@ -98,7 +115,7 @@ class StoredWindows:
         return len(at)
 
     def _outlived(self, at: Ints, horizons: Ints) -> Flags:
-        """Return which places some window of theirs is expired for, by a horizon that has not come to this axis yet."""
+        """Return which places some window of theirs is expired for, by a horizon that has not come to this line yet."""
         floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
         return (first <= floors) & (floors > self._marks()[1]) & (self.grid.last_ends(at) > floors)
 
@@ -212,7 +229,7 @@ class StoredWindows:
         return self.oldest_held(self._marks()[1])
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of this axis."""
+        """Merge parts of a log of this line."""
         if log.startswith(_PANES):
             return self._panes.merge(tables)
         if log.startswith((_EARLY, _LATE)):

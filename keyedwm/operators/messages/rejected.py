@@ -17,7 +17,7 @@ from keyedwm.operators.results import Output, no_times
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
+class RejectedRows:
     """results: the columns of results; rejected: those of a message that is given back, with its reason."""
 
     late: LatePolicy
