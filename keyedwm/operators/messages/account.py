@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.plan import Reason, StorePlan
+from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.retention import StoreCounts
 
 
@@ -47,10 +48,22 @@ class Messages:
         return Messages(rows, self.at[span], self.channels[span], self.input_number)
 
 
+class Came(Protocol):
+    """What must be known of messages to reject them: a plan has it, and a side of a join."""
+
+    @property
+    def time(self) -> str:
+        """The column with the event time."""
+
+    @property
+    def rejected_schema(self) -> pa.Schema:
+        """The columns of rejected messages: as they came, with the reason."""
+
+
 class Account:
     """The counts since the store was new, and the messages that were rejected since the last call."""
 
-    def __init__(self, plan: StorePlan, state: Mapping[str, int]) -> None:
+    def __init__(self, plan: Came, state: Mapping[str, int]) -> None:
         """state: as `state` gave it."""
         self._plan = plan
         self.late_rows = 0

@@ -50,7 +50,7 @@ class WindowJoinOperator:
     @property
     def late_rows(self) -> int:
         """How many messages came outside the retention since this instance was built."""
-        return sum(side.late_rows for side in self.sides)
+        return sum(side.account.late_rows for side in self.sides)
 
     @property
     def open_entries(self) -> int:
@@ -115,7 +115,7 @@ class WindowJoinOperator:
         self._speak(HIGHEST)
         for side in self.sides:
             for axis in side.axes.values():
-                side.counted["expired"] += axis.forget(HIGHEST)[0]
+                side.account.release(axis.forget(HIGHEST)[0])
                 axis.floor = HIGHEST
         return self._made()
 
@@ -154,7 +154,7 @@ class WindowJoinOperator:
         late[number] = at_once.late
         self._show(new, late)
         held = taken.filter(lasting)
-        self.sides[number].counted["expired"] += len(taken.at) - len(held.at)  # nothing to come would meet the others
+        self.sides[number].account.release(len(taken.at) - len(held.at))  # nothing to come would meet the others
         if len(held.at):
             taken.axis.hold(held.rows, held.at, held.numbers, {kind: flags[lasting] for kind, flags in waits.items()})
         for kind, flags in waits.items():
@@ -165,7 +165,7 @@ class WindowJoinOperator:
         """Hold messages; windows that have their row give another one where it changes."""
         axis = taken.axis
         held = taken.filter(axis.grid.slices(taken.at) >= axis.gone)
-        self.sides[number].counted["expired"] += len(taken.at) - len(held.at)
+        self.sides[number].account.release(len(taken.at) - len(held.at))
         if not len(held.at):
             return
         axis.hold(held.rows, held.at, held.numbers, {})
@@ -321,7 +321,7 @@ class WindowJoinOperator:
         if some:
             self._show_waiting(self._meeting(max(some)))
         for side, axis, before in leaving:
-            side.counted["expired"] += axis.forget(before)[0]
+            side.account.release(axis.forget(before)[0])
 
     def _limit(self) -> None:
         """Drop the oldest windows beyond the limits of size."""
@@ -330,7 +330,7 @@ class WindowJoinOperator:
             self._show_waiting(self._meeting(axis.oldest()[1] - axis.grid.size + axis.grid.step))
             self._speak(axis.oldest()[1], Timing.EARLY)
             messages, size = axis.drop(axis.oldest()[1])
-            side.counted.update(dropped_messages=messages, dropped_bytes=size, dropped_windows=1)
+            side.account.release(messages, size, 1, dropped=True)
             self._forget()
 
     def _beyond(self) -> tuple[JoinSide, JoinAxis] | None:

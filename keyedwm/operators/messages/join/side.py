@@ -1,14 +1,13 @@
 """One side of a join: which of its messages are taken, which come late, and what is held of them.
 
-Rule: every message is taken, given back with a reason, or known as a replay: the counts add up. Whether one is taken or
+Rule: every message is taken, rejected with a reason, or known as a replay: the counts add up. Whether one is taken or
 late depends on what came on its own side before it, not on how the input was cut, and not on the other side.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.messages.account import Account, Messages
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.join.axis import JoinAxis
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
@@ -53,25 +53,24 @@ class JoinSide:
         self._plan, self._number, self._logs = plan, number, logs
         self._side, self._kept = plan.sides[number], plan.kept(number)
         self.channels = Channels(self._side.record, facts.get("channels", ()))
-        self.counted = Counter(facts.get("counts", {}))
+        self.account = Account(self._side, facts.get("counts", {}))
         self.axes: dict[int, JoinAxis] = {}
         for channel, told in facts.get("axes", {}).items():
             self._axis(int(channel), told)
         self.rejected: list[pa.Table] = []
-        self.late_rows = 0  # outside the retention, since this instance was built
 
     def facts(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""
         return {
             "channels": self.channels.facts(),
             "axes": {str(channel): axis.facts() for channel, axis in self.axes.items()},
-            "counts": {name: count for name, count in sorted(self.counted.items()) if count},
+            "counts": self.account.state(),
         }
 
     @property
     def counts(self) -> StoreCounts:
         """What became of all messages since the store was new."""
-        return StoreCounts(**{one.name: self.counted[one.name] for one in fields(StoreCounts)})
+        return self.account.counts
 
     @property
     def held(self) -> tuple[int, int]:
@@ -86,18 +85,19 @@ class JoinSide:
             validate_times(self._side.time, places(self._kept, rows.filter(pc.is_valid(rows[self._side.time]))))
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
-        self.counted.update(given=rows.num_rows, replayed=rows.num_rows - len(fresh))
+        self.account.came(rows.num_rows, len(fresh))
         rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]
         if self._plan.is_rows:
             for number in np.unique(numbers).tolist():
                 mine = numbers == number
                 yield self._admitted(self._axis(number, {}), rows.filter(pa.array(mine)), numbers[mine])
-            return
-        missing = pc.is_null(rows[self._side.time]).to_numpy().astype(bool)
-        self._reject(rows, missing, Reason.NO_TIME)
-        rows, numbers = rows.filter(pa.array(~missing)), numbers[~missing]
-        if rows.num_rows:
-            yield self._admitted(self._axis(0, {}), rows, numbers)
+        else:
+            rows, numbers = self.account.with_time(rows, numbers)
+            if rows.num_rows:
+                yield self._admitted(self._axis(0, {}), rows, numbers)
+        rejected = self.account.rejected()
+        if rejected.num_rows:
+            self.rejected.append(rejected)
 
     def watermark(self, time_ms: int) -> None:
         """Take the side's watermark: it completes windows; those that messages complete it only lets go."""
@@ -148,22 +148,9 @@ class JoinSide:
         horizons = met(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
         gap = axis.grid.in_a_gap(at)
         expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap
-        self._reject(rows, gap, Reason.GAP)
-        self._reject(rows, expired, Reason.RETENTION)
         late = np.zeros(len(at), bool) if self._side.unbounded else axis.grid.first_ends(at) <= horizons
-        taken = Taken(axis, rows, at, numbers, late).filter(~gap & ~expired)
-        self.counted["taken"] += len(taken.at)
+        came = Messages(rows, at, numbers)
+        taken = self.account.admit(came, {Reason.GAP: gap, Reason.RETENTION: expired})
         if moves:
             axis.advance(int(at.max()))
-        return taken
-
-    def _reject(self, rows: pa.Table, flags: Flags, reason: Reason) -> None:
-        if not flags.any():
-            return
-        given = rows.filter(pa.array(flags))
-        self.counted["rejected"] += given.num_rows
-        self.late_rows += given.num_rows if reason is Reason.RETENTION else 0
-        told = pa.repeat(reason.value, given.num_rows)
-        self.rejected.append(
-            pa.Table.from_arrays([*given.columns, told], schema=self._side.rejected_schema).combine_chunks()
-        )
+        return Taken(axis, taken.rows, taken.at, taken.channels, late[~gap & ~expired])
