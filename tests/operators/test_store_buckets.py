@@ -59,13 +59,18 @@ class Buckets:
         assert all(row["event_time"] is None and row["window"] is None for row in rows if row.get(REJECTED) is not None)
         return panes, [(tuple(row.values())[:-1], row["reason"]) for row in back]
 
+    @property
+    def state(self) -> dict:
+        """The note and the store of each bucket."""
+        return self._pipeline.state
+
     def counts(self) -> Counter:
         """What became of all messages, over the buckets."""
         found: Counter = Counter()
         for _, store in self._pipeline.state.values():
             if "note" in store.blobs:
                 note = json.loads(store.get("note"))
-                for counts in note.get("accounts") or [note["counts"]]:
+                for counts in note["accounts"]:
                     found.update(counts)
         return found
 

@@ -47,6 +47,7 @@ class Kind:
     settings: Callable[[int, Any], Settings]
     retention: Retention
     fulls: Sequence[Full] = (Full.WATERMARK,)
+    by_key: bool = False  # each key has windows of its own
     by_channel: bool = False  # each topic and partition has windows of its own
     joins: bool = False  # windows become one when a message lies between them
 
@@ -57,7 +58,7 @@ class Kind:
 def grid(seed: int, _window: object) -> Settings:
     limits = (KEEP_ALL, Retention(time_ms=15), Retention(max_windows=3), Retention(max_messages=12, time_ms=30))
     panes: Settings = {"early": Early(rows=2)} if seed % 2 else {}
-    panes |= {"late_rows": 2} if seed % 3 == 1 else {"late_every_ms": 9} if seed % 6 == 3 else {}
+    panes |= ({"late_every_ms": 9}, {"late_rows": 2}, {})[seed % 3]
     return {"retention": limits[seed % 4], "accumulating": seed % 5 > 1, **panes}
 
 
@@ -104,12 +105,12 @@ SESSION_ROWS: tuple[SessionRowWindow, ...] = tuple(session_rows(between) for bet
 ON_DEMAND = tuple(OnDemandWindow(size_ms, f"n >= {least}") for size_ms, least in ((10, 6), (1, 4), (7, 3), (25, 8)))
 
 KINDS = (
-    Kind("grid", GridModel.of, GRIDS, grid, Retention(time_ms=40), tuple(Full)),
+    Kind("grid", GridModel.of, GRIDS, grid, Retention(time_ms=20), tuple(Full)),
     Kind("rows", RowGridModel.of, ROWS, rows, KEEP_ALL, tuple(Full), by_channel=True),
-    Kind("rows of a key", KeyRowModel.of, KEY_ROWS, rows_of_key, KEEP_ALL, tuple(Full), by_channel=True),
-    Kind("session", SessionModel.of, SESSIONS, sessions, Retention(time_ms=40), joins=True),
-    Kind("session of rows", SessionRowModel.of, SESSION_ROWS, rows_of_key, KEEP_ALL, by_channel=True),
-    Kind("on demand", OnDemandModel.of, ON_DEMAND, on_demand, Retention(time_ms=40)),
+    Kind("rows of a key", KeyRowModel.of, KEY_ROWS, rows_of_key, KEEP_ALL, tuple(Full), by_key=True, by_channel=True),
+    Kind("session", SessionModel.of, SESSIONS, sessions, Retention(time_ms=30), by_key=True, joins=True),
+    Kind("session of rows", SessionRowModel.of, SESSION_ROWS, rows_of_key, KEEP_ALL, by_key=True, by_channel=True),
+    Kind("on demand", OnDemandModel.of, ON_DEMAND, on_demand, Retention(time_ms=30), by_key=True),
 )
 CASES = [(kind, window, full) for kind in KINDS for window in kind.windows for full in kind.fulls]
 

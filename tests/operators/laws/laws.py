@@ -95,6 +95,11 @@ def is_listed_by_its_blobs(kind: Kind, window: object, full: Full, seed: int) ->
         assert sorted(blobs.holding(), key=str) == sorted(played.holding(), key=str)
         summary = blobs.summary()
         assert (summary.rows, summary.size_bytes) == (len(played.holding()), sum(played.store.sizes.values()))
+        listed = played.listed()
+        windows = {(k if kind.by_key else "", end, channel if kind.by_channel else ())
+                   for k, _, end, *channel_and_more in listed for channel in [tuple(channel_and_more[:2])]}  # fmt: skip
+        starts = [] if kind.by_channel else [start for _, start, *_ in listed]
+        assert (summary.frames, summary.oldest_ms) == (len(windows), min(starts, default=None))
         told += len(wanted)
     return told
 

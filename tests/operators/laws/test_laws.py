@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 
 from keyedwm.operators.messages.windows import Full, KeyRowWindow
+from keyedwm.operators.state.note import NOTE
 from tests.operators.laws import laws
 from tests.operators.laws.kinds import CASES, Kind, case_id
 from tests.operators.laws.small import small_logs
-from tests.operators.stored import Message, Restarted, cut, plan_of, random_messages, table
+from tests.operators.stored import SCHEMA, Message, Restarted, cut, plan_of, random_messages, table
 from tests.operators.test_store_buckets import Buckets, joined, rising, staged
 
 every_case = pytest.mark.parametrize(("kind", "window", "full"), CASES, ids=case_id)
@@ -61,6 +63,13 @@ def test_buckets_say_together_what_one_operator_says_whatever_the_tasks(kind: Ki
         panes, rejected = many.run(cut_so)
         assert Counter(panes) == Counter(played.made)
         assert Counter(map(str, rejected)) == Counter(str((tuple(one), reason)) for one, reason in played.rejected)
+        notes = [json.loads(store.get(NOTE)) for _, store in many.state.values() if store.blobs]
+        if played.plan.kind.spread_by(("k",), SCHEMA.names[3:]) != ("k",):
+            assert sum(len(note["channels"]) for note in notes) == len(LAST)  # a channel is whole in one bucket
+        if kind.by_channel:
+            assert {emitted.emitted_ms for emitted, _ in many.state.values()} == {
+                max(given for name, given in cut_so if name == "watermark")
+            }
         counts = many.counts()
         assert counts["given"] == len(messages) + len(LAST) == counts["taken"] + counts["rejected"] + counts["replayed"]
     assert len(played.made) > 5
