@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from keyedwm.config.addresses import one_line
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.text import words_of
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint import MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
@@ -141,8 +141,8 @@ def test_a_place_that_cannot_be_written_is_told_before_spark_is_asked(tmp_path, 
 
 
 def test_what_a_file_system_says_on_pages_is_told_by_its_beginning():
-    assert one_line(OSError("no\nlibrary")) == "no library"
-    told = one_line(OSError("no library at " + "/usr/lib " * 500))
+    assert words_of(OSError("no\nlibrary")) == "no library"
+    told = words_of(OSError("no library at " + "/usr/lib " * 500))
     assert told.startswith("no library at /usr/lib")
     assert len(told) < 500
 
