@@ -130,7 +130,7 @@ class _Commit:
             fitted = delta.check_table(
                 table, wanted, stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite
             )
-            rules = row_rules(table.schema(), stage.schema)
+            rules = row_rules(table.schema(), stage.schema, stage.partition_by)
             if delta.columns_of(fitted.schema) != delta.columns_of(wanted) or rules != stage.rules:
                 raise UnavailableError(
                     f"the columns of the Delta table {stage.path}, or what they forbid, changed after the rows of "
@@ -186,8 +186,9 @@ class _Commit:
         if absent:
             raise InputError(
                 f"{len(absent)} of {len(self._files)} files that the tasks staged are not in the table's directory "
-                f"{directory} on the driver, {absent[0]} is one: the option path is a local directory and executors "
-                f"write to that of their own host; use a file system that all hosts share"
+                f"{directory} on the driver, {absent[0]} is one: the option path is a local directory, so executors "
+                f"on other hosts wrote to their own (use a file system that all hosts share), or the directory was "
+                f"removed after they wrote (start the query again)"
             )
 
     def _created(self, schema: Schema) -> DeltaTable | None:
@@ -281,8 +282,8 @@ class _Commit:
 def _check_lacks_nothing(how: DeltaPublication, query: str, batch: int, before: int | None, *, is_there: bool) -> None:
     """Refuse to go on where batches of this query are missing: the table was deleted, replaced or restored.
 
-    A table without any batch of the query is accepted if it exists: it may be a new one, made for the query to go on
-    in, and Delta forgets application transactions where delta.setTransactionRetentionDuration is set.
+    A table without any batch of the query is accepted if it exists, with a warning: it may be a new one, made for the
+    query to go on in, and Delta forgets application transactions where delta.setTransactionRetentionDuration is set.
     """
     if batch == 0 or how.guarantee is not Guarantee.EXACTLY_ONCE:
         return
@@ -292,7 +293,13 @@ def _check_lacks_nothing(how: DeltaPublication, query: str, batch: int, before: 
             f"were written before: the table was deleted or moved; restore it, or start with a new checkpoint, or "
             f"create an empty table there to go on without the rows of the earlier batches"
         )
-    if before is not None and before < batch - 1:
+    if before is None:
+        _log.warning(
+            "the Delta table %s has no batch of query %s, and now comes batch %d: it was made again, or forgets "
+            "transactions (delta.setTransactionRetentionDuration); the query goes on in it, without the rows of "
+            "earlier batches if it was made again", how.stage.path, query, batch,
+        )  # fmt: skip
+    elif before < batch - 1:
         raise InputError(
             f"the newest batch of query {query} in the Delta table {how.stage.path} is {before}, and now comes batch "
             f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,9 +37,10 @@ class TextLimit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRules:
-    """never_null: columns that are NOT NULL."""
+    """never_null: columns that are NOT NULL. never_empty: those of them in whose place the log writes "" as null."""
 
     never_null: tuple[str, ...] = ()
+    never_empty: tuple[str, ...] = ()
     texts: tuple[TextLimit, ...] = ()
 
     def applied(self, rows: pa.Table, *, has_offsets: bool) -> pa.Table:
@@ -49,6 +51,8 @@ class RowRules:
             column = rows.column(limit.column)
             written = self._limited(rows, column, limit, has_offsets=has_offsets)
             rows = rows.set_column(rows.schema.get_field_index(limit.column), rows.field(limit.column), written)
+        for name in self.never_empty:
+            _check_empty(rows, name, has_offsets=has_offsets)
         return rows
 
     @staticmethod
@@ -80,10 +84,21 @@ def _check_nulls(rows: pa.Table, name: str, *, has_offsets: bool) -> None:
         )
 
 
+def _check_empty(rows: pa.Table, name: str, *, has_offsets: bool) -> None:
+    empty = pc.equal(rows.column(name), "")
+    if pc.any(empty).as_py():
+        index = pc.index(empty, pa.scalar(value=True)).as_py()
+        raise InputError(
+            f"column {name} is an empty text in a row{_place(rows, index, has_offsets=has_offsets)}: it partitions the "
+            f"table, where Delta's log writes an empty text as null, and the table declares it NOT NULL: leave such "
+            f"rows out, or give them another value"
+        )
+
+
 NO_RULES = RowRules()
 
 
-def row_rules(table: Schema, columns: pa.Schema) -> RowRules:
+def row_rules(table: Schema, columns: pa.Schema, partition_by: Sequence[str] = ()) -> RowRules:
     """Return the rules of those of the table's columns that the rows have."""
     fields = [field for field in json.loads(table.to_json())["fields"] if field["name"] in columns.names]
     texts = []
@@ -92,7 +107,10 @@ def row_rules(table: Schema, columns: pa.Schema) -> RowRules:
         if found is not None:
             texts.append(TextLimit(column=field["name"], most=int(found[2]), is_padded=found[1] == "char"))
     never_null = tuple(field["name"] for field in fields if not field["nullable"])
-    return RowRules(never_null=never_null, texts=tuple(texts))
+    never_empty = tuple(
+        name for name in never_null if name in partition_by and pa.types.is_string(columns.field(name).type)
+    )
+    return RowRules(never_null=never_null, never_empty=never_empty, texts=tuple(texts))
 
 
 def _true(found: pa.ChunkedArray) -> pa.ChunkedArray:

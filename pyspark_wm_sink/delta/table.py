@@ -213,9 +213,9 @@ def newest_records(table: DeltaTable, most: int) -> list[tuple[int, Record]]:
 
 
 def newest_of_each_query(table: DeltaTable) -> dict[str, Record]:
-    """Return the newest record of each query in the newest commits."""
+    """Return the newest record of each query, as far back as the table's history reaches."""
     found: dict[str, Record] = {}
-    for record in _records(table.history(_LOOK_BACK[1])):
+    for record in _records(table.history()):
         if record.query is not None:
             found.setdefault(record.query, record)
     return found

@@ -203,6 +203,16 @@ def test_every_text_comes_back_as_partition_value(tmp_path):
         append(tmp_path / "t", [{"n": 1, "p": "__HIVE_DEFAULT_PARTITION__"}], {"n": LONG, "p": TEXT}, 1)
 
 
+def test_an_empty_text_of_a_partition_column_that_is_not_null_is_refused_as_a_null_is(tmp_path):
+    """Delta's log writes an empty text as null, and readers then refuse the whole table."""
+    columns = pa.schema([pa.field("n", LONG), pa.field("p", TEXT, nullable=False)])
+    DeltaTable.create(str(tmp_path / "t"), Schema.from_arrow(columns), partition_by=["p"])
+    append(tmp_path / "t", [{"n": 1, "p": "a"}], {"n": LONG, "p": TEXT})
+    with pytest.raises(InputError, match=r"column p is an empty text in a row.*it partitions .* declares it NOT NULL"):
+        append(tmp_path / "t", [{"n": 2, "p": "b"}, {"n": 3, "p": ""}], {"n": LONG, "p": TEXT}, 1)
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist() == [{"n": 1, "p": "a"}]
+
+
 def test_every_text_that_spark_takes_comes_back_as_name_of_a_column(tmp_path):
     names = ["a.b", "a`b", "a'b", '"', "a/b", "a\\b", "%41", "ü\U0001f600", "a:b", "a-b", "[0]", "#?", "x" * 300, "$"]
     for n, name in enumerate(names):

@@ -156,6 +156,28 @@ def test_a_new_query_that_reads_again_what_another_has_published_there_is_refuse
     assert numbers(tmp_path) == [1, 1, 1, 2]
 
 
+def test_a_query_is_found_behind_many_commits_of_others(tmp_path):
+    to = how(tmp_path, SnapshotMode.BARRIER)
+    publish(to, [staged(to, [1], control=(barrier(0, 10),))], batch=0)
+    third = replace(to, is_shared=True)
+    for batch in range(40):
+        of_third = replace(barrier(batch, batch), channel="u-0")
+        publish(third, [staged(to, [], batch, query="third", control=(of_third,))], batch=batch)
+    with pytest.raises(InputError, match=r"query q wrote of t-0 up to offset 10"):
+        publish(to, [staged(to, [1], query="new", control=(barrier(0, 9),))], batch=0)
+
+
+def test_a_table_that_was_made_again_under_a_query_is_gone_on_with_and_warned_of(tmp_path, caplog):
+    to = how(tmp_path / "t")
+    publish(to, [staged(to, [1])], batch=0)
+    shutil.rmtree(tmp_path / "t")
+    DeltaTable.create(str(tmp_path / "t"), pa.schema([("n", pa.int64())]))
+    publish(to, [staged(to, [2], batch=1)], batch=1)
+    publish(to, [staged(to, [3], batch=2)], batch=2)
+    assert caplog.text.count("has no batch of query q, and now comes batch 1: it was made again, or forgets") == 1
+    assert numbers(tmp_path / "t") == [2, 3]
+
+
 def test_rows_that_a_restore_took_out_are_written_by_a_new_query(tmp_path):
     to = how(tmp_path, SnapshotMode.BARRIER)
     publish(to, [staged(to, [0], control=(barrier(0, 5),))], batch=0)
