@@ -1,22 +1,36 @@
 """New York's departures as they become known: how many are late under one watermark, and under one for each key.
 
 Rule: the watermark follows every event, by the product's `AxisRun` over a whole column; an event is held against the
-watermark before it.
+watermark before it. Who is late by a key's own watermark is counted by the product's windows, too.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from conformance.driver import DrivenOperator
 from conformance.verdict import Verdict, compare, fail
 from keyedwm.arrow.axis import AxisRun
 from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.late import LateRule
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import NoThrottle
 from keyedwm.core.watermark import MIN_MS
+from keyedwm.operators.aggregates.functions import count
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.per_key import Partitions, PerKey
+from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BATCH_ROWS = 50_000
+_NEVER_MS = 2**48
 _KEYS = ("origin", "carrier", "dest", "tailnum")
 
 
@@ -38,8 +52,26 @@ def keyed_flights(vector: dict) -> Verdict:
     for expected in vector["expect"]:
         bound_ms = expected["bound_min"] * MINUTE_MS
         counts = {name: _counts([event_ms[own] for own in parts], bound_ms) for name, parts in rows.items()}
+        for key in _KEYS:
+            if key in expected:
+                counts[key]["late"] = late_by_key(known[key], event_ms, bound_ms)
         made.append({"bound_min": expected["bound_min"], **counts})
     return compare(vector["expect"], made)
+
+
+def late_by_key(keys: pd.Series, event_ms: NDArray[np.int64], bound_ms: int) -> int:
+    """Return how many events aggregate counts as late, row by row, under a watermark for each key."""
+    schema = pa.schema([("key", pa.string()), ("time", pa.int64())])
+    per_key = PerKey(lag_ms=bound_ms, behind_ms=_NEVER_MS, partitions=Partitions.FASTEST)
+    plan = WindowPlan(
+        schema=schema, by=("key",), time="time", window=SlidingWindow(HOUR_MS, HOUR_MS),
+        aggregates=(("flights", count()),), late_rule=LateRule.EVENT, key_watermark=per_key,
+    )  # fmt: skip
+    operator = DrivenOperator(plan)
+    rows = pa.table([pa.array(keys, pa.string()), pa.array(event_ms)], schema=schema)
+    for at in range(0, len(event_ms), _BATCH_ROWS):
+        operator.take(combine_rows(plan, rows.slice(at, _BATCH_ROWS)))
+    return operator.late_rows
 
 
 def _counts(parts: list[NDArray[np.int64]], bound_ms: int) -> dict[str, int]:

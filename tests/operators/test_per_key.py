@@ -154,12 +154,12 @@ def test_state_holds_open_windows_and_not_a_day_of_closed_ones():
     blobs, sizes = {}, []
     for step in range(60):
         operator = DrivenOperator(plan, blobs)
-        rows = [Row(f"device {n}", "x", 0, step * 10 + n % 10, step) for n in range(200)]
+        rows = [Row(f"device {n}", "x", 0, step * 5 + n % 5, step) for n in range(200)]
         operator.take(combine_rows(plan, table(rows)))
-        operator.advance(step * 10)
+        operator.advance(step * 5)
         blobs = operator.snapshot()
         sizes.append(operator.open_entries)
-    assert max(sizes[5:]) <= 2 * 200
+    assert max(sizes) <= 3 * 200  # two parts of the open frame, and one whose last windows close
     assert sum(len(blob) for name, blob in blobs.items() if name != "own" and not name.startswith("own+")) < 40_000
 
 

@@ -37,6 +37,7 @@ class FrameLog:
         self._overlap = overlap
         self._logs = logs
         self._frames = {self._number(name.removeprefix(FRAME)) for name in logs.names(FRAME)}
+        self.read_entries: dict[int, int] = {}  # frame → how many keys it had when windows were closed last
         self._blocks: set[tuple[int, int]] = set()  # (number of frames, first frame)
         for name in logs.names(BLOCK):
             length, _, start_ms = name.removeprefix(BLOCK).partition("@")
@@ -92,6 +93,7 @@ class FrameLog:
             return no_entries(self._plan), np.empty(0, np.int64)
         needed = self._needed(low, high) if among is None else self._named(among)
         entries, frames = self._read(keys, needed)
+        self.read_entries = dict(zip(*(one.tolist() for one in np.unique(frames, return_counts=True)), strict=True))
         lows, highs = limits(keys, low, high)
         closes = np.flatnonzero(lows[entries.keys] <= highs[entries.keys])
         entries, frames = entries.take(closes), frames[closes]
@@ -109,10 +111,6 @@ class FrameLog:
             self._drop([number])
         elif len(kept) < len(entries):
             self._logs.replace(self._name(number), table_of(self._plan, keys, kept))
-
-    def rows_of(self, number: int) -> int:
-        """Return how many rows a frame holds, before its parts are merged."""
-        return self._logs.rows.get(self._name(number), 0)
 
     def totals(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Entries, Ints]:
         """Return the totals of those of these windows that hold something, and their ends: in another order."""

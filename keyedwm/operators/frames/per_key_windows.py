@@ -42,8 +42,10 @@ class PerKeyOperator(SlidingOperator):
         self._own = KeyWatermarks(plan, per_key, self._logs, facts)
         self._own.rise(self.watermark_ms)
         self._holders.append(self._own)
-        # Frame → how many windows that begin with it have closed by a key's own watermark since it was looked over.
-        self._gone = Counter({window.frame_of(int(start)): count for start, count in facts.get("gone", {}).items()})
+        # Frame → how many windows that begin with it have closed since it was looked over, and how many keys it has.
+        noted = {window.frame_of(int(start)): told for start, told in facts.get("gone", {}).items()}
+        self._gone = Counter({frame: closed for frame, (closed, _) in noted.items()})
+        self._of_keys = {frame: held for frame, (_, held) in noted.items()}
         self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = _NONE  # what counted before each of these rows
 
@@ -84,7 +86,10 @@ class PerKeyOperator(SlidingOperator):
         self._own.end()
 
     def _facts(self) -> dict[str, Any]:
-        gone = {str(self._window.start_of(frame)): count for frame, count in sorted(self._gone.items())}
+        gone = {
+            str(self._window.start_of(frame)): [closed, self._of_keys.get(frame, 0)]
+            for frame, closed in sorted(self._gone.items())
+        }
         return {**super()._facts(), **self._own.facts(), "gone": gone}
 
     def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
@@ -151,6 +156,7 @@ class PerKeyOperator(SlidingOperator):
             return np.where(mine, low[places], 1), np.where(mine, high[places], 0)
 
         yield from self._closing(int(low.min()), int(high.max()), limits, among)
+        self._of_keys |= self._frames.read_entries
         self._look_over(int(self._ends_at(np.array([self._own.reached()[owners].max() - self._plan.lateness_ms]))[0]))
 
     def _frames_within(self, first: Ints, behind: Ints) -> list[int]:
@@ -165,9 +171,9 @@ class PerKeyOperator(SlidingOperator):
 
     def _look_over(self, last: int) -> None:
         """Write frames anew of which most entries belong to closed windows alone; last: the highest end not kept."""
-        for frame, count in list(self._gone.items()):
+        for frame, closed in list(self._gone.items()):
             behind = frame + self._overlap
-            if behind <= last and 2 * count >= self._frames.rows_of(frame):
+            if behind <= last and 2 * closed >= self._of_keys.get(frame, 0):
                 del self._gone[frame]
                 self._frames.keep(frame, partial(self._is_kept, behind))
 

@@ -1,0 +1,79 @@
+"""A year of real departures under watermarks of carriers, destinations and aircraft: what is lost, counted exactly."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from conformance.driver import DrivenOperator
+from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
+from keyedwm.operators.aggregates.functions import count
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.per_key import PerKey
+from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
+
+VECTOR = json.loads((Path(__file__).parents[1] / "vectors" / "windows" / "keyed-watermark-flights.json").read_text())
+SCHEMA = pa.schema([("key", pa.string()), ("time", pa.int64())])
+BATCH_MS = 7 * 24 * HOUR_MS
+
+
+@pytest.fixture(scope="module")
+def flights():
+    """Departures in the order in which they became known: `event` and `known`, in ms, beside the columns of the set."""
+    found = pd.read_csv(data_file("flights.csv.zip"))
+    found = found[found["dep_delay"].notna()]
+    event = found["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
+    event += found["minute"].to_numpy(np.int64) * MINUTE_MS
+    known = event + found["dep_delay"].to_numpy(np.int64) * MINUTE_MS
+    return found.assign(event=event, known=known).sort_values("known", kind="stable")
+
+
+def brute(keys, event, batches, lag_ms):
+    """Rows lost, and the rows of each (key, hour), batch by batch by the watermark of the key before it."""
+    highest, lost, held = {}, 0, {}
+    for first, behind in batches:
+        before = dict(highest)
+        for key, time_ms in zip(keys[first:behind], event[first:behind], strict=True):
+            end = time_ms - time_ms % HOUR_MS + HOUR_MS
+            if end <= before.get(key, -lag_ms) - lag_ms:
+                lost += 1
+            else:
+                held[key, end] = held.get((key, end), 0) + 1
+            highest[key] = max(highest.get(key, time_ms), time_ms)
+    return lost, held
+
+
+@pytest.mark.parametrize("key", ["carrier", "dest", "tailnum"])
+@pytest.mark.parametrize("expected", VECTOR["expect"], ids=lambda one: f"{one['bound_min']} min")
+def test_no_more_is_lost_than_row_by_row_and_it_is_counted_exactly(key, expected, flights):
+    lag_ms = expected["bound_min"] * MINUTE_MS
+    plan = WindowPlan(
+        schema=SCHEMA, by=("key",), time="time", window=SlidingWindow(HOUR_MS, HOUR_MS),
+        aggregates=(("flights", count()),), key_watermark=PerKey(lag_ms, 60 * BATCH_MS),
+    )  # fmt: skip
+    keys, event = flights[key].to_list(), flights["event"].to_numpy()
+    borders = [0, *(np.flatnonzero(np.diff(flights["known"] // BATCH_MS)) + 1).tolist(), len(keys)]
+    batches = list(pairwise(borders))
+    rows = pa.table([pa.array(keys, pa.string()), pa.array(event)], schema=SCHEMA)
+    made, late_rows, operator = [], 0, DrivenOperator(plan)
+    for at, (first, behind) in enumerate(batches):
+        made.append(operator.take(combine_rows(plan, rows.slice(first, behind - first))))
+        operator.advance(int(flights["known"].iloc[behind - 1]) - BATCH_MS)
+        if at % 10 == 9:
+            late_rows, operator = late_rows + operator.late_rows, DrivenOperator(plan, operator.snapshot())
+    made.append(operator.complete())
+    lost, held = brute(keys, event.tolist(), batches, lag_ms)
+    assert late_rows + operator.late_rows == lost <= expected[key]["dropped"]
+    shown = pa.concat_tables(made).flatten()
+    ends = shown["window.end"].cast(pa.int64()).to_numpy() // 1000
+    told = dict(
+        zip(zip(shown["key"].to_pylist(), ends.tolist(), strict=True), shown["flights"].to_pylist(), strict=True)
+    )
+    assert told == held
+    assert shown.num_rows == len(held)
