@@ -130,7 +130,8 @@ def _check_barriers(
     lacking = undelivered(cuts, present)
     if lacking:
         raise _incomplete(
-            f"the barrier row of channels {listed(lacking)}, which have other rows in this batch, did not arrive"
+            f"the barrier row of channels {listed(lacking)}, which have other rows in this batch, did not arrive",
+            f"; if topic or partition are columns of your own, {_DROP_OFFSET}",
         )
     for cut in cuts:
         before = preceding_snapshot(cut, last, _sources(record))
@@ -151,12 +152,16 @@ def _check_barriers(
         _check_order(report)
 
 
-def _incomplete(seen: str) -> InputError:
+# Rows with all three columns belong to the channel that these name.
+_DROP_OFFSET = "leave the column offset out: rows without it belong to no channel"
+
+
+def _incomplete(seen: str, otherwise: str = "") -> InputError:
     return InputError(
         f"{seen} and nothing of this batch was published: the pipeline before the sink filtered or dropped control "
         f"rows (or the source has barriers=false); keep the rows where control is not null, for example with "
         f'.where("control IS NOT NULL OR (...)") and keyedwm.spark.deduplicate in the place of dropDuplicates, or set '
-        f"snapshot=batch"
+        f"snapshot=batch{otherwise}"
     )
 
 
@@ -172,7 +177,8 @@ def _check_order(report: BatchReport) -> None:
         snapshot, offset = delivered[channel]
         raise InputError(
             f"channel {channel} has an event at offset {report.event_tops[channel]}, behind the barrier of snapshot "
-            f"{snapshot} at offset {offset}: rows must not cross a barrier under exactly-once"
+            f"{snapshot} at offset {offset}: rows must not cross a barrier under exactly-once (if topic or partition "
+            f"are columns of your own, {_DROP_OFFSET})"
         )
 
 

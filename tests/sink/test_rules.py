@@ -304,3 +304,10 @@ def test_values_of_storage_options_never_appear_in_messages():
     assert "tok3n" not in said
     assert "pw" not in said
     assert "failed to parse" in said
+
+
+@pytest.mark.parametrize("tops", [{"t-6": 3, "t-0": 1}, {"t-0": 18}], ids=["no such channel", "behind its barrier"])
+def test_columns_of_ones_own_that_are_called_as_the_sources_are_named_as_a_cause(tops):
+    rows = report(barrier("t-0", 2, 0, 1), tops=tops)
+    with pytest.raises(InputError, match=r"if topic or partition are columns of your own, leave the column offset out"):
+        seal(None, rows, SnapshotMode.BARRIER, ONCE)
