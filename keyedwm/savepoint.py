@@ -27,14 +27,13 @@ VERSION = 1
 MANIFEST = "savepoint.json"
 STATE = "state"
 _NOTE = "note"  # of an operator, which stands in the manifest
-# The names in plans of the kinds of operators beside an aggregate.
-_KINDS = ("process", "join", "join_latest", "window_join")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def kind_of(told: Mapping[str, Any] | None) -> str:
     """Return the name among users of the operator of a plan."""
-    return next((kind for kind in _KINDS if kind in (told or {})), "aggregate")
+    kind: str = (told or {}).get("kind", "aggregate")
+    return "aggregate" if kind == "store" else kind
 
 
 @dataclass(frozen=True, kw_only=True)

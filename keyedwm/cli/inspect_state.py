@@ -14,8 +14,9 @@ from rich.table import Table
 from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.core.errors import InputError
-from keyedwm.operators.messages.held import is_rows
-from keyedwm.operators.messages.held import summary as of_store
+from keyedwm.operators.messages.description import STORE
+from keyedwm.operators.messages.listing import summary as of_store
+from keyedwm.operators.state.description import KIND
 from keyedwm.operators.summary import summary
 from keyedwm.savepoint import Files, OperatorState
 
@@ -37,10 +38,11 @@ def print_state(out: Console, checkpoint: str) -> None:
 def _table(operator: OperatorState) -> Table:
     title = f"{operator.kind.capitalize()} {operator.name}, plan {operator.digest}"
     told = operator.told or {}
-    counted = ("windows", "messages") if "store" in told else ("frames", "rows")
+    is_store = told.get(KIND) == STORE
+    counted = ("windows", "messages") if is_store else ("frames", "rows")
     table = Table("bucket", "watermark", *counted, "bytes", "oldest", title=title)
     for number, (note, facts) in enumerate(zip(operator.notes, operator.facts, strict=True)):
-        held = of_store(told, note["blobs"], facts) if "store" in told else summary(note["blobs"], facts)
+        held = of_store(told, note["blobs"], facts) if is_store else summary(note["blobs"], facts)
         of_frames = "sessions" if held.frames is None else str(held.frames)
         frames = of_frames if operator.kind == "aggregate" else "-"
         table.add_row(
@@ -51,13 +53,15 @@ def _table(operator: OperatorState) -> Table:
 
 
 def _watermark_ms(told: Mapping[str, Any], facts: Mapping[str, Any]) -> int | None:
-    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows, none of rows."""
+    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows of time."""
     if "received" in facts:
         return min(facts["received"].values(), default=None)
-    of_store: int | None = None
-    if "store" in told and not is_rows(told):
-        of_store = facts.get("axes", {}).get("0", {}).get("horizon")
-    return facts.get("watermark_ms", of_store)
+    of_time = (
+        facts.get("axes", {}).get("0", {}).get("horizon")
+        if "rows" not in told.get("window", {}).get(KIND, "")
+        else None
+    )
+    return facts.get("watermark_ms", facts.get("watermark", of_time))
 
 
 def _time(time_ms: int | None) -> str:

@@ -68,11 +68,6 @@ class Early:
     every_ms: int | None = None
     by: EveryBy = EveryBy.CLOCK
 
-    def __repr__(self) -> str:
-        """As before there was `by`: the states of such plans name them by this text."""
-        told = f"rows={self.rows!r}, every_ms={self.every_ms!r}"
-        return f"Early({told})" if self.by is EveryBy.CLOCK else f"Early({told}, by={self.by.value!r})"
-
     @property
     def by_clock(self) -> bool:
         """Whether panes are due by wall-clock time."""

@@ -171,11 +171,11 @@ TUMBLING = SlidingWindow(6_000, 6_000)
         ),
         (
             plan_of(TUMBLING, lateness_ms=1),
-            "the rules for late rows and panes .* are late_rule LateRule.WINDOW, lateness_ms 0, .* this plan .*_ms 1, ",
+            "the rules for late rows and panes .* are late_rule=window, lateness_ms=0, .* this plan .*_ms=1, ",
         ),
         (
             WindowPlan(schema=SCHEMA, by=("v",), window=TUMBLING, aggregates=(("n", agg.count()),), time="__time"),
-            "the key columns of the state that moves are k string, and of this plan v double",
+            "the key columns of the state that moves are by k string, and of this plan by v double",
         ),
         (plan_of(TUMBLING, ("last",)), "'last' is last.v., which cannot be added to windows that are open"),
     ],

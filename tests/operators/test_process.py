@@ -369,10 +369,12 @@ def test_the_watermark_is_the_lowest_of_the_inputs_once_each_has_told_one():
     assert again.late_rows == 1
 
 
-def test_one_input_is_told_as_it_was_and_keys_of_two_types_are_refused():
+def test_a_plan_describes_its_inputs_and_keys_of_two_types_are_refused():
+    columns = [["id", "string"], ["n", "int64"], ["event_time", "timestamp[us, tz=UTC]"], ["__time", "int64"]]
     assert plan_of(Deduplicate).told() == {
-        "process": ["Mine version 1", "id", "id string", "n int64", "event_time timestamp[us, tz=UTC]", "__time int64"]
-    }
+        "kind": "process", "processor": "Mine", "version": 1, "by": ["id"],
+        "inputs": [{"name": "input 0", "schema": columns}],
+    }  # fmt: skip
     assert plan_of(Deduplicate).digest() != plan_of(Deduplicate, inputs=(ONE, ONE)).digest()
     numbered = replace(ONE, schema=ONE.schema.set(0, pa.field("id", pa.int64())))
     with pytest.raises(OptionError, match=r"'id' is of type string in input 0 and int64 in input 1"):

@@ -7,13 +7,12 @@ import json
 import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.operators.messages import held
 from keyedwm.operators.messages.functions import median
+from keyedwm.operators.messages.listing import ListedStore
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.messages.windows import Full, session_rows, tumbling_key_rows
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import operator_of, plan_of, random_messages, table
@@ -39,13 +38,8 @@ def test_what_is_held_is_told_from_the_blobs_alone():
     operator.add_message(table(random_messages(3, 60)))
     operator.flush()
     staged = StagedStore(plan=plan)
-    told_of, facts = json.loads(json.dumps(staged.told())), json.loads(store.get(NOTE))
-    logged = {name: blob for name, blob in store.blobs.items() if name.startswith(held.INDEX)}
-    found = [(one.start, one.end, one.messages, one.bytes) for one in held.windows(told_of, [(facts, logged)])]
-    wanted = operator.get_windows(0, 10**6)
-    assert sorted(found) == sorted(
-        (one["start"], one["end"], one["messages"], one["bytes"]) for one in wanted.to_pylist()
-    )
+    listed = ListedStore(json.loads(json.dumps(staged.told())), store)
+    assert listed.windows(by_key=False) == operator.get_windows(0, 10**6)
     assert staged.messages.by == ("topic", "partition")  # the offsets of all keys count
     assert StagedStore(plan=plan_of(tumbling_key_rows(2))).messages.by == ("k",)
     with pytest.raises(FormatError, match="belongs to plan"):

@@ -9,13 +9,16 @@ import pytest
 from keyedwm.core.errors import OptionError
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages import held, held_sessions, pieces
+from keyedwm.operators.messages import pieces
 from keyedwm.operators.messages.functions import median
+from keyedwm.operators.messages.listing import MESSAGES
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.sessions import INDEX
 from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
+from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators import stored
@@ -95,17 +98,15 @@ def test_a_session_that_never_ends_keeps_its_messages_and_not_those_of_others():
     kept = operator.get_messages(0, 10_000)
     assert kept["k"].to_pylist().count("long") == 500
     assert kept.num_rows < 520
-    stored = sum(
-        held.messages(name, blob).num_rows for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)
-    )
+    stored = sum(read_stored(name, blob).num_rows for name, blob in store.blobs.items() if name.startswith(MESSAGES))
     assert stored < 800  # a slice is looked at again only when it is twice as old
     operator.watermark(4_100)
     assert told(operator)[-2][:3] == ("long", 0, 4_002)  # of equal ends the earlier start first
-    assert set(store.blobs) <= {NOTE, held_sessions.INDEX, *(n for n in store.blobs if n.startswith("messages-"))}
+    assert set(store.blobs) <= {NOTE, INDEX, *(n for n in store.blobs if n.startswith("messages-"))}
     operator.add_message(table(given((20_000, "z", 9_000))))
     operator.watermark(9_000)
     operator.flush()
-    assert [name for name in store.blobs if name.startswith(held.MESSAGES)] == [f"{held.MESSAGES}9000"]
+    assert [name for name in store.blobs if name.startswith(MESSAGES)] == [f"{MESSAGES}9000"]
 
 
 def test_a_late_message_reads_the_slices_of_its_session_and_no_others():
@@ -126,7 +127,7 @@ def test_a_late_message_reads_the_slices_of_its_session_and_no_others():
     operator = operator_of(store=Watched(dict(store.blobs)))
     operator.add_message(table(given((600, "300", 305))))
     assert [row[:4] for row in told(operator)] == [("300", 300, 315, [300, 305])]
-    slices = [name for name in read if name.startswith(held.MESSAGES)]
+    slices = [name for name in read if name.startswith(MESSAGES)]
     assert 1 <= len(slices) <= 2, slices
 
 

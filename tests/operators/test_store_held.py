@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from io import StringIO
 
@@ -11,14 +12,20 @@ import pytest
 from rich.console import Console
 
 from keyedwm.cli.inspect_state import _table
+from keyedwm.core.errors import OutOfTurnError
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages import held, held_by_key
+from keyedwm.operators.messages.description import describe
+from keyedwm.operators.messages.description import plan_of as plan_from
+from keyedwm.operators.messages.functions import window_function
+from keyedwm.operators.messages.listing import ListedStore, summary
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, tumbling_key_rows
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.summary import Summary
 from keyedwm.savepoint import OperatorState
+from keyedwm.spark.inspect.held import together
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import cut, plan_of, random_messages, table
 
@@ -45,50 +52,48 @@ def kept_for(window) -> Retention:
     return Retention(max_windows=4) if isinstance(window, RowWindow) else Retention(time_ms=60)
 
 
+def opened(plan, store) -> ListedStore:
+    """The store as somebody opens it who has its description and its blobs."""
+    return ListedStore(json.loads(json.dumps(StagedStore(plan=plan).told())), store)
+
+
+def rows_of(found: pa.Table) -> list[tuple]:
+    return [tuple(row.values()) for row in found.to_pylist()]
+
+
+@pytest.mark.parametrize("by_key", [False, True])
 @pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
-def test_the_windows_of_two_buckets_are_those_of_one_store_that_holds_all(window, seed):
+def test_the_windows_and_messages_of_two_buckets_are_those_of_one_store_that_holds_all(window, by_key, seed):
     plan = plan_of(window, retention=kept_for(window))
     steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
     halves = [
-        played(plan, steps, lambda one, half=half: (in_first_half(one, window)) is half)[1] for half in (True, False)
+        opened(plan, played(plan, steps, lambda one, half=half: (in_first_half(one, window)) is half)[1])
+        for half in (True, False)
     ]
-    told = json.loads(json.dumps(StagedStore(plan=plan).told()))
-    notes = [json.loads(store.get(NOTE)) for store in halves]
-    blobs = [{name: blob for name, blob in store.blobs.items() if name.startswith(held.INDEX)} for store in halves]
-    found = [
-        (one.start, one.end, one.topic, one.partition, one.first_offset, one.last_offset, one.messages, one.bytes,
-         one.is_complete)
-        for one in held.windows(told, zip(notes, blobs, strict=True))
-    ]  # fmt: skip
     operator, store = played(plan, steps, lambda _: True)
-    wanted = [tuple(row.values()) for row in operator.get_windows(-(10**6), 10**6).to_pylist()]
-    assert sorted(found) == sorted(wanted)
-    assert found == sorted(found, key=lambda one: one[1:4])
+    found = rows_of(together([half.windows(by_key=by_key) for half in halves]))
+    wanted = rows_of(operator.get_windows(-(10**6), 10**6, by_key=by_key))
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+    assert found == sorted(found, key=lambda one: one[1 + by_key : 4 + by_key])
+    assert rows_of(opened(plan, store).windows(by_key=by_key)) == wanted
     assert len(found) > 2
-    kept = [(name, blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
-    read = [tuple(row.values()) for name, blob in kept for row in held.messages(name, blob).to_pylist()]
-    assert sorted(read, key=str) == sorted(
-        (tuple(row.values()) for row in operator.get_messages(-(10**6), 10**6).to_pylist()), key=str
-    )
+    held = [row for half in halves for row in rows_of(half.messages())]
+    assert sorted(held, key=str) == sorted(rows_of(operator.get_messages(-(10**6), 10**6)), key=str)
+    assert opened(plan, store).oldest_offsets() == {
+        channel: offset
+        for channel, offset in operator.oldest_offsets().items()
+        if offset < operator.next_offsets()[channel]
+    }
 
 
-@pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
-def test_what_the_messages_of_all_blobs_tell_of_windows_by_key_is_what_the_store_lists(window, seed):
-    plan = plan_of(window, retention=kept_for(window))
-    steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
-    operator, store = played(plan, steps, lambda _: True)
-    told, facts = json.loads(json.dumps(StagedStore(plan=plan).told())), json.loads(store.get(NOTE))
-    found: dict[tuple, list] = {}
-    for name, blob in store.blobs.items():
-        if name.startswith(held.MESSAGES):
-            for key, start, end, topic, partition, first, last, count, size, complete in map(
-                dict.values, held_by_key.parts(told, facts, name, blob).to_pylist()
-            ):
-                mine = found.setdefault((key, start, end, topic, partition), [first, last, 0, 0, complete])
-                mine[:4] = min(mine[0], first), max(mine[1], last), mine[2] + count, mine[3] + size
-    wanted = [tuple(row.values()) for row in operator.get_windows(-(10**6), 10**6, by_key=True).to_pylist()]
-    assert sorted(((*place, *rest) for place, rest in found.items()), key=str) == sorted(wanted, key=str)
-    assert len(wanted) > 2
+def test_functions_of_a_user_need_not_be_there_to_list_what_is_held():
+    plan = plan_of(WINDOWS[0], aggregates=(("n", window_function(lambda rows: rows.num_rows, pa.int64())),))
+    operator, store = played(plan, [("add_message", random_messages(1, 8))], lambda _: True)
+    listed = pickle.loads(pickle.dumps(plan_from(describe(plan))))  # noqa: S301 (pickled here)
+    assert describe(listed) == describe(plan)
+    assert rows_of(opened(plan, store).windows(by_key=False)) == rows_of(operator.get_windows(-(10**6), 10**6))
+    with pytest.raises(OutOfTurnError, match="lists what is held computes nothing"):
+        listed.functions[0].of_nothing(1)
 
 
 @pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
@@ -97,7 +102,7 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
     steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
     operator, store = played(plan, steps, lambda _: True)
     told, facts = StagedStore(plan=plan).told(), json.loads(store.get(NOTE))
-    found = held.summary(told, store.sizes, facts)
+    found = summary(told, store.sizes, facts)
     windows = operator.get_windows(-(10**6), 10**6)
     ends = {(row["end"], *((row["topic"], row["partition"]) if plan.is_rows else ())) for row in windows.to_pylist()}
     assert found.frames == len(ends) > 0
@@ -115,8 +120,8 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
 
 
 def test_a_store_without_messages_holds_nothing():
-    told = StagedStore(plan=plan_of(WINDOWS[0], retention=Retention(time_ms=60))).told()
-    assert held.summary(told, {}, {}) == held.Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)
+    description = StagedStore(plan=plan_of(WINDOWS[0], retention=Retention(time_ms=60))).told()
+    assert summary(description, {}, {}) == Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)
 
 
 @pytest.mark.parametrize("window", [HoppingWindow(10, 10), tumbling_key_rows(2), SessionWindow(5)], ids=str)

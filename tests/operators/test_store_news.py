@@ -11,8 +11,9 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
-from keyedwm.operators.messages import held
+from keyedwm.operators.messages.description import describe
 from keyedwm.operators.messages.functions import median, window_function
+from keyedwm.operators.messages.listing import ListedStore
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
@@ -144,9 +145,9 @@ def test_messages_are_given_back_with_their_own_columns_and_counted_by_these():
         operator = WindowOperator(plan_of(tumbling(10), accumulating=accumulating), store)
         operator.add_message(given((0, 1, 7), (1, None, 3), (2, 2, 3)))
         operator.flush()
-        blobs = [held.messages(name, blob) for name, blob in store.blobs.items() if name.startswith(held.MESSAGES)]
+        listed = ListedStore(describe(operator.plan), store).messages()
         windows = [operator.get_windows(0, 9, by_key=by_key).to_pylist() for by_key in (True, False)]
-        kept.append((operator.get_messages(0, 9), pa.concat_tables(blobs), windows))
+        kept.append((operator.get_messages(0, 9), listed, windows))
     assert kept[0] == kept[1]
     with pytest.raises(FormatError, match="belongs to plan"):
         WindowOperator(plan_of(tumbling(10)), stores[1])

@@ -13,6 +13,7 @@ import pytest
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
+from keyedwm.operators.messages.description import describe
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.join.plan import WindowJoinSide
 from keyedwm.operators.messages.on_demand import on_demand
@@ -82,7 +83,7 @@ def test_numbers_of_numpy_make_the_plan_of_plain_ones():
     plain, other = (
         plan_of(tumbling(made(60_000)), retention=Retention(time_ms=made(60_000))) for made in (int, np.int64)
     )
-    assert (plain.digest, plain.window, plain.retention) == (other.digest, other.window, other.retention)
+    assert (describe(plain), plain.window, plain.retention) == (describe(other), other.window, other.retention)
     assert type(other.window.size_ms) is int
 
 

@@ -6,7 +6,6 @@ before any row is read; two plans with the same digest have the same state and t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from keyedwm.core.text import span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import Aggregate, AggregateSpec, described_by_code
+from keyedwm.operators.frames.digest_v1 import digest_v1
 from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
@@ -34,6 +34,7 @@ from keyedwm.operators.plan_checks import (
     check_length,
     settle_spans,
 )
+from keyedwm.operators.state.description import described, typed
 from keyedwm.operators.state.entries import accumulator_fields
 
 
@@ -118,6 +119,10 @@ class RowGapWindow(SessionWindow):
     gap_ms: int = 1
     touching: Touching = Touching.MERGE
     gap_column: str = ""
+
+
+# What windows are called in descriptions.
+_KINDS = {SlidingWindow: "sliding", ZonedWindow: "zoned", SessionWindow: "session", RowGapWindow: "row gaps"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,20 +281,21 @@ class WindowPlan:
         return self._digest
 
     def told(self) -> dict[str, Any]:
-        """Return what decides how state is laid out, ready for JSON: `rescale` compares it with another plan's.
+        """Return the plan's description: what decides how state is laid out, which `rescale` compares with another's.
 
         aggregates: name, description, and the accumulator's columns with their types, in order.
         """
         return {
-            "window": str(self.window),
-            "late": f"{self.late_rule} {self.lateness_ms} {self.accumulating} {self.early}",
-            "by": [[inner.name, str(inner.type)] for inner in self.key_fields],
+            "kind": "aggregate",
+            "window": {"kind": _KINDS[type(self.window)], **described(self.window)},
+            **{name: described(getattr(self, name)) for name in ("late_rule", "lateness_ms", "accumulating", "early")},
+            "by": typed(self.key_fields),
             "read_from": list(self.read_from),
             "aggregates": [
-                [name, spec.describe(), [[inner.name, str(inner.type)] for inner in function.fields]]
+                [name, spec.describe(), typed(function.fields)]
                 for (name, spec), function in zip(self.aggregates, self.functions, strict=True)
             ],
-            **({} if self.key_watermark is None else {"key_watermark": str(self.key_watermark)}),
+            **({} if self.key_watermark is None else {"key_watermark": described(self.key_watermark)}),
         }
 
     def _digests_by_code(self) -> tuple[str, ...]:
@@ -301,16 +307,8 @@ class WindowPlan:
         except ValueError:  # 0.2.0 refused such functions, so it left no state of them
             return ()
 
-    def _digest_of(self, described: Sequence[str]) -> str:
-        told = [
-            str(self.window),
-            f"{self.late_rule} {self.lateness_ms} {self.accumulating} {self.early}",
-            *(f"{name} {text}" for (name, _), text in zip(self.aggregates, described, strict=True)),
-            *(f"{inner.name} {inner.type}" for inner in self.partial_schema),
-            *self.read_from,
-            *([] if self.key_watermark is None else [str(self.key_watermark)]),
-        ]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+    def _digest_of(self, texts: Sequence[str]) -> str:
+        return digest_v1(self.told(), texts, self.partial_schema)
 
     def _check_late(self) -> None:
         if self.lateness_ms < 0:

@@ -30,6 +30,7 @@ from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log
+from keyedwm.operators.state.description import lines_of
 from keyedwm.operators.state.note import FORMAT, note
 from keyedwm.operators.state.store import PART, part_numbers
 
@@ -149,11 +150,12 @@ class Move:
                 f"run the old query for one batch with this keyedwm before it is moved, or leave the plan as it was"
             )
         now = self.plan.told()
-        for part, what in _PARTS.items():
-            if self.told.get(part) != now.get(part):
+        for what, parts in _PARTS.items():
+            before, here = ({name: told.get(name) for name in parts} for told in (self.told, now))
+            if before != here:
                 raise OptionError(
-                    f"{self.who}: {what} of the state that moves are {_shown(part, self.told.get(part))}, and of this "
-                    f"plan {_shown(part, now.get(part))}, which cannot be told from each other's results: {_REMEDY}"
+                    f"{self.who}: {what} of the state that moves are {_shown(before)}, and of this plan "
+                    f"{_shown(here)}, which cannot be told from each other's results: {_REMEDY}"
                 )
         old = {(name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.told["aggregates"])}
         found: dict[str, str | None] = {}
@@ -172,14 +174,12 @@ class Move:
 
 
 _PARTS = {
-    "window": "the windows",
-    "late": "the rules for late rows and panes",
-    "by": "the key columns",
-    "read_from": "the fields that are read",
-    "key_watermark": "the watermarks of keys",
+    "the windows": ("window",),
+    "the rules for late rows and panes": ("late_rule", "lateness_ms", "accumulating", "early"),
+    "the key columns": ("by",),
+    "the fields that are read": ("read_from",),
+    "the watermarks of keys": ("key_watermark",),
 }
-# What a plan tells of late rows and panes, in its order.
-_LATE = ("late_rule", "lateness_ms", "accumulating", "early")
 
 
 def _column(place: int, inner: str) -> str:
@@ -190,10 +190,5 @@ def _is_accumulator(name: str) -> bool:
     return name.removeprefix(HIDDEN).partition("_")[0].isdigit() and name.startswith(HIDDEN)
 
 
-def _shown(part: str, told: object) -> str:
-    if part == "late":  # as a plan tells them, but with the names that users give
-        return ", ".join(map(" ".join, zip(_LATE, str(told).split(" ", len(_LATE) - 1), strict=False)))
-    if isinstance(told, str):
-        return told
-    listed = told if isinstance(told, list) else [told]
-    return ", ".join(" ".join(map(str, one)) if isinstance(one, list) else str(one) for one in listed) or "none"
+def _shown(description: Mapping[str, Any]) -> str:
+    return ", ".join(lines_of(description)) or "none"

@@ -6,10 +6,10 @@ axes are numbered, the left side's first: that number is also the axis's waterma
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.keys import HASH, can_be_key, hash_is_key
 from keyedwm.operators.join.shipped_side import ShippedSide
 from keyedwm.operators.names import HIDDEN
+from keyedwm.operators.state.description import digest_of, typed
 
 LEFT, RIGHT = 0, 1
 LATE = "late"
@@ -235,24 +236,30 @@ class JoinPlan:
         return "join_latest" if self.latest else "join"
 
     @cached_property
-    def _lines(self) -> list[str]:
-        lines = [f"how={self.how.value}", f"condition={self.condition}", f"late={self.late.value}"]
-        for bound in self.bounds:
-            pair = f"({self.left.axes[bound.left].name}, {self.right.axes[bound.right].name})"
-            lines.append(f"bounds={pair}: from {bound.low_ms} to {bound.high_ms} ms")
-        for number, side in enumerate(self.sides, start=1):
-            lines += [f"side {number}={side.name}", f"{side.name}: on={', '.join(side.on)}"]
-            lines += [f"{side.name}: axis {axis.name} with key {axis.key}" for axis in side.axes]
-            lines += [f"{side.name}: {one.name} {one.type}" for one in side.schema]
-        return lines
+    def _description(self) -> dict[str, Any]:
+        axes = [(self.left.axes[one.left].name, self.right.axes[one.right].name) for one in self.bounds]
+        return {
+            "kind": self.kind, "how": self.how.value, "condition": self.condition, "late": self.late.value,
+            "bounds": [
+                f"({left}, {right}): from {bound.low_ms} to {bound.high_ms} ms"
+                for (left, right), bound in zip(axes, self.bounds, strict=True)
+            ],
+            "sides": [
+                {
+                    "name": side.name, "on": list(side.on), "axes": [[axis.name, axis.key] for axis in side.axes],
+                    "schema": typed(side.schema),
+                }
+                for side in self.sides
+            ],
+        }  # fmt: skip
 
-    def told(self) -> dict[str, list[str]]:
-        """Return what decides whose state it is, ready for JSON."""
-        return {self.kind: self._lines}
+    def told(self) -> dict[str, Any]:
+        """Return the plan's description: what decides whose state it is."""
+        return self._description
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return hashlib.sha256("\n".join([self.kind, *self._lines]).encode()).hexdigest()[:16]
+        return digest_of(self._description)
 
     def _check_axes(self) -> None:
         names = [axis.name for axis in self.axes]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,10 @@ from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_
 from keyedwm.operators.messages.arguments import Edge, wanted
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.listed_keys import shown_name
-from keyedwm.operators.messages.messages import in_order, message_bytes, places
+from keyedwm.operators.messages.messages import MessageStore, in_order, message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.results import key_numbers
-from keyedwm.operators.messages.timeline import LOWEST, Timeline
+from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 _FACTS = ("first_offset", "last_offset", "messages", "bytes")
@@ -41,6 +40,31 @@ def windows_schema(plan: StorePlan, *, by_key: bool) -> pa.Schema:
 
 
 _ROLES = ("topic", "partition")
+
+
+def shown_name(key: str, listed: Sequence[str]) -> str:
+    """Return what a key column is called beside these columns of a listing."""
+    return f"key_{key}" if key.lower() in listed else key
+
+
+class OnAxis(Protocol):
+    """Windows on an axis, with the messages that are held for them; see `timeline.Timeline`."""
+
+    @property
+    def grid(self) -> Grid:
+        """Where they lie."""
+
+    @property
+    def store(self) -> MessageStore:
+        """The messages."""
+
+    @property
+    def horizon(self) -> int | None:
+        """The windows that end by then are complete."""
+
+    @property
+    def floor(self) -> int | None:
+        """The windows that end by then are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +94,7 @@ class Listing:
         return pa.Table.from_arrays(arrays, schema=windows_schema(plan, by_key=by_key))
 
 
-def windows(plan: StorePlan, channels: Channels, axis: Timeline, start: int, end: int, *, by_key: bool) -> Listing:
+def windows(plan: StorePlan, channels: Channels, axis: OnAxis, start: int, end: int, *, by_key: bool) -> Listing:
     """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
     keys = KeyDictionary(plan.key_fields)
     if by_key:
@@ -87,7 +111,7 @@ def windows(plan: StorePlan, channels: Channels, axis: Timeline, start: int, end
 
 def _listed(
     channels: Channels,
-    axis: Timeline,
+    axis: OnAxis,
     columns: list[Ints],
     *,
     keys: KeyDictionary,

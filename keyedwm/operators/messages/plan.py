@@ -5,7 +5,6 @@ Rule: a plan that can be built can run, and two plans with the same digest have 
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -25,7 +24,6 @@ from keyedwm.operators.messages.checks import (
     check_record,
 )
 from keyedwm.operators.messages.functions import FullState, FullStateSpec, bound
-from keyedwm.operators.messages.marks import line_of, marks_of
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import AnyWindow, Full, WindowKind, kind_of
 from keyedwm.operators.names import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
@@ -176,24 +174,3 @@ class StorePlan:
     def by_clock(self) -> bool:
         """Whether some panes are due by wall-clock time."""
         return bool(self.clock_ms)
-
-    def told(self) -> list[str]:
-        """Return what decides how state is laid out, line by line."""
-        return [
-            line_of(self.kind),
-            str(self.is_rows), str(self.full), f"{self.early} {self.late_every_ms is None}",
-            " ".join(self.by), self.time, " ".join(self.record), *(f"{one.name} {one.type}" for one in self.schema),
-            *(f"{name} {spec.describe()}" for name, spec in self.aggregates),
-            *([] if self.late_rows is None else ["late by rows"]),
-            *([] if self.late_by is EveryBy.CLOCK else ["late by event time"]),
-            *marks_of(self.kind),
-            *([] if self.accumulating else ["what is new"]),
-        ]  # fmt: skip
-
-    @cached_property
-    def digest(self) -> str:
-        """A short text that differs when the state of one plan cannot be used by the other.
-
-        Limits and intervals may change: they decide what happens next, not what the state means.
-        """
-        return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]

@@ -19,6 +19,8 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import KeyedLog, KeyedRows
 from keyedwm.operators.state.store import TableLogs
 
+INDEX = "sessions"  # the log
+
 
 @dataclass(frozen=True, slots=True)
 class Parts(KeyedRows):

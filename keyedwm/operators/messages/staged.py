@@ -5,7 +5,6 @@ Rule: rows of the result are panes; with `late="emit"` also the messages that no
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.late import LatePolicy
+from keyedwm.operators.messages.description import describe
 from keyedwm.operators.messages.driver import MessageOperator
-from keyedwm.operators.messages.marks import grid_of
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.rejected import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
@@ -23,6 +22,7 @@ from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.panes_again import PanesAgain
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, no_times
+from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore
 
 
@@ -77,21 +77,12 @@ class StagedStore:
         return self.rejected_rows.schema
 
     def told(self) -> dict[str, Any]:
-        """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
-        plan = self.plan
-        grid = grid_of(plan.kind)
-        layout = {
-            "grid": grid and [grid.size, grid.step, grid.origin],
-            "by": list(plan.by),
-            "record": list(plan.record),
-        }
-        return {"store": [*plan.told(), *self.read_from], "time": plan.time, **layout}
+        """Return the plan's description: what decides whose state it is."""
+        return {**describe(self.plan), "read_from": list(self.read_from)}
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        if not self.read_from:
-            return self.plan.digest
-        return hashlib.sha256("\n".join([self.plan.digest, *self.read_from]).encode()).hexdigest()[:16]
+        return digest_of(self.told())
 
 
 class StagedStoreOperator(StagedOperator):

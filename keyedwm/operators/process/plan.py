@@ -1,11 +1,7 @@
-"""The plan of a user's own operator: what comes in, by which keys, and what the processor emits.
-
-Rule: with one input it is told and digested as it was when there could be no other, so that state goes on.
-"""
+"""The plan of a user's own operator: what comes in, by which keys, and what the processor emits."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +13,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import as_key, contiguous
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.process.processor import Processor
+from keyedwm.operators.state.description import digest_of, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,21 +85,15 @@ class ProcessPlan:
         return self.make().uses_clock
 
     @cached_property
-    def _lines(self) -> list[str]:
-        first, *others = self.inputs
-        lines = [f"{self.called} version {self.version}", ", ".join(first.by), *_columns(first)]
-        for number, other in enumerate(others, start=1):
-            lines += [f"input {number}", *_columns(other)]
-        return lines
+    def _description(self) -> dict[str, Any]:
+        inputs = [{"name": f"input {at}", "schema": typed(one.schema)} for at, one in enumerate(self.inputs)]
+        by = list(self.inputs[0].by)
+        return {"kind": "process", "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
 
     def told(self) -> dict[str, Any]:
-        """Return what decides whose state it is, ready for JSON."""
-        return {"process": self._lines}
+        """Return the plan's description: what decides whose state it is."""
+        return self._description
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:16]
-
-
-def _columns(given: ProcessInput) -> list[str]:
-    return [f"{inner.name} {inner.type}" for inner in given.schema]
+        return digest_of(self._description)

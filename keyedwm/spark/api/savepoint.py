@@ -50,7 +50,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     held = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in held}
     for operator in operators.values():
-        if {"store", "window_join"} & (operator.told or {}).keys():
+        if (operator.told or {}).get("kind") in ("store", "window_join"):
             raise OptionError(
                 f"{operator.kind} {operator.name} of {checkpoint} has a store, whose state cannot move yet"
             )

@@ -96,7 +96,7 @@ def window_join(
     _check_columns(plan)
     staged = StagedWindowJoin(plan=plan, late=policy)
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
-    layout = BucketLayout(name or f"window-join-{plan.digest[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
+    layout = BucketLayout(name or f"window-join-{staged.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
     return wired(_shipped(given, staged, axes, layout.ids), staged, layout, None)
 
 

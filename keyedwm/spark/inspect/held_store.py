@@ -1,55 +1,132 @@
-"""Which operator of a checkpoint `held_windows`, `held_messages` and `oldest_offsets` speak of, and its blobs.
+"""The operator that `held_windows`, `held_messages` and `oldest_offsets` are asked about, opened on its blobs.
 
-Rule: a join of windows is looked at side by side, each as an aggregate with a store that holds that side alone.
+Rule: a join of windows is listed side by side. A bucket is opened from the description of the plan, as the operator
+left it; what it was to compute need not be known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.operators.messages.join import held
+from keyedwm.operators.messages.description import STORE
+from keyedwm.operators.messages.join.description import WINDOW_JOIN
+from keyedwm.operators.messages.join.listing import side_of
+from keyedwm.operators.messages.listing import MESSAGES, Listed, ListedStore, ReadBlobs
+from keyedwm.operators.state.description import KIND
+from keyedwm.operators.state.store import BlobStore, MemoryStore
 from keyedwm.savepoint import Files, OperatorState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_Found = TypeVar("_Found")
+_WITH_STORE = (STORE, WINDOW_JOIN)
+
 
 @dataclass(frozen=True)
 class HeldStore:
-    """An operator with a store. who: the checkpoint and its name, for errors. blobs: rows of bucket, name and blob."""
+    """An operator with a store. who: the checkpoint and its name, for errors. blobs: rows of bucket, name and blob.
+
+    number: of the side that is meant, None for an aggregate, and for a join before a side is chosen.
+    """
 
     who: str
     operator: OperatorState
     blobs: DataFrame
+    number: int | None = None
 
     @property
-    def is_join(self) -> bool:
-        """Whether it is a `window_join`."""
-        return self.operator.kind == "window_join"
+    def description(self) -> Mapping[str, Any]:
+        """The description of the plan."""
+        return self.operator.told or {}
 
     @property
-    def sides(self) -> tuple[str | None, ...]:
+    def window(self) -> str:
+        """The kind of the windows."""
+        return str(self.description["window"][KIND])
+
+    @property
+    def sides(self) -> list[str | None]:
         """The names of the sides of a join; None stands for what has none."""
-        return tuple(held.sides_of(self.operator.told or {}, self.who)) if self.is_join else (None,)
+        return [side["name"] for side in self.description.get("sides", ())] or [None]
 
-    def of(self, side: str | None) -> tuple[OperatorState, DataFrame]:
-        """Return it with its blobs, of a join those of one side; raise OptionError if there is no such side."""
-        from pyspark.sql import functions as F
-
+    def of(self, side: str | None) -> HeldStore:
+        """Return it with this side chosen; raise OptionError if there is no such side."""
         if side is not None and not isinstance(side, str):
             raise OptionError(f"{self.who}: side={side!r}: the name of a side is expected, as text")
-        if not self.is_join:
+        if self.operator.kind != WINDOW_JOIN:
             if side is not None:
                 raise OptionError(f"{self.who}: side={side!r}: it is an aggregate, which has none: leave it out")
-            return self.operator, self.blobs
-        told = held.told_of(self.operator.told or {}, side, self.who)
-        mine = replace(self.operator, told=told, facts=[held.facts_of(told, facts) for facts in self.operator.facts])
-        if held.is_half(told):
-            return mine, self.blobs
-        axis = F.regexp_extract("name", held.AXIS, 1).try_cast("int")
-        return mine, self.blobs.where(axis % len(self.sides) == told[held.NUMBER])
+            return self
+        if side not in self.sides:
+            known = " or ".join(map(repr, self.sides))
+            raise OptionError(
+                f"{self.who}: side={side!r}: it is a window_join: give the name of one of its sides, {known}"
+            )
+        return HeldStore(self.who, self.operator, self.blobs, self.sides.index(side))
+
+    def each(self, of: Callable[[Listed], _Found]) -> list[_Found]:
+        """Return what is listed of each bucket without its messages, which are not read."""
+        from pyspark.sql import functions as F
+
+        found: list[dict[str, bytes]] = [{} for _ in self.operator.facts]
+        for row in self.blobs.where(~F.col("name").startswith(MESSAGES)).collect():
+            found[row.bucket][row.name] = bytes(row.blob)
+        opening = self._opening()
+        return [of(opening.bucket(number, blobs)) for number, blobs in enumerate(found)]
+
+    def frame(self, of: Callable[[Listed], pa.Table]) -> DataFrame:
+        """Return what is listed of all buckets; each is read where Spark has its state."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        opening = self._opening()
+        schema = from_arrow_schema(of(opening.opened(MemoryStore())).schema)
+        return self.blobs.select("bucket", "name", "blob").mapInArrow(_Buckets(opening, of), schema)
+
+    def _opening(self) -> _Opening:
+        sizes = [note["blobs"] for note in self.operator.notes]
+        return _Opening(self.description, self.number, sizes, list(self.operator.facts))
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """What opens a bucket. number: of the side; sizes, states: of each bucket its blobs, and its operator's note."""
+
+    description: Mapping[str, Any]
+    number: int | None
+    sizes: list[Mapping[str, int]]
+    states: list[Mapping[str, Any]]
+
+    def bucket(self, number: int, blobs: Mapping[str, bytes]) -> Listed:
+        """Open a bucket, of which these blobs were read."""
+        return self.opened(ReadBlobs(self.sizes[number], blobs, self.states[number]))
+
+    def opened(self, store: BlobStore) -> Listed:
+        """Open a state."""
+        if self.number is None:
+            return ListedStore(self.description, store)
+        return side_of(self.description, self.number, store)
+
+
+@dataclass(frozen=True)
+class _Buckets:
+    """Lists the buckets of a partition of Spark's state; a value for `mapInArrow`."""
+
+    opening: _Opening
+    of: Callable[[Listed], pa.Table]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: dict[int, dict[str, bytes]] = {}
+        for batch in batches:
+            for bucket, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                found.setdefault(bucket, {})[name] = blob
+        for bucket, blobs in sorted(found.items()):
+            yield from self.of(self.opening.bucket(bucket, blobs)).combine_chunks().to_batches()
 
 
 def held_store(spark: SparkSession, checkpoint: str, name: str | None) -> HeldStore:
@@ -70,7 +147,7 @@ def held_store(spark: SparkSession, checkpoint: str, name: str | None) -> HeldSt
     found = {
         one.name: HeldStore(f"{checkpoint}, {one.name}", one, blobs)
         for one, blobs in operators
-        if {"store", "window_join"} & (one.told or {}).keys()
+        if (one.told or {}).get(KIND) in _WITH_STORE
     }
     if not found:
         raise OptionError(f"{checkpoint}: the query has no aggregate with a store: give aggregate(..., store=...) one")

@@ -9,20 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import chain
-from operator import itemgetter
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.messages import held
 from keyedwm.spark.api.savepoint import offsets_of
 from keyedwm.spark.arguments import require_session
-from keyedwm.spark.inspect.held import messages_of
 from keyedwm.spark.inspect.held_store import HeldStore, held_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from keyedwm.savepoint import OperatorState
+    from pyspark.sql import SparkSession
 
 
 def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None, *, side: str | None = None) -> str:
@@ -60,10 +56,9 @@ def _of_sides(store: HeldStore, sides: Sequence[str | None]) -> dict[tuple[str, 
     """Return what `_oldest` does of these sides together; windows of rows, which begin there, must begin as one."""
     found: dict[tuple[str, int], int] = {}
     for side in sides:
-        operator, blobs = store.of(side)
-        for place, offset in _oldest(operator, blobs).items():
+        for place, offset in _oldest(store.of(side)).items():
             before = found.setdefault(place, offset)
-            if before != offset and held.is_rows(operator.told or {}):
+            if before != offset and "rows" in store.window:
                 raise OptionError(
                     f"{store.who}: both sides count the rows of {place[0]}-{place[1]}, one from offset {before} and "
                     f"the other from {offset}: give side={sides[0]!r} and side={sides[1]!r}, one after the other"
@@ -72,12 +67,10 @@ def _of_sides(store: HeldStore, sides: Sequence[str | None]) -> dict[tuple[str, 
     return found
 
 
-def _oldest(operator: OperatorState, blobs: DataFrame) -> dict[tuple[str, int], int]:
+def _oldest(store: HeldStore) -> dict[tuple[str, int], int]:
     """Return for each topic and partition where its records must be read from to have what is held again."""
-    told = operator.told or {}
-    if held.is_rows(told):
-        begun = sorted((one for facts in operator.facts for one in facts["channels"]), key=itemgetter(2), reverse=True)
-        return {(topic, partition): first for topic, partition, first, _ in begun}
-    by = told.get("columns", told["record"])  # of a join of sessions its own columns tell of messages otherwise
-    rows = messages_of(operator, blobs).groupBy(*by[:2]).agg({by[2]: "min"}).collect()
-    return {(topic, partition): offset for topic, partition, offset in rows}
+    found: dict[tuple[str, int], int] = {}
+    for of_bucket in store.each(methodcaller("oldest_offsets")):
+        for place, offset in of_bucket.items():
+            found[place] = min(offset, found.get(place, offset))
+    return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from keyedwm.operators.messages import held, held_keys, held_on_demand, held_sessions
+from keyedwm.operators.messages.description import describe, plan_of
+from keyedwm.operators.messages.listing import ListedStore, ReadBlobs, summary
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.operators.summary import Summary
@@ -43,38 +43,18 @@ class Blobs:
     """What the blobs of a store tell to somebody who has the description of the plan and not the plan."""
 
     def __init__(self, plan: StorePlan, store: MemoryStore) -> None:
-        self._told = json.loads(json.dumps(StagedStore(plan=plan).told()))
-        self._blobs, self._sizes = store.blobs, store.sizes
-        self._facts = json.loads(store.get(NOTE))
+        self._description = json.loads(json.dumps(describe(plan)))
+        assert describe(plan_of(self._description)) == self._description
+        self._sizes, self._state = store.sizes, json.loads(store.get(NOTE))
+        blobs = {name: blob for name, blob in store.blobs.items() if name != NOTE}
+        self._listed = ListedStore(self._description, ReadBlobs(self._sizes, blobs, self._state))
 
     def listed(self) -> list[tuple]:
         """The windows, without their keys."""
-        if held_sessions.of_sessions(self._told):
-            found = held_sessions.windows(self._told, [(self._facts, self._index)])
-        elif held.is_on_demand(self._told):
-            found = held_on_demand.windows(self._told, self._facts, self._blobs)
-        else:
-            return [
-                tuple(getattr(one, name) for name in COLUMNS)
-                for one in held.windows(self._told, [(self._facts, self._index)])
-            ]
-        return [] if found is None else [tuple(one.values()) for one in found.select(COLUMNS).to_pylist()]
+        return [tuple(one.values()) for one in self._listed.windows(by_key=False).select(COLUMNS).to_pylist()]
 
     def holding(self) -> list[tuple]:
-        found = []
-        for name, blob in self._blobs.items():
-            if name.startswith(held.MESSAGES):
-                rows = held.messages(name, blob)
-                if held_keys.counts_keys(self._told):
-                    rows = held_keys.messages(self._told, self._facts, self._index, rows)
-                elif held_sessions.of_sessions(self._told):
-                    rows = held_sessions.messages(self._told, self._index, rows)
-                found += [tuple(one.values()) for one in rows.to_pylist()]
-        return found
+        return [tuple(one.values()) for one in self._listed.messages().to_pylist()]
 
     def summary(self) -> Summary:
-        return held.summary(self._told, self._sizes, self._facts)
-
-    @property
-    def _index(self) -> dict[str, bytes]:
-        return {name: blob for name, blob in self._blobs.items() if name.startswith(held.INDEX)}
+        return summary(self._description, self._sizes, self._state)

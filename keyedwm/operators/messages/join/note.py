@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from keyedwm.operators.messages.join.description import digest
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.state.note import NoteFormat
 from keyedwm.operators.state.store import BlobStore
 
-VERSION = 1
+VERSION = 2
 _FORMAT = NoteFormat(
     state="window join", version=VERSION, readable=(VERSION,),
     unchanged="windows, sides, their columns, the columns joined on, how, keep, emit, what completes a window, and "
@@ -19,9 +20,9 @@ _FORMAT = NoteFormat(
 
 def note(plan: WindowJoinPlan, facts: Mapping[str, Any]) -> bytes:
     """Return the note of an operator."""
-    return _FORMAT.write(plan.digest, facts)
+    return _FORMAT.write(digest(plan), facts)
 
 
 def read_note(plan: WindowJoinPlan, store: BlobStore) -> dict[str, Any]:
     """Return the facts of a store's note; see `NoteFormat.read`."""
-    return _FORMAT.read(plan.digest, store)
+    return _FORMAT.read(digest(plan), store)

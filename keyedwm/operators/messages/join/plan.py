@@ -7,7 +7,6 @@ window of the other.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -283,27 +282,6 @@ class WindowJoinPlan:
         """
         window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
         return pa.schema([*(one for one, _, _ in self.columns), window, pa.field(TIMING, pa.string())])
-
-    @cached_property
-    def digest(self) -> str:
-        """A short text that differs when the state of one plan cannot be used by the other.
-
-        Limits and intervals may change: they decide what happens next, not what the state means.
-        """
-        return hashlib.sha256("\n".join(self.told()).encode()).hexdigest()[:16]
-
-    def told(self) -> list[str]:
-        """Return what decides whose state it is, line by line."""
-        window = str(self.window if self.is_sessions else self.grid())
-        told = [window, str(self.is_rows), str(self.full), f"{self.early_every_ms is None}",
-                f"{self.late_every_ms is None}"]  # fmt: skip
-        told += [] if self.keep is Keep.ALL else [self.keep.value]
-        told += [] if self.how is How.INNER else [self.how.value]
-        told += [] if self.emit is Emit.FINAL else [self.emit.value]
-        for side in self.sides:
-            told += [side.name, str(side.unbounded), " ".join(side.on), side.time, " ".join(side.record)]
-            told += [f"{one.name} {one.type}" for one in side.schema]
-        return told
 
     def _check_kinds(self) -> None:
         for name, side in (("left", self.left), ("right", self.right)):

@@ -82,12 +82,12 @@ class SessionJoinOperator:
 
     def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
         self._plan = plan
-        self._driver = MessageOperator(
+        self.driver = MessageOperator(
             _store_plan(plan), store, self._shape, inputs=len(plan.sides),
             notes=Notes(partial(read_note, plan), partial(note, plan)),
         )  # fmt: skip
-        self.sides = [SessionJoinSide(self._driver, number) for number in (LEFT, RIGHT)]
-        self.all_channels = [self._driver.channels]
+        self.sides = [SessionJoinSide(self.driver, number) for number in (LEFT, RIGHT)]
+        self.all_channels = [self.driver.channels]
 
     def _shape(self, kept: Kept, state: Mapping[str, Any]) -> JoinedSessions:
         self._sessions = JoinedSessions(self._plan, kept, state)
@@ -96,25 +96,25 @@ class SessionJoinOperator:
     @property
     def late_rows(self) -> int:
         """How many messages came outside the retention since this instance was built."""
-        return self._driver.late_rows
+        return self.driver.late_rows
 
     @property
     def open_entries(self) -> int:
         """How many messages are held."""
-        return self._driver.open_entries
+        return self.driver.open_entries
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that pairs keep: late ones come as long as their session is kept."""
         known = [mark for mark in self._sessions.marks if mark is not None]
         if len(known) < len(self.sides):
             return None
-        passed_on_ms = self._driver.output_watermark_ms(min(watermark_ms, *known))
+        passed_on_ms = self.driver.output_watermark_ms(min(watermark_ms, *known))
         return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages of a side, in any order; those seen before change nothing."""
-        yield from self._driver.on_rows(input_number, self._sessions.tagged(input_number, rows), now_ms)
-        back = self._driver.accounts[input_number].rejected()
+        yield from self.driver.on_rows(input_number, self._sessions.tagged(input_number, rows), now_ms)
+        back = self.driver.accounts[input_number].rejected()
         if back.num_rows:
             side = self._plan.sides[input_number]
             columns = [*contiguous(back[PAYLOAD[input_number]]).flatten(), contiguous(back["reason"])]
@@ -127,29 +127,29 @@ class SessionJoinOperator:
         marks[input_number] = time_ms if before is None else max(before, time_ms)
         known = [mark for mark in marks if mark is not None]
         if len(known) == len(marks):
-            yield from self._driver.on_watermark(0, key, min(known))
+            yield from self.driver.on_watermark(0, key, min(known))
         else:
             yield from self.on_barrier(0)
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
         """All channels of a side are idle: nothing changes."""
-        return self._driver.on_idle(input_number)
+        return self.driver.on_idle(input_number)
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
         """A batch has ended: what is beyond the limits of size goes, the sessions that end first before others."""
-        return self._driver.on_barrier(snapshot)
+        return self.driver.on_barrier(snapshot)
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Nothing is due by the clock."""
-        return self._driver.on_timer(now_ms)
+        return self.driver.on_timer(now_ms)
 
     def on_end(self) -> Iterator[Output]:
         """Both inputs have ended: every session is complete, and nothing is kept."""
-        return self._driver.on_end()
+        return self.driver.on_end()
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        return self._driver.drain()
+        return self.driver.drain()
 
 
 class JoinedSessions(SessionShape):

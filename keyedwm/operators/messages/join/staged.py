@@ -12,7 +12,7 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REASON
-from keyedwm.operators.messages.join.held import SIDES, told_of_sides
+from keyedwm.operators.messages.join.description import describe, digest
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.rejected import RejectedRows
@@ -106,12 +106,12 @@ class StagedWindowJoin:
         return pa.Table.from_arrays([*columns, told, rows[REASON]], schema=self.rejected_rows.rejected)
 
     def told(self) -> dict[str, Any]:
-        """Return what decides whose state it is, and what the state cannot be read without, ready for JSON."""
-        return {"window_join": self.plan.told(), SIDES: told_of_sides(self.plan)}
+        """Return the plan's description: what decides whose state it is."""
+        return describe(self.plan)
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return self.plan.digest
+        return digest(self.plan)
 
 
 class StagedWindowJoinOperator(StagedOperator):

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages import held_keys
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
@@ -26,7 +25,7 @@ from keyedwm.operators.messages.shape import Kept, MessageShape
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
-MESSAGES, OPEN = "messages-keys", held_keys.INDEX
+MESSAGES, OPEN = "messages-keys", "open-keys"
 
 
 class OfKeys(MessageShape):
@@ -104,7 +103,7 @@ class OfKeys(MessageShape):
     def state(self) -> dict[str, Any]:
         """For a summary: how many windows and messages there are."""
         windows = int((self.needed(self._open.rows.counts) > 0).sum())
-        return {"open": [windows, self.held()]}
+        return {"open": [windows, self.held(), None]}
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List of each key on each channel the window that is complete next."""

@@ -19,14 +19,13 @@ from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
-from keyedwm.operators.messages.held_sessions import INDEX
 from keyedwm.operators.messages.looking import Listing
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.session_messages import SessionMessages
-from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions, joined
+from keyedwm.operators.messages.sessions import INDEX, OpenSessions, Parts, Sessions, joined
 from keyedwm.operators.messages.shape import Kept, MessageShape
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import SessionKind

@@ -1,0 +1,128 @@
+"""The description of windows that keep their messages: whose state it is, and what it cannot be read without.
+
+Rule: limits, and intervals of late panes, may change, since they decide what happens next and not what the state means.
+A plan that is made from a description lists what an operator of the described plan holds, and computes nothing: an
+aggregate is only what it was called, so functions of a user's own need not be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from keyedwm.core.errors import OutOfTurnError
+from keyedwm.core.touching import Touching
+from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.messages.functions import FullState
+from keyedwm.operators.messages.on_demand import OnDemandWindow
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.retention import MOST, Retention
+from keyedwm.operators.messages.windows import (
+    AnyWindow,
+    Full,
+    HoppingWindow,
+    KeyRowWindow,
+    RowWindow,
+    SessionKind,
+    SessionRowWindow,
+    WindowKind,
+    kind_of,
+)
+from keyedwm.operators.panes import Early, EveryBy
+from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.state.description import columns, described, digest_of, schema_of
+
+STORE = "store"
+# What windows are called; sessions of event time are those of `frames`.
+_KINDS: dict[type[WindowKind], str] = {
+    HoppingWindow: "time", RowWindow: "rows", KeyRowWindow: "rows of each key", SessionRowWindow: "session of rows",
+    OnDemandWindow: "on demand",
+}  # fmt: skip
+_SESSION = "session"
+
+
+def describe(plan: StorePlan) -> dict[str, Any]:
+    """Return the description of a plan, ready for JSON."""
+    late = {
+        "together": plan.late_every_ms is not None, "by_count": plan.late_rows is not None, "by": plan.late_by.value,
+    }  # fmt: skip
+    return {
+        "kind": STORE, "window": describe_window(plan.kind), "full": plan.full.value, "early": described(plan.early),
+        "late": late, "accumulating": plan.accumulating, "by": list(plan.by), "time": plan.time,
+        "record": list(plan.record), "aggregates": [[name, spec.describe()] for name, spec in plan.aggregates],
+        **columns(plan.schema),
+    }  # fmt: skip
+
+
+def digest(plan: StorePlan) -> str:
+    """Return a short text that differs when the state of one plan cannot be used by the other."""
+    return digest_of(describe(plan))
+
+
+def plan_of(description: Mapping[str, Any]) -> StorePlan:
+    """Return a plan of this description, to list what is held; how long that is kept is not known."""
+    window, early, late = read_window(description["window"]), description["early"], description["late"]
+    topic, partition, offset = description["record"]
+    return StorePlan(
+        schema=schema_of(description), by=tuple(description["by"]), window=window, retention=any_retention(window),
+        aggregates=tuple((name, Described(text)) for name, text in description["aggregates"]),
+        time=description["time"], topic=topic, partition=partition, offset=offset, full=Full(description["full"]),
+        early=None if early is None else Early(early["rows"], early["every_ms"], EveryBy(early["by"])),
+        late_every_ms=1 if late["together"] else None, late_rows=1 if late["by_count"] else None,
+        late_by=EveryBy(late["by"]), accumulating=description["accumulating"],
+    )  # fmt: skip
+
+
+def describe_window(kind: WindowKind) -> dict[str, Any]:
+    """Return the description of windows."""
+    if isinstance(kind, SessionKind):
+        return {"kind": _SESSION, **described(kind.window)}
+    return {"kind": _KINDS[type(kind)], **described(kind)}
+
+
+def read_window(description: Mapping[str, Any]) -> AnyWindow:
+    """Return the windows of a description."""
+    given = {name: value for name, value in description.items() if name != "kind"}
+    if description["kind"] == _SESSION:
+        return SessionWindow(given["gap_ms"], Touching(given["touching"]))
+    return next(kind for kind, called in _KINDS.items() if called == description["kind"])(**given)
+
+
+def any_retention(window: AnyWindow) -> Retention:
+    """Return a retention that such windows can have."""
+    return Retention(max_messages=MOST) if kind_of(window).is_rows else Retention(time_ms=FARTHEST_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """An aggregate of which nothing but its description is known; see `functions.FullStateSpec`."""
+
+    text: str
+
+    def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """No columns are known."""
+        return ()
+
+    def over_messages(self, _schema: pa.Schema) -> FullState:
+        """Return what is never computed."""
+        return _Unknown()
+
+    def describe(self) -> str:
+        """Return the description."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    result = pa.null()
+
+    def over(self, _window: object) -> NoReturn:
+        """Refuse."""
+        raise OutOfTurnError("a plan that lists what is held computes nothing")
+
+    def of_nothing(self, _count: int) -> NoReturn:
+        """Refuse."""
+        raise OutOfTurnError("a plan that lists what is held computes nothing")
