@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 
+from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.process.rescale import ProcessMove
 from keyedwm.operators.state.note import NOTE
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.bucket_move import CutState, Moved
@@ -28,3 +32,17 @@ def pieces(begin: Moved, layout: BucketLayout, old: Iterable[Mapping[str, bytes]
     batches = pa.Table.from_pylist(rows, _COLUMNS).to_batches(max_chunksize=3)
     cut = CutState(begin.move, layout.ids)(batches)
     return [SimpleNamespace(**row) for batch in cut for row in batch.to_pylist()]
+
+
+def processor_in_buckets(who: str, plan: ProcessPlan, blobs: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
+    """The blobs of so many new buckets of a processor that had one."""
+    names = tuple(name for name in blobs if name != NOTE)
+    facts = (json.loads(blobs[NOTE]),)
+    move = ProcessMove(who=who, plan=plan, count=count, digest=plan.digest(), facts=facts, blobs=(names,))
+    new: list[dict[str, bytes]] = [{} for _ in range(count)]
+    told: list[list[tuple[str, Any]]] = [[] for _ in range(count)]
+    for name in names:
+        for number, called, blob, fact in move.cuts(0, name, blobs[name], None, count):
+            new[number][called] = blob
+            told[number].append((called, fact))
+    return [held | {NOTE: move.note_with(None, told[number], number)} for number, held in enumerate(new)]

@@ -6,7 +6,6 @@ import json
 import math
 import random
 import struct
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,12 +17,11 @@ from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process import passed_keys
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
-from keyedwm.operators.process.rescale import ProcessMove
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
+from tests.operators.moving import processor_in_buckets
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([
@@ -119,6 +117,7 @@ def cut(rng: random.Random, rows: list[tuple]) -> list[tuple[list[tuple], int]]:
 def test_the_first_row_of_a_key_passes_for_any_cut_and_after_every_restart(on, within_ms, seed, monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(passed_keys, "MOST_KEYS", 2)
+    monkeypatch.setattr(passed_keys, "MOST_SLICES", 1 << (seed + within_ms) % 10)
     for number in range(4):
         rng = random.Random(f"{seed} {number} {on} {within_ms}")
         rows = rows_of(rng, 150)
@@ -127,6 +126,15 @@ def test_the_first_row_of_a_key_passes_for_any_cut_and_after_every_restart(on, w
         made = [offset for batch, watermark_ms in cut(rng, rows) for offset in played.batch(batch, watermark_ms)]
         assert made == model(as_key, within_ms)
         assert played.late == 0
+
+
+def test_the_number_of_slices_is_bounded_however_long_the_rows_lie_beyond_the_watermark():
+    """As of a backlog of days: its times lie far ahead of the watermark."""
+    played, day_ms = Played(plan_of(within_ms=1_000)), 86_400_000
+    for batch in range(10):
+        rows = [("a", 0.0, batch * day_ms + second * 10_000, batch * 8_640 + second) for second in range(8_640)]
+        assert len(played.batch(rows, 0)) == len(rows)
+    assert len(played.blobs) < 5 * passed_keys.MOST_SLICES
 
 
 def test_rows_within_reach_are_duplicates_before_and_behind_also_at_its_very_end():
@@ -170,6 +178,7 @@ def test_a_batch_reads_the_logs_that_its_times_and_keys_can_meet_and_no_others(m
             return super().get(name)
 
     monkeypatch.setattr(passed_keys, "MOST_KEYS", 16)
+    monkeypatch.setattr(passed_keys, "MOST_SLICES", 10_000)
     played = Played(plan_of(within_ms=8_000))
     for start in range(0, 2_000, 100):  # all within one second, and as many again an hour later
         for ahead in (0, 3_600_000):
@@ -201,17 +210,9 @@ def test_state_moves_to_another_number_of_buckets(seed, monkeypatch):
     rows = [(f"key {rng.randrange(40)}", 0.0, number * 20, number) for number in range(200)]
     old = Played(plan_of())
     made = old.batch(rows[:100], rows[100][2])
-    names = tuple(name for name in old.blobs if name != NOTE)
-    facts = (json.loads(old.blobs[NOTE]),)
-    move = ProcessMove(who="d", plan=old.plan, count=2, digest=old.plan.digest(), facts=facts, blobs=(names,))
-    new = [Played(plan_of()), Played(plan_of())]
-    counts: list[Counter] = [Counter(), Counter()]
-    for name in names:
-        for number, called, mine in move.cut(0, name, old.blobs[name], 2):
-            new[number].blobs[called] = packed(mine)
-            counts[number][called.partition("+")[0]] += mine.num_rows
-    for number, (one, many) in enumerate(zip(new, counts, strict=True)):
-        one.blobs[NOTE] = move.note_of(number, many, None)
+    for number, blobs in enumerate(processor_in_buckets("d", old.plan, old.blobs, 2)):
+        one = Played(plan_of())
+        one.blobs = blobs
         buckets = bucket_of([pa.chunked_array([[row[0] for row in rows[100:]]])], 100, 2).tolist()
         made += one.batch([row for row, bucket in zip(rows[100:], buckets, strict=True) if bucket == number], 10**9)
     assert sorted(made) == model(rows, 1_000)

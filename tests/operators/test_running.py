@@ -6,7 +6,6 @@ import json
 import math
 import random
 import statistics
-from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 
@@ -20,15 +19,14 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
-from keyedwm.operators.process.rescale import ProcessMove
 from keyedwm.operators.process.running import Running
 from keyedwm.operators.process.running_plan import RunningPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
+from tests.operators.moving import processor_in_buckets
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([
@@ -216,17 +214,9 @@ def test_state_moves_to_another_number_of_buckets(seed):
     rows = rows_of(random.Random(seed), 200)
     old, middle = Played(plan_of()), min(row[2] for row in rows[100:])
     made = old.batch(rows[:100], middle)
-    names = tuple(name for name in old.blobs if name != NOTE)
-    facts = (json.loads(old.blobs[NOTE]),)
-    move = ProcessMove(who="running", plan=old.plan, count=2, digest=old.plan.digest(), facts=facts, blobs=(names,))
-    new = [Played(plan_of()), Played(plan_of())]
-    counts: list[Counter] = [Counter(), Counter()]
-    for name in names:
-        for number, called, mine in move.cut(0, name, old.blobs[name], 2):
-            new[number].blobs[called] = packed(mine)
-            counts[number][called.partition("+")[0]] += mine.num_rows
-    for number, (one, many) in enumerate(zip(new, counts, strict=True)):
-        one.blobs[NOTE] = move.note_of(number, many, None)
+    for number, blobs in enumerate(processor_in_buckets("running", old.plan, old.blobs, 2)):
+        one = Played(plan_of())
+        one.blobs = blobs
         buckets = bucket_of([pa.chunked_array([[row[0] for row in rows[100:]]])], 100, 2).tolist()
         mine = [row for row, bucket in zip(rows[100:], buckets, strict=True) if bucket == number]
         made += one.batch(mine, 10**9)

@@ -2,7 +2,7 @@
 
 Rule: a log holds the keys of a slice of event time. A slice with many keys goes on in more logs, each for some of the
 hashes, which are not rewritten: what a batch reads are those logs that its times and hashes can meet, and a slice is
-forgotten unread.
+forgotten unread. Slices are wider where times are far apart, so that their number is bounded whatever `within` is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _LOG = "passed"
 MOST_KEYS = 1 << 16
 _BITS, _ALL_BITS = 4, 64
 _SLICES = 8
+# So many slices at most lie between the first time that is held and the last one.
+MOST_SLICES = 512
 
 
 class Passed(NamedTuple):
@@ -75,12 +77,13 @@ class PassedKeys:
         table = pa.table(columns, self._names)
         hashes = hashed_rows(key_columns(self._names, table), len(times)).view(np.int64)
         table = table.append_column(_MS, pa.array(times)).append_column(_HASH, pa.array(hashes))
-        width_ms = max(1, within_ms // _SLICES)
+        width_ms = self._width_ms(times, within_ms)
+        held = self._held_by_slice()
         slices = times // width_ms
         order = np.argsort(slices, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(slices[order])) + 1):
             low_ms = int(slices[places[0]]) * width_ms
-            level = self._level(low_ms, width_ms)
+            level = _level(held.get((low_ms, width_ms), 0))
             begins = _begins(hashes[places], level)
             for begin in np.unique(begins).tolist():
                 mine = table.take(pa.array(places[begins == begin]))
@@ -106,18 +109,35 @@ class PassedKeys:
         places = np.minimum(np.searchsorted(hashes, held), len(hashes) - 1)
         return table.filter(pa.array(hashes[places] == held))
 
-    def _level(self, low_ms: int, width_ms: int) -> int:
-        """Return where a slice goes on: each level holds 16 times as many keys as the one before."""
-        mine = f"{_LOG}:{low_ms}:{width_ms}:"
-        rows = sum(self._state.count(name) for name in self._state.logs(mine))
-        level = 0
-        while rows >= MOST_KEYS << _BITS * level and level < _ALL_BITS // _BITS - 1:
-            rows -= MOST_KEYS << _BITS * level
-            level += 1
-        return level
+    def _width_ms(self, times: Ints, within_ms: int) -> int:
+        """Return how wide slices are: doubled until few enough lie between the first held time and the last of these.
+
+        Doubled, so that batches share slices and there are few widths.
+        """
+        first_ms = min((log.low_ms for log in self._logs()), default=int(times.min()))
+        span_ms, width_ms = int(times.max()) - min(first_ms, int(times.min())), max(1, within_ms // _SLICES)
+        while span_ms // width_ms >= MOST_SLICES:
+            width_ms *= 2
+        return width_ms
+
+    def _held_by_slice(self) -> dict[tuple[int, int], int]:
+        """Return how many keys each slice holds."""
+        held: dict[tuple[int, int], int] = {}
+        for log in self._logs():
+            held[log.low_ms, log.width_ms] = held.get((log.low_ms, log.width_ms), 0) + self._state.count(log.name)
+        return held
 
     def _empty(self) -> pa.Table:
         return pa.schema([*self._fields, (_MS, pa.int64()), (_HASH, pa.int64())]).empty_table()
+
+
+def _level(rows: int) -> int:
+    """Return where a slice of so many keys goes on: each level holds 16 times as many as the one before."""
+    level = 0
+    while rows >= MOST_KEYS << _BITS * level and level < _ALL_BITS // _BITS - 1:
+        rows -= MOST_KEYS << _BITS * level
+        level += 1
+    return level
 
 
 def _begins(hashes: Ints, level: int) -> Ints:
