@@ -30,7 +30,7 @@ LARGEST_BATCH_BYTES = 128 * MIB
 _MISTYPED = 0.85
 _PORT = re.compile(r"[0-9]{1,5}")
 _PROTOCOL = re.compile(r"^[0-9A-Za-z%._-]*://")
-_HOST = re.compile(r"\[?[0-9A-Za-z%._:-]+\]?")
+_HOST = re.compile(r"\[[0-9A-Za-z%._:-]+\]|[0-9A-Za-z%._:-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
