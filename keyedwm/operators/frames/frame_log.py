@@ -102,6 +102,10 @@ class FrameLog:
         ends, first, behind = closing_windows(entries.keys, frames[order], lows, highs, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
+    def drop(self, number: int) -> None:
+        """Drop a frame of which nothing is kept."""
+        self._drop([number])
+
     def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
         """Write a frame anew with those of its entries that are kept, by the numbers of their keys."""
         keys = KeyDictionary(self._plan.key_fields)

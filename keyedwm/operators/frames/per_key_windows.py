@@ -46,6 +46,8 @@ class PerKeyOperator(SlidingOperator):
         noted = {window.frame_of(int(start)): told for start, told in facts.get("gone", {}).items()}
         self._gone = Counter({frame: closed for frame, (closed, _) in noted.items()})
         self._of_keys = {frame: held for frame, (_, held) in noted.items()}
+        # Then a frame of which as many windows have closed as it has keys is done with, unread.
+        self._one_window_each = self._overlap == 1 and not plan.lateness_ms
         self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = _NONE  # what counted before each of these rows
 
@@ -172,8 +174,11 @@ class PerKeyOperator(SlidingOperator):
     def _look_over(self, last: int) -> None:
         """Write frames anew of which most entries belong to closed windows alone; last: the highest end not kept."""
         for frame, closed in list(self._gone.items()):
-            behind = frame + self._overlap
-            if behind <= last and 2 * closed >= self._of_keys.get(frame, 0):
+            behind, held = frame + self._overlap, self._of_keys.get(frame, 0)
+            if behind <= last and closed == held and self._one_window_each:
+                del self._gone[frame]
+                self._frames.drop(frame)
+            elif behind <= last and 2 * closed >= held:
                 del self._gone[frame]
                 self._frames.keep(frame, partial(self._is_kept, behind))
 

@@ -1,0 +1,111 @@
+"""What a watermark for each data key costs: rows a second beside one watermark, keys held, and bytes of a key.
+
+Run: python -m benchmarks.per_key [--keys 100000] [--batches 20]
+One bucket in this process, a fresh operator a batch, as Spark does it. Both ways take turns batch by batch, so that a
+machine that others use slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.operators.aggregates.functions import count
+from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.per_key import PerKey
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.protocol import operator_of
+from keyedwm.operators.state.store import MemoryStore
+
+SCHEMA = pa.schema([("key", pa.string()), ("time", pa.int64()), ("topic", pa.string()), ("partition", pa.int32()),
+                    ("offset", pa.int64())])  # fmt: skip
+DAY_MS = 86_400_000
+PER_KEY = PerKey(1_000, DAY_MS)
+
+
+class Bucket:
+    """A plan and its state."""
+
+    def __init__(self, window: SlidingWindow | SessionWindow, per_key: PerKey | None) -> None:
+        self.plan = WindowPlan(
+            schema=SCHEMA, by=("key",), time="time", window=window, aggregates=(("rows", count()),),
+            order=("topic", "partition", "offset"), key_watermark=per_key,
+        ).trimmed()  # fmt: skip
+        self.store = MemoryStore()
+        self.results = 0
+
+    def batch(self, rows: pa.Table, watermark_ms: int) -> float:
+        """Run one batch; return its seconds."""
+        begun = perf_counter()
+        operator = operator_of(self.plan, self.store)
+        partials = combine_rows(self.plan, rows)
+        for output in (*operator.on_rows(0, partials, None), *operator.on_watermark(0, 0, watermark_ms)):
+            self.results += output.rows.num_rows
+        self.store.apply(operator.drain())
+        return perf_counter() - begun
+
+
+def rows_of(keys: np.ndarray, times: np.ndarray) -> pa.Table:
+    """Rows of one partition."""
+    texts = pa.array(np.char.add("device-", keys.astype("U8")), pa.string())
+    topic, partition = pa.repeat("events", len(keys)), pa.array(np.zeros(len(keys), np.int32))
+    return pa.table([texts, pa.array(times), topic, partition, pa.array(np.arange(len(keys)))], schema=SCHEMA)
+
+
+def on_time(window: SlidingWindow | SessionWindow, keys: int, batches: int) -> list[float]:
+    """Return rows a second, with one watermark and with one for each key: every key tells something every 2 s."""
+    both = [Bucket(window, None), Bucket(window, PER_KEY)]
+    spent = [0.0, 0.0]
+    for batch in range(batches):
+        times = batch * 2_000 + np.arange(keys, dtype=np.int64) * 2_000 // keys
+        rows = rows_of(np.random.default_rng(batch).permutation(keys), times)
+        for at, bucket in enumerate(both):
+            seconds = bucket.batch(rows, batch * 2_000 + 1_000)
+            spent[at] += seconds if batch >= batches // 4 else 0.0
+    return [keys * (batches - batches // 4) / one for one in spent]
+
+
+def held(window: SlidingWindow | SessionWindow, counts: tuple[int, ...], batches: int) -> list[tuple[float, float]]:
+    """Return for so many keys held the median seconds of a batch of 10,000 rows, and the bytes of a key's watermark."""
+    buckets = []
+    for keys in counts:
+        bucket = Bucket(window, PER_KEY)
+        for first in range(0, keys, 100_000):
+            some = np.arange(first, min(first + 100_000, keys))
+            bucket.batch(rows_of(some, np.full(len(some), 1_000)), 500)
+        buckets.append(bucket)
+    seconds: list[list[float]] = [[] for _ in counts]
+    rng = np.random.default_rng(3)
+    for batch in range(batches):
+        for at, (keys, bucket) in enumerate(zip(counts, buckets, strict=True)):
+            chosen = rng.integers(0, keys, 10_000)
+            seconds[at].append(bucket.batch(rows_of(chosen, np.full(10_000, 12_000 + 2_000 * batch)), 600 + batch))
+    told = []
+    for at, bucket in enumerate(buckets):
+        size = sum(len(blob) for name, blob in bucket.store.blobs.items() if name.partition("+")[0] == "own")
+        told.append((float(np.median(seconds[at])), size / counts[at]))
+    return told
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--held", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=20)
+    given = parser.parse_args()
+    for name, window in {"tumbling 10 s": SlidingWindow(10_000, 10_000), "session 1 s": SessionWindow(1_000)}.items():
+        plain, per_key = on_time(window, given.keys, given.batches)
+        print(f"{name}: {plain:,.0f} rows/s with one watermark, {per_key:,.0f} per key: {per_key / plain:.2f}x")
+        few, many = held(window, (10_000, given.held), max(4, given.batches // 4))
+        print(
+            f"{name}: a batch of 10,000 rows {few[0] * 1e3:.0f} ms with 10,000 keys held, {many[0] * 1e3:.0f} ms with "
+            f"{given.held:,}: {many[0] / few[0]:.2f}x; {many[1]:.0f} bytes a key"
+        )
+
+
+if __name__ == "__main__":
+    main()
