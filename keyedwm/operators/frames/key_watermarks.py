@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.arrow.hashing import hashed_rows
@@ -48,6 +49,7 @@ class KeyWatermarks:
         self._owners = KeyDictionary(self._fields)
         self._known = 0  # owners with a number below this one were looked up
         self._hashes = _NONE
+        self._mapped: tuple[KeyDictionary, Ints] | None = None  # the owner of each key that was asked for last
         self._slot_owners, self._slot_channels, self._slot_highs = _NONE, _NONE, _NONE
         self._own, self._seen = _NONE, _NONE
         self._floor_ms = self._front_ms = NEVER
@@ -72,6 +74,7 @@ class KeyWatermarks:
         if floor_ms is None:
             return
         self._floor_ms, self._front_ms = floor_ms, floor_ms + self._behind_ms
+        self._mapped = None  # keys may have other numbers since
         if self._first_ms == NEVER:
             self._swept_ms, self._first_ms = floor_ms, self._front_ms
         if floor_ms - self._swept_ms >= max(1, self._behind_ms // _SWEEPS):
@@ -104,9 +107,10 @@ class KeyWatermarks:
 
     def of_keys(self, keys: KeyDictionary, by: Sequence[str], numbers: Ints) -> Ints:
         """Return the owners of keys; by: the key columns."""
-        distinct, at = np.unique(numbers, return_inverse=True)
-        columns = dict(zip(by, keys.wide_columns(distinct), strict=True))
-        return self.numbers([columns[name] for name in self._by], len(distinct))[at]
+        if self._mapped is None or self._mapped[0] is not keys or len(self._mapped[1]) != keys.count:
+            columns = dict(zip(by, keys.wide_columns(np.arange(keys.count)), strict=True))
+            self._mapped = keys, self.numbers([columns[name] for name in self._by], keys.count)
+        return self._mapped[1][numbers]
 
     def reached(self) -> Ints:
         """Return what counts for each owner: its own watermark, W if it is idle, or the floor."""
@@ -127,6 +131,7 @@ class KeyWatermarks:
 
         That is what counted before all of them, but for `row_by_row`.
         """
+        self._mapped = None  # as in `rise`
         channels = np.zeros(len(owners), np.int64) if channels is None else channels
         slots = self._with_slots(owners, channels)
         first = np.searchsorted(self._slot_owners, np.arange(self._known + 1))
@@ -210,13 +215,24 @@ class KeyWatermarks:
         table = pa.concat_tables(found) if found else self._schema.empty_table()
         if not table.num_rows:
             return
-        owners = self._owners.numbers(key_columns(self._by, table), table.num_rows)
-        table = table.filter(pa.array((owners >= first) & (owners < count) & self._alive(table)))
-        owners = self._owners.numbers(key_columns(self._by, table), table.num_rows)
+        table = table.filter(pa.array(self._alive(table)))
+        owners = self._owners_of(table, new)
+        mine = np.flatnonzero((owners >= first) & (owners < count))
+        table, owners = table.take(pa.array(mine)), owners[mine]
         slots = self._with_slots(owners, self._column(table, CHANNEL))
         np.maximum.at(self._slot_highs, slots, self._column(table, _HIGH))
         np.maximum.at(self._own, owners, self._own_of(table))
         np.maximum.at(self._seen, owners, self._column(table, _SEEN))
+
+    def _owners_of(self, table: pa.Table, new: Ints) -> Ints:
+        """Return the owners of rows that were found by their hash, which are theirs unless two keys have one hash."""
+        by_hash = new[np.argsort(self._hashes[new], kind="stable")]
+        at = np.searchsorted(self._hashes[by_hash], ints(contiguous(table[_HASH])))
+        owners = by_hash[np.minimum(at, len(by_hash) - 1)]
+        columns = zip(key_columns(self._by, table), self._owners.wide_columns(owners), strict=True)
+        if all(pc.all(pc.equal(one, other), skip_nulls=False).as_py() for one, other in columns):
+            return owners
+        return self._owners.numbers(key_columns(self._by, table), table.num_rows)
 
     def _with_slots(self, owners: Ints, channels: Ints) -> Ints:
         """Return the slot of each (owner, partition), which may be a new one."""

@@ -66,7 +66,9 @@ class PerKeyOperator(SlidingOperator):
         yield from super().on_rows(input_number, rows, now_ms)
         self._counted = None
         brought = np.unique(self._window.frames_of(ints(contiguous(rows[START]))))
-        yield from self._close_own(np.unique(owners), before, tops, brought)
+        touched = np.zeros(len(before), np.bool_)
+        touched[owners] = True
+        yield from self._close_own(np.flatnonzero(touched), before, tops, brought)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Close what ends at `W - behind`, and what idle keys have open up to W."""

@@ -226,10 +226,12 @@ class SlidingOperator:
 
     def _panes_at_once(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> Iterator[Output]:
         """Yield the panes that windows give because these frames changed: late ones, and early ones by count."""
+        if not self._policy.has_panes:
+            return
         if not self._policy.by_rows:  # only complete windows give a pane
             may_show = frames < self._closed_ends(keys, changed)
             changed, frames = changed[may_show], frames[may_show]
-        if not self._policy.has_panes or not len(changed):
+        if not len(changed):
             return
         changed, ends = self._windows_of(keys, changed, frames)
         complete, kept = self._closed_ends(keys, changed), self._kept_ends(keys, changed)
