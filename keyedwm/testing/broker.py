@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Literal, Protocol, get_args
 
 from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.kafka.client.probe import answers_kafka
 from keyedwm.testing.container import LOOPBACK, container_broker, why_no_container
 from keyedwm.testing.local import local_broker
 
@@ -116,13 +116,4 @@ def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= _LAST_PORT:
         raise OptionError(f"{VARIABLE}={address} is not host:port with a port from 1 to {_LAST_PORT}")
-    correlation_id = 1
-    request = struct.pack(">hhih", 18, 0, correlation_id, -1)  # ApiVersions, version 0, no client id
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_LIMIT_S) as wire:
-            wire.sendall(struct.pack(">i", len(request)) + request)
-            with wire.makefile("rb") as answer:
-                head = answer.read(8)
-    except OSError:
-        return False
-    return len(head) == 8 and struct.unpack(">i", head[4:])[0] == correlation_id
+    return answers_kafka(host.strip("[]"), int(port), ANSWER_LIMIT_S)

@@ -22,7 +22,7 @@ def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicP
     try:
         found = cluster.partitions(names, missing_ok=running or topics.pattern is not None)
     except UnknownTopicError as error:
-        raise _with_nearest(cluster, names) or error from error
+        raise with_nearest(cluster, names) or error from error
     if topics.assigned is not None and not running:
         for topic, partitions in topics.assigned.items():
             if missing := sorted(set(partitions) - set(found[topic])):
@@ -36,7 +36,7 @@ def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicP
     )
 
 
-def _with_nearest(cluster: Cluster, names: Sequence[str]) -> UnknownTopicError | None:
+def with_nearest(cluster: Cluster, names: Sequence[str]) -> UnknownTopicError | None:
     """Name the topic that was likely meant, of those that this client may see; None if no name is close."""
     try:
         known = cluster.topics()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -14,7 +16,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from tests.support.hostile import HostileBroker, hostile_broker
 
-METADATA, CONFIGS = 3, 32
+METADATA, END_TXN, CONFIGS = 3, 26, 32
 
 
 @pytest.fixture
@@ -87,6 +89,58 @@ def test_doctor_tries_each_advertised_address(broker: HostileBroker, capsys: pyt
         "FAIL  broker 1: the bootstrap address answers, and this broker is advertised as kafka.invalid:9092, which "
         "does not resolve -> set advertised.listeners of the broker to an address that the driver and all workers reach"
     )
+
+
+@contextmanager
+def web_server() -> Iterator[int]:
+    """A port where something answers that is no Kafka."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    taken, _ = listening.accept()
+                    with taken:
+                        taken.recv(4_096)
+                        taken.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_server_of_another_kind_at_the_advertised_address_is_told_to_speak_no_kafka(broker: HostileBroker) -> None:
+    with web_server() as port:
+        advertise(broker, "127.0.0.1", port)
+        said = asked(broker)
+    assert f"broker 1 is advertised as 127.0.0.1:{port}, which is not reached from here" in said
+    assert "the server there does not speak Kafka, its answer begins with 'HTTP'" in said
+    assert "advertised.listeners of the broker must be" in said
+
+
+def test_doctor_tells_of_such_a_server_once_and_ends(broker: HostileBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    with web_server() as port:
+        advertise(broker, "127.0.0.1", port)
+        answered, line = doctor(broker, capsys, "--topic", "t", "--target", "t")
+    assert answered.startswith("ok    broker: answers at ")
+    assert line == (
+        f"FAIL  broker 1: the bootstrap address answers, and this broker is advertised as 127.0.0.1:{port}, which "
+        "takes connections, but does not speak Kafka -> set advertised.listeners of the broker to an address that the "
+        "driver and all workers reach"
+    )
+
+
+def test_an_error_between_the_checks_of_doctor_is_its_last_finding(
+    broker: HostileBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.lies[END_TXN] = lambda _request, _broker: None
+    code = main([
+        "doctor", "--bootstrap", broker.bootstrap, "--target", "t", "--option", "kafka.default.api.timeout.ms=500",
+    ])  # fmt: skip
+    found = capsys.readouterr()
+    assert code == 1
+    assert found.out.splitlines()[-1].startswith("FAIL  cluster: asking for the rights on transactions ")
+    assert found.err == ""
 
 
 def test_doctor_says_that_nobody_coordinates(broker: HostileBroker, capsys: pytest.CaptureFixture[str]) -> None:

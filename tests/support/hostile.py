@@ -131,7 +131,7 @@ _ANSWERS: dict[int, Callable[[HostileBroker], dict[str, Any]]] = {
 def _read(peer: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        part = peer.recv(size - len(data))
+        part = peer.recv(min(size - len(data), 1 << 16))
         if not part:
             raise ConnectionError
         data += part

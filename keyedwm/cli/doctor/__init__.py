@@ -12,6 +12,7 @@ from pathlib import Path
 
 from keyedwm.config.secrets import pairs_of, settings_of
 from keyedwm.core.errors import OptionError
+from keyedwm.core.text import shown
 from keyedwm.kafka.requests.topic_names import check_topics
 
 HELP = "check this machine, the settings and the cluster; each finding with its fix"
@@ -54,6 +55,11 @@ def run(args: argparse.Namespace) -> int:
     for name in (name for name, value in asked.items() if value):
         if "kafka.bootstrap.servers" not in options:
             raise OptionError(f"{name} needs --bootstrap: host:port of a broker is expected")
+    table = next((one for one in args.target if "/" in one), None)
+    if table is not None:
+        raise OptionError(
+            f"--target: {shown(table)} is a path, a topic is expected; a Delta table needs none: leave it out"
+        )
     for name in ("--topic", "--target"):
         check_topics(name, asked[name])
     from keyedwm.cli.doctor import cluster, machine
@@ -62,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     for finding in findings:
         print(finding.line(), flush=True)
     if options:
-        for finding in cluster.look(options, args.topic, args.target, args.group):
+        for finding in cluster.looked(options, args.topic, args.target, args.group):
             print(finding.line(), flush=True)
             findings.append(finding)
     return 1 if any(finding.fails for finding in findings) else 0

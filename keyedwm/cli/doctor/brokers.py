@@ -18,6 +18,7 @@ from keyedwm.cli.doctor.finding import Finding, fail, ok
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.kafka.client.connection import call_with_retries
 from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.probe import answers_kafka, speaks_tls
 from keyedwm.kafka.client.values import number_of
 from keyedwm.kafka.requests.cluster import Cluster
 
@@ -29,7 +30,7 @@ _NO_LEADER = -1
 def advertised(cluster: Cluster) -> Iterator[Finding]:
     """Check that each broker can be reached where it says that it is."""
     for node, host, port in cluster.connection.advertised:
-        told, why = f"advertised as {host}:{port}", _not_reached(host, port)
+        told, why = f"advertised as {host}:{port}", _not_reached(cluster, host, port)
         if why is None:
             yield ok(f"broker {node}", f"{told}, which answers")
         else:
@@ -39,7 +40,7 @@ def advertised(cluster: Cluster) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _not_reached(host: str, port: int) -> str | None:
+def _not_reached(cluster: Cluster, host: str, port: int) -> str | None:
     try:
         socket.create_connection((host, port), timeout=_PATIENCE_S).close()
     except socket.gaierror:
@@ -48,6 +49,11 @@ def _not_reached(host: str, port: int) -> str | None:
         return f"did not answer within {_PATIENCE_S} s"
     except (OSError, OverflowError, ValueError) as error:  # no name and no port at all, as a broker may tell them
         return f"cannot be reached ({error})"
+    tls = cluster.config.security.protocol.tls
+    if tls and speaks_tls(host, port) is not True:
+        return "takes connections, but does not speak TLS"
+    if not tls and not answers_kafka(host, port):
+        return "takes connections, but does not speak Kafka"
     return None
 
 
@@ -82,7 +88,8 @@ def coordinator(cluster: Cluster, kind: _Kind) -> Finding:
     if wanted is not None and wanted > count:
         cannot = f"{kind.topic} cannot be made, as {kind.factor} is {wanted} and there are {count} brokers"
         return fail(kind.what, f"{cannot}: {kind.without}", f"set {kind.factor} of the brokers to {count} at most")
-    return ok(kind.what, f"{kind.topic} has {len(leaders)} partitions" if leaders else "was not asked for yet")
+    told = f"{kind.topic} has {len(leaders)} partitions"
+    return ok(kind.what, told if leaders else f"brokers make {kind.topic} for the first query that needs it")
 
 
 def _leaders(cluster: Cluster, topic: str) -> list[int]:

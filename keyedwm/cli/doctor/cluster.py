@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -19,10 +17,8 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import call_with_retries
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.client.properties import KNOWN
-from keyedwm.kafka.client.security import Protocol
 from keyedwm.kafka.client.values import TopicPartition, number_of
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.testing.broker import answers
 
 _TOPIC = 2  # Kafka's number of the resource type
 _LIMIT_MS = 10_000
@@ -30,7 +26,6 @@ _DAY_MS = 86_400_000
 _AHEAD_MS = 10_000
 _SETTINGS = ("retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes")
 _LEAST_KAFKA = (3, 0)
-_NO_LOGIN = "IllegalSaslState"  # how a listener answers a login that it does not take
 _OURS = ("groupIdPrefix", "transactionalIdPrefix")
 
 
@@ -41,13 +36,13 @@ def look(
 
     topics, targets: what the query reads and writes. group: its consumer group, None for the one that the options give.
     """
+    others = [name for name in options if not name.lower().startswith(("kafka.", *map(str.lower, _OURS)))]
     given = {name.lower(): value for name, value in options.items()}
     group_prefix, id_prefix = (given.pop(name.lower(), None) for name in _OURS)
-    others = [name for name in given if not name.startswith("kafka.")]
     if others:
         known = f"kafka.* options, {' and '.join(_OURS)} are expected"
-        meant = others[0] in KNOWN
-        fix = f"did you mean kafka.{others[0]}?" if meant else "leave it out"
+        meant = others[0].lower() in KNOWN
+        fix = f"did you mean kafka.{others[0].lower()}?" if meant else "leave it out"
         yield fail("options", f"{others[0]} does not concern the cluster; {known}", fix)
         return
     kafka = {name.removeprefix("kafka."): value for name, value in given.items()}
@@ -60,7 +55,7 @@ def look(
         limit_ms = min(_LIMIT_MS, config.api_timeout_ms)
         cluster = Cluster.connect(replace(config, api_timeout_ms=limit_ms), limit_ms)
     except KeyedwmError as error:
-        yield unreachable(config, error)
+        yield unreachable(error)
         return
     with closing(cluster):
         yield version(config, cluster.connection.broker_version)
@@ -81,6 +76,14 @@ def look(
             yield from rights.on_target(cluster, topic, id_prefix)
 
 
+def looked(options: Mapping[str, str], *asked: Any) -> Iterator[Finding]:
+    """As `look`; an error between the checks is the last finding, and does not hide those before it."""
+    try:
+        yield from look(options, *asked)
+    except KeyedwmError as error:
+        yield fail("cluster", error.message, error.advice)
+
+
 def version(config: ClientConfig, found: Sequence[int]) -> Finding:
     """Check the version of the broker that answered, which no broker says: it follows from the requests it knows."""
     told = f"answers at {config.addresses} with {config.security.protocol.value}, Kafka {'.'.join(map(str, found))}"
@@ -89,44 +92,15 @@ def version(config: ClientConfig, found: Sequence[int]) -> Finding:
     return ok("broker", told)
 
 
-def unreachable(config: ClientConfig, error: KeyedwmError) -> Finding:
-    """Say why no broker answered: what the port speaks, where anything does."""
-    for address in config.bootstrap_servers:
-        host, _, port = address.rpartition(":")
-        spoken = speaks(host.strip("[]"), int(port))
-        if spoken is not None and spoken != config.security.protocol.tls:
-            wanted = [p.value for p in Protocol if p.tls == spoken]
-            return fail(
-                "broker", f"{address} {'expects TLS' if spoken else 'does not expect TLS'}, and "
-                f"kafka.security.protocol is {config.security.protocol.value}",
-                f"set kafka.security.protocol to {' or '.join(wanted)}",
-            )  # fmt: skip
-        if spoken is not None and _NO_LOGIN in error.message:
-            return fail(
-                "broker", f"{address} expects no login, and kafka.security.protocol is "
-                f"{config.security.protocol.value}",
-                f"set kafka.security.protocol to {'SSL' if spoken else 'PLAINTEXT'}",
-            )  # fmt: skip
+def unreachable(error: KeyedwmError) -> Finding:
+    """Say why no broker answered."""
+    found, _, setting = error.message.partition(": set ")
+    if setting and isinstance(error, OptionError):
+        return fail("broker", found, f"set {setting}")
     found, _, checks = error.message.partition("): check ")
     if checks:
         return fail("broker", f"{found})", f"check {checks}; is a broker running there?")
     return fail("broker", error.message, error.advice)
-
-
-def speaks(host: str, port: int) -> bool | None:
-    """Whether a port speaks TLS; None if it cannot be told."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with socket.create_connection((host, port), timeout=5) as plain, context.wrap_socket(plain):
-            return True
-    except ssl.SSLError as error:
-        # A server that wants our certificate speaks TLS as well.
-        if "ALERT" in str(error).upper():
-            return True
-    except OSError:
-        pass
-    return False if answers(f"{host}:{port}") else None
 
 
 def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
@@ -136,7 +110,9 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
         places = [(topic, number) for number in partitions]
         first, last = cluster.earliest(places), cluster.latest(places)
     except KeyedwmError as error:
-        yield fail(what, error.message, "create it, or give this user the right to DESCRIBE and READ it")
+        yield rights.unreadable(
+            cluster, topic, what, error, "create it, or give this user the right to DESCRIBE and READ it"
+        )
         return
     yield ok(what, f"{len(partitions)} partitions, {sum(last.values()) - sum(first.values())} offsets")
     yield rights.on_source_topic(cluster, topic)

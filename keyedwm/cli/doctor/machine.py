@@ -148,8 +148,8 @@ def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:
     if not conf:
         yield ok(
             "settings",
-            "none stand outside the program; there keyedwm.spark.session_conf() sets what is needed, and "
-            "--conf NAME=VALUE has others checked",
+            "none were given; keyedwm.spark.session_conf() in the program sets what a query needs, and "
+            "--conf NAME=VALUE has those of spark-submit checked",
         )
         return
     with warnings.catch_warnings():

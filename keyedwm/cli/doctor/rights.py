@@ -10,10 +10,12 @@ import uuid
 from collections.abc import Iterator
 
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
-from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.errors import KeyedwmError, UnavailableError
+from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.rights import Operation, allowed_on_topic, may_read_group, may_write_transactions
 from keyedwm.kafka.requests.transactions import longest_timeout_ms
+from pyspark_wm_source.driver.resolve_offsets import with_nearest
 
 
 def on_source_topic(cluster: Cluster, topic: str) -> Finding:
@@ -25,6 +27,16 @@ def on_source_topic(cluster: Cluster, topic: str) -> Finding:
     if Operation.READ not in allowed:
         return fail(what, "this user may not read it", f"grant READ on topic {topic}")
     return ok(what, "may be read")
+
+
+def unreadable(cluster: Cluster, topic: str, what: str, error: KeyedwmError, otherwise: str) -> Finding:
+    """Say why a topic cannot be looked at, and which one was likely meant; otherwise: the fix where brokers answer."""
+    if isinstance(error, UnavailableError):
+        return fail(what, error.message, error.advice)
+    if isinstance(error, UnknownTopicError):
+        meant = with_nearest(cluster, [topic]) or error
+        return fail(what, meant.message.partition(": ")[2], otherwise)
+    return fail(what, error.message, otherwise)
 
 
 def on_group(cluster: Cluster, group: str) -> Finding:
@@ -47,7 +59,7 @@ def on_target(cluster: Cluster, topic: str, id_prefix: str | None) -> Iterator[F
     try:
         partitions = cluster.partitions([topic])[topic]
     except KeyedwmError as error:
-        yield fail(what, error.message, f"create it, or grant WRITE on topic {topic}")
+        yield unreadable(cluster, topic, what, error, f"create it, or grant WRITE on topic {topic}")
         return
     allowed = allowed_on_topic(cluster.connection, topic)
     if allowed is None:

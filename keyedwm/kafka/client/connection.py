@@ -19,9 +19,10 @@ from kafka.net.selector import NetworkSelector
 from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.client.certificates import CertificateError, sentence
 from keyedwm.kafka.client.config import ClientConfig
-from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.errors import AccessError, NoBrokerError
 from keyedwm.kafka.client.login import LoginError
 from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_settings
+from keyedwm.kafka.client.probe import other_protocol
 from keyedwm.kafka.client.token_provider import TokenError
 
 Answer = concurrent.futures.Future[Any]
@@ -58,7 +59,10 @@ class Connection:
             refusal = _refused(self._manager.last_distrusted or error, config)
             if refusal is not None:
                 raise refusal from error
-            raise UnavailableError(
+            other = other_protocol(config, reason)
+            if other is not None:
+                raise OptionError(other) from error
+            raise NoBrokerError(
                 f"no Kafka broker answered at {config.addresses} within {timeout_ms} ms ({reason}): "
                 f"check kafka.bootstrap.servers and kafka.security.protocol, which is {config.security.protocol.value}"
             ) from error

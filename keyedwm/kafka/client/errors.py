@@ -10,7 +10,7 @@ import enum
 
 from kafka.errors import for_code
 
-from keyedwm.core.errors import DataLossError, InputError, KeyedwmError
+from keyedwm.core.errors import DataLossError, InputError, KeyedwmError, UnavailableError
 from keyedwm.kafka.client.values import TopicPartition
 
 
@@ -107,6 +107,12 @@ _LATER = frozenset({
 def described(code: int) -> str:
     """Kafka's own name and number of a code, for a message."""
     return f"{for_code(code).__name__.removesuffix('Error')} ({code})"
+
+
+class NoBrokerError(UnavailableError):
+    """No broker answered the first request of a process: the address is wrong, or the brokers are away."""
+
+    advice = "fix the address or the protocol, or if brokers answered there before, retry: nothing was lost"
 
 
 class UnknownTopicError(InputError):

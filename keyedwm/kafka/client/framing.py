@@ -55,6 +55,11 @@ class _Parser(KafkaProtocol):
     def _validate_frame_size(self, nbytes: int) -> None:
         most, why = self._limit()
         if not 0 <= nbytes <= most:
+            head = nbytes.to_bytes(4, "big", signed=True)
+            if self._connection.initializing and all(0x20 <= byte < 0x7F for byte in head):
+                raise wire_errors.InvalidReceiveError(
+                    f"the server there does not speak Kafka, its answer begins with {head.decode()!r}"
+                )
             raise wire_errors.InvalidReceiveError(f"an answer of {nbytes} bytes was announced, above {most} {why}")
 
     def _limit(self) -> tuple[int, str]:

@@ -119,7 +119,7 @@ class Manager(KafkaConnectionManager):
         # The last attempt may have no time left to fail for its own reason: that of an earlier one says more.
         out_of_time = isinstance(error, _TIMED_OUT) and not isinstance(error, DidNotAnswerError)
         if self.last_failure is None or not out_of_time:
-            self.last_failure = str(error)
+            self.last_failure = _words(error)
         if isinstance(error, LOGIN_REFUSED):
             self._final = error
         if isinstance(error, CertificateError):
@@ -135,8 +135,8 @@ class Manager(KafkaConnectionManager):
             if broker is not None and f"{broker.host}:{broker.port}" not in self.config["bootstrap_servers"]:
                 return (
                     f"the bootstrap address answered, and broker {node_id} is advertised as {broker.host}:"
-                    f"{broker.port}, which is not reached from here ({error}): advertised.listeners of the broker must "
-                    "be an address that the driver and all workers reach"
+                    f"{broker.port}, which is not reached from here ({_words(error)}): advertised.listeners of the "
+                    "broker must be an address that the driver and all workers reach"
                 )
         return None
 
@@ -164,7 +164,7 @@ class Manager(KafkaConnectionManager):
             try:
                 return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, over_at)
             except (OSError, OverflowError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
-                reason = f"{node.host}:{node.port}: {error}"
+                reason = f"{node.host}:{node.port}: {_words(error)}"
                 timed_out = isinstance(error, wire_errors.KafkaTimeoutError)
                 kind_of_failure = wire_errors.KafkaTimeoutError if timed_out else wire_errors.KafkaConnectionError
                 distrusted = error if isinstance(error, ssl.SSLCertVerificationError) else distrusted
@@ -192,6 +192,11 @@ class Manager(KafkaConnectionManager):
         finally:
             if not ready:
                 (opened or sock).close()
+
+
+def _words(error: BaseException) -> str:
+    """The words of an error, without the class that kafka-python puts before them."""
+    return str(error.args[0]) if isinstance(error, wire_errors.KafkaError) and error.args else str(error)
 
 
 def _addresses(dialer: KafkaNetSocket, host: str, port: int) -> list[Any]:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm.core.errors import UnavailableError
+from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
 from keyedwm.kafka.requests.cluster import Cluster
+from tests.support.hostile import hostile_broker
 
+METADATA = 3
 PROPERTIES = (Path(__file__).parents[3] / "docs" / "properties.md").read_text()
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
 PROTOCOLS = {
@@ -51,6 +53,36 @@ def test_a_protocol_that_does_not_fit_the_port_names_the_setting_with_its_value(
         with pytest.raises(UnavailableError) as told:
             Cluster.connect(ClientConfig.from_options(given), 500)
     assert f"check kafka.bootstrap.servers and kafka.security.protocol, which is {protocol}" in told.value.message
+
+
+@pytest.mark.parametrize("bootstrap", ["broker.invalid:9092", "127.0.0.1:9"])
+def test_an_address_where_nobody_answers_at_the_start_is_to_be_fixed_before_it_is_tried_again(bootstrap):
+    with pytest.raises(UnavailableError) as told:
+        Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}), 500)
+    assert told.value.advice.startswith("fix the address or the protocol, or if brokers answered there before, retry")
+
+
+def test_a_broker_that_answered_before_and_is_away_is_tried_again():
+    with hostile_broker() as broker:
+        config = {"bootstrap.servers": broker.bootstrap, "default.api.timeout.ms": "300"}
+        cluster = Cluster.connect(ClientConfig.from_options(config))
+        broker.lies[METADATA] = lambda _request, _broker: None
+        with pytest.raises(UnavailableError) as told:
+            cluster.topics()
+        cluster.close()
+    assert told.value.advice == "retry: nothing was lost"
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_tls_against_a_plain_port_is_an_option_to_fix(protocol):
+    with hostile_broker() as broker:
+        given = {"bootstrap.servers": broker.bootstrap, "security.protocol": protocol, **PROTOCOLS[protocol]}
+        with pytest.raises(OptionError) as told:
+            Cluster.connect(ClientConfig.from_options(given), 1_000)
+    assert told.value.message == (
+        f"{broker.bootstrap} does not expect TLS, and kafka.security.protocol is {protocol}: "
+        "set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+    )
 
 
 def test_a_valid_record_that_is_too_large_is_not_told_to_restore_a_replica():

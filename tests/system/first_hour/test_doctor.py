@@ -44,7 +44,7 @@ def test_settings_that_the_program_may_make_are_not_warned_of(capsys, monkeypatc
     monkeypatch.delenv("SPARK_HOME", raising=False)
     code, found = lines(capsys)
     assert code == 0
-    assert line_of(found, "settings: ").startswith("ok    settings: none stand outside the program")
+    assert line_of(found, "settings: ").startswith("ok    settings: none were given; ")
     assert "session_conf()" in line_of(found, "settings: ")
     assert not [line for line in found if "state store" in line or "shuffle partitions" in line]
 
@@ -222,7 +222,11 @@ def test_a_cluster_and_its_topic_are_looked_at(kafka, topic_of, capsys, topic):
     assert any("records are deleted after 1000 ms (retention.ms)" in line for line in found)
     code, found = lines(capsys, "--bootstrap", kafka.bootstrap, "--topic", topic)
     assert code == 1
-    assert "does not exist" in line_of(found, f"topic {topic}: ")
+    assert f" topic '{topic}' does not exist" in line_of(found, f"topic {topic}: ")
+    assert "does not host" not in line_of(found, f"topic {topic}: ")
+    code, found = lines(capsys, "--bootstrap", kafka.bootstrap, "--topic", f"{made}s")
+    assert code == 1
+    assert f"does not exist; did you mean {made!r}? -> create it, or" in line_of(found, f"topic {made}s: ")
 
 
 def test_tls_against_a_plain_port_names_the_setting(kafka, capsys):
@@ -264,6 +268,13 @@ def test_a_name_that_no_topic_can_have_is_refused_before_a_broker_is_asked(capsy
     assert f"option {name}: 'a b' is wrong; the name of a topic has 1 to 249 letters" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", ["/data/counts", "file:///data/counts", "data/counts", "s3://bucket/counts"])
+def test_a_table_is_no_target_and_is_told_to_be_left_out(capsys, path):
+    assert main(["doctor", "--bootstrap", "h:1", "--target", path]) == 2
+    said = capsys.readouterr().err
+    assert f"--target: {path!r} is a path, a topic is expected; a Delta table needs none: leave it out" in said
+
+
 def test_a_broker_that_is_too_old_is_a_failure():
     config = ClientConfig.from_options({"bootstrap.servers": "a:1"})
     assert version(config, (3, 0)).verdict is Verdict.OK
@@ -273,7 +284,7 @@ def test_a_broker_that_is_too_old_is_a_failure():
 def test_an_option_that_does_not_concern_the_cluster_is_refused(capsys):
     code, found = lines(capsys, "--bootstrap", "a:1", "--option", "watermarkLag=1 second")
     assert code == 1
-    assert "watermarklag does not concern the cluster; kafka.* options, " in line_of(found, "options: ")
+    assert "watermarkLag does not concern the cluster; kafka.* options, " in line_of(found, "options: ")
 
 
 def test_defaults_without_a_file_are_none(monkeypatch, tmp_path: Path):

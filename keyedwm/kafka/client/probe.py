@@ -1,0 +1,68 @@
+"""The protocol that a port speaks, asked with a socket of its own: errors then name the setting that is right.
+
+Rule: only behind a failure, or where a person asks; each step has a limit. Nothing of a login is sent.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.security import Protocol
+
+PATIENCE_S = 3.0
+_CORRELATION_ID = 1
+_NO_LOGIN = "IllegalSaslState"  # how a listener answers a login that it does not take
+
+
+def other_protocol(config: ClientConfig, reason: str) -> str | None:
+    """Say which kafka.security.protocol a bootstrap address expects, if it is another one; None if it cannot be told.
+
+    reason: why the connection was not made.
+    """
+    given = config.security.protocol
+    told = f"kafka.security.protocol is {given.value}: set kafka.security.protocol to"
+    for address in config.bootstrap_servers:
+        host, _, port = address.rpartition(":")
+        spoken = speaks_tls(host.strip("[]"), int(port))
+        if spoken is not None and spoken != given.tls:
+            wanted = " or ".join(one.value for one in Protocol if one.tls == spoken)
+            return f"{address} {'expects TLS' if spoken else 'does not expect TLS'}, and {told} {wanted}"
+        if spoken is not None and _NO_LOGIN in reason:
+            return f"{address} expects no login, and {told} {'SSL' if spoken else 'PLAINTEXT'}"
+    return None
+
+
+def speaks_tls(host: str, port: int) -> bool | None:
+    """Whether a port speaks TLS; False if a Kafka answers without, None if neither is so."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        plain = socket.create_connection((host, port), timeout=PATIENCE_S)
+    except OSError:
+        return None
+    try:
+        with plain, context.wrap_socket(plain):
+            return True
+    except ssl.SSLError as error:
+        # A server that wants our certificate speaks TLS as well.
+        if "ALERT" in str(error).upper():
+            return True
+    except OSError:
+        pass
+    return False if answers_kafka(host, port) else None
+
+
+def answers_kafka(host: str, port: int, patience_s: float = PATIENCE_S) -> bool:
+    """Whether a Kafka answers an ApiVersions request without TLS."""
+    request = struct.pack(">hhih", 18, 0, _CORRELATION_ID, -1)  # ApiVersions, version 0, no client id
+    try:
+        with socket.create_connection((host, port), timeout=patience_s) as wire:
+            wire.sendall(struct.pack(">i", len(request)) + request)
+            with wire.makefile("rb") as answer:
+                head = answer.read(8)
+    except OSError:
+        return False
+    return len(head) == 8 and struct.unpack(">i", head[4:])[0] == _CORRELATION_ID
