@@ -34,8 +34,16 @@ from keyedwm.operators.messages.windows import (
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.state.description import columns, described, digest_of, schema_of
+from keyedwm.operators.state.note import NoteFormat
+from keyedwm.operators.state.store import BlobStore
 
 STORE = "store"
+VERSION = 2
+_FORMAT = NoteFormat(
+    state="window store", version=VERSION, readable=(VERSION,),
+    unchanged="windows, by columns, aggregates, the messages' columns, what completes a window, early panes, what late "
+    "panes wait for and accumulating",
+)  # fmt: skip
 # What windows are called; sessions of event time are those of `frames`.
 _KINDS: dict[type[WindowKind], str] = {
     HoppingWindow: "time", RowWindow: "rows", KeyRowWindow: "rows of each key", SessionRowWindow: "session of rows",
@@ -57,9 +65,14 @@ def describe(plan: StorePlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def digest(plan: StorePlan) -> str:
-    """Return a short text that differs when the state of one plan cannot be used by the other."""
-    return digest_of(describe(plan))
+def note(plan: StorePlan, facts: Mapping[str, Any]) -> bytes:
+    """Return the note of an operator; see `state.note`."""
+    return _FORMAT.write(digest_of(describe(plan)), facts)
+
+
+def read_note(plan: StorePlan, store: BlobStore) -> dict[str, Any]:
+    """Return the facts of a store's note; see `NoteFormat.read`."""
+    return _FORMAT.read(digest_of(describe(plan)), store)
 
 
 def plan_of(description: Mapping[str, Any]) -> StorePlan:

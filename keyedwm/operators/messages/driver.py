@@ -19,8 +19,8 @@ from keyedwm.operators.messages import looking
 from keyedwm.operators.messages.account import Account, Messages
 from keyedwm.operators.messages.arguments import Edge
 from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.description import note, read_note
 from keyedwm.operators.messages.messages import places
-from keyedwm.operators.messages.note import note, read_note
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.shape import Kept, MessageShape

@@ -10,8 +10,16 @@ from keyedwm.operators.messages.description import any_retention, describe_windo
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.windows import Full, kind_of
 from keyedwm.operators.state.description import columns, digest_of, schema_of
+from keyedwm.operators.state.note import NoteFormat
+from keyedwm.operators.state.store import BlobStore
 
 WINDOW_JOIN = "window_join"
+VERSION = 2
+_FORMAT = NoteFormat(
+    state="window join", version=VERSION, readable=(VERSION,),
+    unchanged="windows, sides, their columns, the columns joined on, how, keep, emit, what completes a window, and "
+    "whether pairs come early or late ones together",
+)  # fmt: skip
 
 
 def describe(plan: WindowJoinPlan) -> dict[str, Any]:
@@ -23,9 +31,14 @@ def describe(plan: WindowJoinPlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def digest(plan: WindowJoinPlan) -> str:
-    """Return a short text that differs when the state of one plan cannot be used by the other."""
-    return digest_of(describe(plan))
+def note(plan: WindowJoinPlan, facts: Mapping[str, Any]) -> bytes:
+    """Return the note of an operator; see `state.note`."""
+    return _FORMAT.write(digest_of(describe(plan)), facts)
+
+
+def read_note(plan: WindowJoinPlan, store: BlobStore) -> dict[str, Any]:
+    """Return the facts of a store's note; see `NoteFormat.read`."""
+    return _FORMAT.read(digest_of(describe(plan)), store)
 
 
 def plan_of(description: Mapping[str, Any]) -> WindowJoinPlan:

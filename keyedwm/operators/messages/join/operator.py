@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.messages.join.axis import JoinAxis
+from keyedwm.operators.messages.join.description import note, read_note
 from keyedwm.operators.messages.join.matches import matches
-from keyedwm.operators.messages.join.note import note, read_note
 from keyedwm.operators.messages.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.shown import Shown

@@ -12,7 +12,7 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REASON
-from keyedwm.operators.messages.join.description import describe, digest
+from keyedwm.operators.messages.join.description import describe
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.rejected import RejectedRows
@@ -20,6 +20,7 @@ from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.panes_again import PanesAgain
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore
 
 SIDE = "side"
@@ -111,7 +112,7 @@ class StagedWindowJoin:
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest(self.plan)
+        return digest_of(self.told())
 
 
 class StagedWindowJoinOperator(StagedOperator):
