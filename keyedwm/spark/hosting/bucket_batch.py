@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, encode_rows
@@ -35,6 +36,10 @@ EMITTED = (
     "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
     "dropped_bytes long, no_gap_rows long"
 )
+# A row of these that tells nothing.
+_NOTHING: dict[str, Any] = dict.fromkeys((one.partition(" ")[0] for one in EMITTED.split(", ")), 0) | {
+    "results": None, "control": "[]", "bucket": None
+}  # fmt: skip
 # Of windows that keep their messages.
 STORED = ("replayed_rows", "rejected_rows", "dropped_windows", "dropped_rows", "dropped_bytes")
 # The column of results that holds their event times on the way to `unpack`.
@@ -255,6 +260,11 @@ class BucketBatch:
 
     def _row(self, **told: Any) -> pd.DataFrame:
         import pandas as pd
+
+        values = _NOTHING | {"watermarks": json.dumps(self._watermarks_ms)} | told
+        row = np.empty((1, len(values)), object)  # pandas takes its time for each column that has a type of its own
+        row[0] = list(values.values())
+        return pd.DataFrame(row, columns=list(values))
 
         nothing = {
             "results": None, "control": "[]", "watermarks": json.dumps(self._watermarks_ms), "late_rows": 0,
