@@ -19,11 +19,13 @@ import pytest
 from pyspark import cloudpickle
 
 from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
-from keyedwm.operators.frames.plan import WindowPlan, tumbling
+from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
 from keyedwm.operators.frames.rescale import Move
 from keyedwm.operators.messages.functions import window_function
+from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore
@@ -205,3 +207,12 @@ def test_another_field_under_the_same_name_of_a_key_changes_the_digest():
         for fields in (("json:$.origin",), ("json:$.dest",), ())
     ]
     assert len({plan.digest() for plan in plans}) == 3
+
+
+def test_digests_of_0_2_0_do_not_depend_on_what_classes_are_called_today():
+    plans = {
+        "sliding": plan_of(SlidingWindow(20, 10, 3), early=Early(rows=3)),
+        "session": plan_of(SessionWindow(5, Touching.SEPARATE), lateness_ms=3),
+    }
+    digests = {name: plan.digest() for name, plan in plans.items()}
+    assert digests == {"sliding": "b1d1e2b2bac87cbb", "session": "daeddaa0e890a467"}
