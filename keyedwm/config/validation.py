@@ -125,7 +125,7 @@ def duration_ms(name: str, value: str) -> int:
     if total > _MOST_MS:
         raise wrong(name, value, f"a duration of at most {_MOST_MS} milliseconds is expected")
     if at < len(text) or not text or total != int(total):
-        least = ", 0 or more" if text.startswith("-") else ""
+        least = ", and no negative one" if text.startswith("-") else ""
         right = f"a duration such as '10 seconds', '1 hour 30 minutes' or '500 milliseconds' is expected{least}"
         right += ", in whole milliseconds" if re.search(r"micro|nano|\d\s*[un]s\b", text) or total != int(total) else ""
         raise wrong(name, value, right)
@@ -142,6 +142,11 @@ def months_of(value: str) -> int | None:
     """Return the whole number of months, quarters or years that a text says, None if it says something else."""
     found = _MONTHS.fullmatch(str(value).strip().lower().removeprefix("interval "))
     return int(found[1]) * _UNIT_MONTHS[found[2]] if found else None
+
+
+def names_months(value: str) -> bool:
+    """Whether a duration speaks of months, quarters or years, alone or among other units."""
+    return bool(re.search(r"(month|quarter|year)s?\b", str(value).lower()))
 
 
 def number(what: str, given: object, unit: str = "") -> int:

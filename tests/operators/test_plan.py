@@ -40,9 +40,9 @@ def summed(column, values, kind, aggregate=agg.sum):
     [
         (
             lambda: SlidingWindow(10, 3),
-            r"10 ms every 3 ms is no whole number of frames: .* \(a size of 9 ms would do\)",
+            r"10 ms every 3 ms is no whole number of slides: .* \(a size of 9 ms would do\)",
         ),
-        (lambda: SlidingWindow(5, 10), "the slide must divide the size"),
+        (lambda: SlidingWindow(5, 10), "5 ms every 10 ms: the slide is longer than the size, .* are they exchanged"),
         (lambda: SlidingWindow(10, 0), "the slide of a window is 0 ms, it must be 1 or more"),
         (lambda: SlidingWindow(10, 5, 5), "the offset of a window is 5 ms, it must be 0 or more and below 5 ms"),
         (lambda: SessionWindow(0), "the gap of a session is 0 ms, it must be 1 or more"),

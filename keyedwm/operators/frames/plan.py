@@ -48,12 +48,17 @@ class SlidingWindow:
 
     def __post_init__(self) -> None:
         settle_spans(self, "slide")
-        if self.size_ms < self.slide_ms or self.size_ms % self.slide_ms:
-            nearest_ms = max(1, round(self.size_ms / self.slide_ms)) * self.slide_ms
+        told = f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)}"
+        if self.size_ms < self.slide_ms:
             raise OptionError(
-                f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)} is no whole number of frames: "
-                f"the slide must divide the size (a size of {span_text(nearest_ms)} would do), or take "
-                "hopping and aggregate(..., store=)"
+                f"{told}: the slide is longer than the size, which leaves times without a window; are they exchanged? "
+                "If not, take hopping and aggregate(..., store=)"
+            )
+        if self.size_ms % self.slide_ms:
+            nearest_ms = round(self.size_ms / self.slide_ms) * self.slide_ms
+            raise OptionError(
+                f"{told} is no whole number of slides: the slide must divide the size (a size of "
+                f"{span_text(nearest_ms)} would do), or take hopping and aggregate(..., store=)"
             )
 
     @property

@@ -32,7 +32,10 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
     event_time, watermark = axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)
     known = [name.removeprefix(_OF_AXIS) for name in df.columns if name.startswith(_OF_AXIS)]
     if axis and axis not in known and (known or WATERMARK in df.columns):
-        has = ", ".join(known) or "a single one without a name: leave the axis out"
+        has = (
+            ", ".join(known)
+            or "a single one without a name: leave the axis out (a lag is the option watermarkLag of the source)"
+        )
         raise InputError(f"with_watermark: the source has no time axis {axis!r}; it has {has}")
     for column in (event_time, watermark):
         if column not in df.columns:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from keyedwm.config.validation import choice, duration_ms, months_of, offset_ms, whole
+from keyedwm.config.validation import choice, duration_ms, months_of, names_months, offset_ms, whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.text import span_text
+from keyedwm.core.text import shown, span_text
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import ZonedWindow
@@ -35,6 +35,11 @@ def sliding(size: str, slide: str, offset: str = "0 seconds", *, zone: str | Non
         return _zoned(zone or "UTC", (months, slide_months), later_ms, are_months=True)
     if zone is not None and months is None and slide_months is None:
         return _zoned(zone, (duration_ms("size", size), duration_ms("slide", slide)), later_ms)
+    if names_months(size) or names_months(slide):
+        raise OptionError(
+            f"a window of {shown(size)} every {shown(slide)}: whole months, quarters or years are expected for both, "
+            "or for none, as months differ in length"
+        )
     size_ms, slide_ms = duration_ms("size", size), duration_ms("slide", slide)
     return SlidingWindow(size_ms, slide_ms, _forward(later_ms, slide_ms))
 
@@ -52,8 +57,13 @@ def _zoned(zone: str, lengths: tuple[int, int], later_ms: int, *, are_months: bo
 
 
 def _forward(later_ms: int, slide_ms: int) -> int:
-    """An offset of 0 or more that gives the same windows; one that is too large stays, and is refused."""
-    return later_ms + slide_ms if -slide_ms < later_ms < 0 else later_ms
+    """An offset of 0 or more that gives the same windows."""
+    if slide_ms and abs(later_ms) >= slide_ms:
+        raise OptionError(
+            f"the offset of a window is {span_text(later_ms)}, it must be nearer to 0 than the step from window to "
+            f"window, {span_text(slide_ms)}"
+        )
+    return later_ms + slide_ms if later_ms < 0 else later_ms
 
 
 def hopping(size: str, step: str, offset: str = "0 seconds", *, zone: str | None = None) -> HoppingWindow:

@@ -73,8 +73,8 @@ def test_a_port_that_is_taken_is_refused_before_a_broker_is_fetched(monkeypatch)
             pass
 
 
-def test_a_negative_duration_is_told_the_least():
-    with pytest.raises(OptionError, match="is expected, 0 or more"):
+def test_a_negative_duration_is_told_to_be_none():
+    with pytest.raises(OptionError, match="is expected, and no negative one"):
         duration_ms("watermarkLag", "-1 seconds")
 
 
