@@ -69,5 +69,5 @@ def span_text(ms: int) -> str:
     """Return a length of time in the largest unit that makes it a whole number: 540,000 ms are `9 minutes`."""
     for unit, unit_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):
         if ms and ms % unit_ms == 0:
-            return f"{ms // unit_ms} {unit}" + ("" if ms == unit_ms else "s")
+            return f"{ms // unit_ms} {unit}" + ("" if abs(ms) == unit_ms else "s")
     return f"{ms} ms"
