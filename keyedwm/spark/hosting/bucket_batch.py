@@ -266,14 +266,6 @@ class BucketBatch:
         row[0] = list(values.values())
         return pd.DataFrame(row, columns=list(values))
 
-        nothing = {
-            "results": None, "control": "[]", "watermarks": json.dumps(self._watermarks_ms), "late_rows": 0,
-            "null_event_time_rows": 0, "frames": 0, "state_bytes": 0, "bucket": None,
-            **dict.fromkeys(STORED, 0), "no_gap_rows": 0,
-        }  # fmt: skip
-        columns = {name: [value] for name, value in {**nothing, **told}.items()}
-        return pd.DataFrame({**columns, "bucket": pd.array(columns["bucket"], "Int32")})
-
     @property
     def _inputs(self) -> range:
         return range(len(self._inboxes))
