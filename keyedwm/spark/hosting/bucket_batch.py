@@ -189,8 +189,9 @@ class BucketBatch:
         """Take all that a batch brought, by input; yield rows of `EMITTED` with results.
 
         control: in any order. rows: of this bucket, rows or partials in order of task. null_event_time_rows: how many
-        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. no_gap_rows: of how many
-        the gap is missing. Raises InputError for barriers that are not whole, and for late rows under `late="fail"`.
+        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. no_gap_rows: how many
+        rows of `session(gap_column=)` had no gap. Raises InputError for barriers that are not whole, and for late rows
+        under `late="fail"`.
         """
         was_idle = self._idle
         self._null_event_time_rows += null_event_time_rows
