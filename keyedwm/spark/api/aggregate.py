@@ -24,7 +24,7 @@ from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
-from keyedwm.spark.api.key_watermark import check_key_watermark
+from keyedwm.spark.api.key_watermark import checked_key_watermark
 from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.arguments import check_own_aggregates, named
@@ -65,15 +65,15 @@ def aggregate(
     is not loaded: then events become frames in the tasks that read them, and `by` and the aggregates name fields (such
     as `key::string`, `json:$.amount::double`, see docs/windows.md). by: key columns, none for all rows together; over a
     source also result column → field. aggs: result column → aggregate. late: what becomes of late rows (`drop`, `emit`,
-    `fail`). lateness: how long closed windows still take them. late_rule: `window`, `frame` or `event` (rule
-    11). early: see `keyedwm.spark.early`. accumulating: whether each pane holds the window's whole total or what is
-    new. axis: the time axis, when several are configured. buckets: how many groups the keys are spread over, by default
+    `fail`). lateness: how long closed windows still take them. late_rule: `window`, `frame` or `event` (rule 11).
+    early: see `keyedwm.spark.early`. accumulating: whether each pane holds the window's whole total or what is new.
+    axis: the time axis, when several are configured. buckets: how many groups the keys are spread over, by default
     spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
     max_rows_per_batch: about so many windows of all keys close in one batch at most, the others in the next ones; the
-    result's watermark follows what has left. By default all that a watermark closes leaves in its batch.
-    continue_from: a savepoint, whose windows are open at the start of a new checkpoint (docs/windows.md).
-    store: keep the messages of windows, and compute each result anew over all of them (docs/window-store.md).
-    key_watermark: windows of a key close by a watermark of its own (`keyedwm.spark.per_key`).
+    result's watermark follows what has left. By default all that a watermark closes leaves in its batch. continue_from:
+    a savepoint, whose windows are open at the start of a new checkpoint (docs/windows.md). store: keep the messages of
+    windows, and compute each result anew over all of them (docs/window-store.md). key_watermark: windows of a key close
+    by a watermark of its own (`keyedwm.spark.per_key`).
 
     Returns the `by` columns, `window`, one column per aggregate, `pane`, and `event_time` (the window's last
     millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.
@@ -94,15 +94,19 @@ def aggregate(
         "accumulating": accumulating,
         "most_rows": max_rows_per_batch,
     }
-    check_key_watermark(key_watermark, window, store)
-    asked |= {} if key_watermark is None else {"key_watermark": key_watermark}
+    asked |= checked_key_watermark(key_watermark, window, store)
     check_store(store, asked, continue_from)
-    spark = df.spark if isinstance(df, Source) else df.sparkSession
-    check_provider(spark, "aggregate")
-    ids = bucket_ids(_bucket_count(spark, _spread_by(window, keys), buckets))
+    ids = bucket_ids(_bucket_count(_session_of(df), _spread_by(window, keys), buckets))
     asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
     return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from)
+
+
+def _session_of(df: DataFrame | Source) -> SparkSession:
+    """The session of the rows, whose state store fits."""
+    spark = df.spark if isinstance(df, Source) else df.sparkSession
+    check_provider(spark, "aggregate")
+    return spark
 
 
 def _spread_by(window: object, keys: tuple[str, ...]) -> tuple[str, ...]:

@@ -36,10 +36,10 @@ def per_key(
     )
 
 
-def check_key_watermark(given: object, window: object, store: Store | None) -> None:
-    """Refuse what is no `per_key`, and windows that keep messages, which have one watermark."""
+def checked_key_watermark(given: object, window: object, store: Store | None) -> dict[str, PerKey]:
+    """Return the argument of a plan, none without one; refuse windows that keep messages, which have one watermark."""
     if given is None:
-        return
+        return {}
     if not isinstance(given, PerKey):
         raise OptionError(
             f"aggregate: key_watermark={given!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
@@ -49,3 +49,4 @@ def check_key_watermark(given: object, window: object, store: Store | None) -> N
             f"aggregate: key_watermark with {'a store' if store is not None else 'windows of rows'}, which keeps the "
             "messages of all keys by one watermark: leave one of them out"
         )
+    return {"key_watermark": given}
