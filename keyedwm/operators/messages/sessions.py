@@ -111,10 +111,13 @@ class OpenSessions(KeyedLog[Parts]):
 
     def replace(self, gone: Flags, made: Parts) -> Ints:
         """Hold these parts of whole sessions in the place of others; return the places of their sessions, ascending."""
-        left = self.parts.take(gone)
+        left, kept = self.parts.take(gone), self.parts.take(~gone)
         none = np.zeros(len(left), np.int64)
-        self.put(replace(left, rows=none, sizes=none).with_others(made).newest())
-        return np.unique(self.sessions.owners(made.keys, made.starts))
+        both = kept.with_others(made)  # no older rows are left in it, which `put` would look for
+        order = np.lexsort((both.channels, both.starts, both.keys))
+        self._know(both.take(order))
+        self._write(replace(left, rows=none, sizes=none).with_others(made).newest())
+        return np.flatnonzero((order >= len(kept))[self.sessions.heads])
 
     def parts_of(self, sessions: Ints) -> Flags:
         """Return which parts belong to these sessions, by their places."""
