@@ -90,10 +90,11 @@ class Panes:
         self.close()
         if not self.early.by_event:
             return
+        following = ms - ms % self.early.every_ms + self.early.every_ms  # the multiple of the interval behind it
         if self.due is None:
-            self.due = self.early.next_ms(ms)
+            self.due = following
         if ms >= self.due:
-            self.due = self.early.next_ms(ms)
+            self.due = following
             for place, window in self.open():
                 if window.new:
                     self.show(place, window, "early")
