@@ -16,6 +16,7 @@ from keyedwm import __version__
 from keyedwm.core.errors import KeyedwmError
 
 COMMANDS: Mapping[str, str] = MappingProxyType({
+    "advise": "keyedwm.cli.advise",
     "broker": "keyedwm.cli.broker",
     "demo": "keyedwm.cli.demo",
     "doctor": "keyedwm.cli.doctor",

@@ -74,7 +74,7 @@ class EventTimeRun:
         if reader.unwritten:
             warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
         below = int(np.count_nonzero(late(ms, valid, self._stamps[name])))
-        there = None if valid is None else _may_have_time(spec, records)
+        there = None if valid is None else may_have_time(spec, records)
         unread = None if valid is None else ~valid if there is None else ~valid & there
         bad = 0 if unread is None else int(np.count_nonzero(unread))
         self.counts = self.counts.plus(Counts(bad, below))
@@ -94,7 +94,7 @@ class EventTimeRun:
         return ms, valid
 
 
-def _may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None:
+def may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None:
     """Mark the records that can have an event time: a null value (a tombstone) holds none, and is not wrong for that.
 
     None: all of them.

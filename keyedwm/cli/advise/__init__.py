@@ -1,0 +1,115 @@
+"""`keyedwm advise`: what each watermarkLag would have cost the newest records of a topic, and the options to set.
+
+Rule: it only reads the topic, and joins no group. Tables and options go to stdout, a progress bar to a terminal's
+stderr. Figures are of the past: a topic that changes needs another look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from keyedwm.config.places import field_of
+from keyedwm.config.secrets import pairs_of
+from keyedwm.config.validation import duration_ms, whole, wrong
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import KEY
+from keyedwm.core.text import shown
+from keyedwm.kafka.requests.topic_names import check_topics
+
+if TYPE_CHECKING:
+    from keyedwm.cli.advise.read import Tell
+
+HELP = "say what each watermarkLag would have cost a topic's newest records, and which options to set"
+_RECORDS, _LOSS, _WINDOW = "1000000", "0.1", "1 hour"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--bootstrap, --topic, --records, --event-time, --unit, --key, --loss, --window, --option and --json."""
+    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the Kafka that the query reads")
+    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to look at")
+    parser.add_argument("--records", default=_RECORDS, metavar="N", help=f"how many to read (default: {_RECORDS})")
+    parser.add_argument("--event-time", metavar="PLACE", help="as the source's option eventTime (default: timestamp)")
+    parser.add_argument("--unit", help="as the source's option eventTimeUnit (default: ms)")
+    parser.add_argument("--key", metavar="FIELD", help="the data key: key, key:$.a or json:$.a")
+    parser.add_argument(
+        "--loss", default=_LOSS, metavar="PERCENT", help=f"share of records that may be late (default: {_LOSS})"
+    )
+    parser.add_argument(
+        "--window", default=_WINDOW, metavar="SPAN", help=f"tumbling window that drops them (default: {_WINDOW})"
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="kafka.NAME=VALUE",
+        help="an option of the source, for a login; a secret as NAME=env:VARIABLE or NAME=file:PATH",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the advice; raises OptionError, InputError or an error of the client with one sentence."""
+    if not args.bootstrap.strip():
+        raise OptionError("--bootstrap is empty: host:port of a broker is expected")
+    check_topics("--topic", [args.topic])
+    records, percent = whole("--records", args.records), _percent(args.loss)
+    window_ms = duration_ms("--window", args.window)
+    if not window_ms:
+        raise wrong("--window", args.window, "a duration above 0 is expected")
+    key = None if args.key is None else field_of("--key", args.key, (KEY,))
+    event_time = {
+        name: given for name, given in (("eventTime", args.event_time), ("eventTimeUnit", args.unit))
+        if given is not None
+    }  # fmt: skip
+    login = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
+    other = next((name for name in login if not name.lower().startswith("kafka.")), None)
+    if other is not None:
+        raise OptionError(f"--option: {shown(other)} says nothing about the cluster: kafka.NAME=VALUE is expected")
+
+    from keyedwm.cli.advise import report
+    from keyedwm.cli.advise.advice import advice_of
+    from keyedwm.cli.advise.read import read_sample
+    from keyedwm.cli.printable import PlainConsole
+    from pyspark_wm_source.options.source_options import SourceOptions
+
+    options = SourceOptions.parse({
+        **login, **event_time, "kafka.bootstrap.servers": args.bootstrap, "subscribe": args.topic,
+        "maxEventTimeAhead": report.AHEAD, "failOnDataLoss": "false",  # what is deleted meanwhile is left out
+    })  # fmt: skip
+    with _progress() as tell:
+        sample = read_sample(options, records, key, tell)
+    advice = advice_of(sample, args.topic, percent / 100, window_ms)
+    asked = report.Asked(topic=args.topic, window_ms=window_ms, share=percent, event_time=event_time)
+    if args.json:
+        print(report.as_json(advice, asked))
+    else:
+        report.show(PlainConsole.open(), advice, asked)
+    return 0
+
+
+def _percent(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < 100:
+        raise wrong("--loss", text, "a percentage from 0 to below 100 is expected, such as 0.1")
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """Yield a function that is told how far the reading is; on a terminal there is a bar."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("records"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        bar = progress.add_task("")
+
+        def tell(done: int, total: int) -> None:
+            progress.update(bar, completed=done, total=total)
+
+        yield tell

@@ -1,0 +1,123 @@
+"""What each lag would have cost the records of a sample, and for how long its partitions were silent.
+
+Rule: whole columns, numbers only. A record is late if its event time is below the watermark just before it, which is
+the highest event time so far less the lag: of all records (Spark's one watermark), of its partition, or of its key. It
+is dropped if its window ended at or before that watermark. So records are in the order of arrival here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+NEVER = int(np.iinfo(np.int64).min)  # stands for "no event time yet", and is below all of them
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+LAGS_MS = (
+    0, SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, DAY_MS,
+)  # fmt: skip
+# From the source's own default up: a shorter timeout would only call slow producers idle.
+TIMEOUTS_MS = (MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, DAY_MS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Losses:
+    """The records under one way to make watermarks; rows: how many are counted.
+
+    ahead_ms, closed_ms: sorted, how far the highest event time was above a record's own, and above its window's end; of
+    the counted records that have one before them, as others are never late.
+    """
+
+    rows: int
+    ahead_ms: Numbers
+    closed_ms: Numbers
+
+    @classmethod
+    def of(cls, event_ms: Numbers, before_ms: Numbers, counted: NDArray[np.bool_], window_ms: int) -> Losses:
+        """before_ms: the highest event time before each record, NEVER where there is none."""
+        known = counted & (before_ms != NEVER)
+        event, before = event_ms[known], before_ms[known]
+        end = event - event % window_ms + window_ms
+        return cls(int(np.count_nonzero(counted)), np.sort(before - event), np.sort(before - end))
+
+    def late(self, lag_ms: int) -> int:
+        """How many records are late with this lag."""
+        return len(self.ahead_ms) - int(np.searchsorted(self.ahead_ms, lag_ms, "right"))
+
+    def dropped(self, lag_ms: int) -> int:
+        """How many records come after their window's end with this lag."""
+        return len(self.closed_ms) - int(np.searchsorted(self.closed_ms, lag_ms, "left"))
+
+    def least_lag_ms(self, late: int) -> int:
+        """Return the smallest lag in whole seconds that leaves at most so many late records."""
+        least = int(self.ahead_ms[-1 - late]) if late < len(self.ahead_ms) else 0
+        return -(-max(least, 0) // SECOND_MS) * SECOND_MS
+
+
+def highest_before(values: Numbers, group: Numbers) -> Numbers:
+    """Return the highest value of the same group before each row, NEVER for the first of its group."""
+    return _running(values, group, inclusive=False)
+
+
+def highest_so_far(values: Numbers, group: Numbers) -> Numbers:
+    """Return the highest value of the same group up to and with each row."""
+    return _running(values, group, inclusive=True)
+
+
+def _running(values: Numbers, group: Numbers, *, inclusive: bool) -> Numbers:
+    if not len(values):
+        return values
+    order = np.argsort(group, kind="stable")
+    # Ranks stand for the values: with the number of the group in front they stay far within 64 bits.
+    distinct, rank = np.unique(values[order], return_inverse=True)
+    first = np.r_[True, np.diff(group[order]) != 0]
+    base = (np.cumsum(first) - 1) * len(distinct)
+    top = distinct[np.maximum.accumulate(rank + base) - base]
+    if not inclusive:
+        top = np.where(first, NEVER, np.r_[NEVER, top[:-1]])
+    found = np.empty_like(top)
+    found[order] = top
+    return found
+
+
+def arrivals(timestamp_ms: Numbers, partition: Numbers, now_ms: int) -> Numbers:
+    """Return when each record of the partitions (rows in order of offset) arrived, never falling within a partition.
+
+    A timestamp that is missing or later than now is nobody's arrival: its record arrived with the one before.
+    """
+    usable = np.where((timestamp_ms >= 0) & (timestamp_ms <= now_ms), timestamp_ms, 0)
+    return highest_so_far(usable, partition)
+
+
+def silences(arrival_ms: Numbers, partition: Numbers, begin_ms: int) -> Numbers:
+    """Return how long its partition was silent before each record; before the first one: since the sample's begin."""
+    before = highest_before(arrival_ms, partition)
+    return np.maximum(arrival_ms - np.where(before == NEVER, begin_ms, before), 0)
+
+
+class Flow(NamedTuple):
+    """Records in the order of arrival: what decides which of them idleness makes late.
+
+    of_all_ms, own_ms: the highest event time before each record, of all partitions and of its own.
+    """
+
+    event_ms: Numbers
+    partition: Numbers
+    silence_ms: Numbers
+    of_all_ms: Numbers
+    own_ms: Numbers
+
+
+def late_with_idleness(flow: Flow, lag_ms: int, timeout_ms: int) -> NDArray[np.bool_]:
+    """Mark the records that are at most late if a partition is idle after `timeout_ms`.
+
+    While a partition is idle the others may move the watermark up to the highest of all less the lag, and it never goes
+    back: for the records that the partition then brings, that counts.
+    """
+    returned = highest_so_far(np.where(flow.silence_ms > timeout_ms, flow.of_all_ms, NEVER), flow.partition)
+    top = np.maximum(flow.own_ms, returned)
+    return (top != NEVER) & (flow.event_ms < np.where(top == NEVER, 0, top - lag_ms))

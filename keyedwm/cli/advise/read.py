@@ -1,0 +1,226 @@
+"""The end of a topic as a sample: event times, arrival and keys of its newest records, read as the source reads them.
+
+Rule: it only reads, and joins no group. Places, units and what counts as future are the source's own code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from keyedwm.arrow.event_times import EventTimeReader
+from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.schema import row_schema
+from keyedwm.cli.advise.losses import Numbers, arrivals
+from keyedwm.core.counts import Counts
+from keyedwm.core.errors import InputError
+from keyedwm.core.event_time import Place
+from keyedwm.core.field import Field
+from keyedwm.core.rows import KEY, VALUE
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import Records
+from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_source.driver.resolve_offsets import assigned
+from pyspark_wm_source.options.axes import TimeAxis
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.channel import may_have_time
+from pyspark_wm_source.task.fetching import by_option, fetch
+from pyspark_wm_source.task.future import FutureGuard
+from pyspark_wm_source.task.scan import wanted_columns
+from pyspark_wm_source.task.unreadable import long_ago, sentence
+from pyspark_wm_source.values.ranges import ChannelRange
+
+_YEAR_1971_MS = 31_536_000_000
+_YEAR_1990_MS = 631_152_000_000
+_LOG_APPEND_TIME = 1
+_NEARLY_ALL = 0.99
+_TIMES = ("event_ms", "timestamp_ms")
+_COLUMNS = row_schema(("",), headers=False, control=False, columns=(KEY, VALUE))
+
+
+class Fate(IntEnum):
+    """What an event time is good for."""
+
+    SOUND = 0
+    UNREADABLE = 1
+    TOMBSTONE = 2  # a null value has no event time, and none is missing
+    FUTURE = 3
+    LONG_AGO = 4  # of 1970, though the record itself is not: a number in another unit, or a zero
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Sample:
+    """Records of a topic's end, by partition and offset, one row each.
+
+    partitions: all that the topic has. begin_ms: from when on no partition's records are cut off. keys: numbers that
+    stand for the keys, None if there was no question of keys. appended: whether brokers stamped the arrival.
+    stamped_by_event: whether timestamps are event times, so that nothing tells the arrival. hints: sentences about the
+    option eventTimeUnit.
+    """
+
+    partitions: tuple[int, ...]
+    partition: Numbers
+    arrival_ms: Numbers
+    event_ms: Numbers
+    fate: NDArray[np.int8]
+    keys: Numbers | None
+    begin_ms: int
+    appended: bool
+    stamped_by_event: bool
+    hints: tuple[str, ...] = ()
+
+
+Tell = Callable[[int, int], None]  # offsets read, and all that there are to read
+
+
+def read_sample(options: SourceOptions, records: int, key: Field | None, tell: Tell) -> Sample:
+    """Read the newest records; raises InputError if there are none, and the client's errors."""
+    now_ms = time.time_ns() // 1_000_000
+    with closing(Cluster.connect(options.client)) as cluster:
+        channels = assigned(cluster, options.topics, running=False)
+        ends = cluster.latest(channels)
+        # A log may begin behind its last stable offset, where all before it is deleted.
+        first = {tp: min(offset, ends[tp]) for tp, offset in cluster.earliest(channels).items()}
+        starts = newest(first, ends, records)
+        ranges = [ChannelRange(channel=tp, start=starts[tp], end=ends[tp], counts=Counts(), axes={}) for tp in channels]
+        parts = _parts(cluster, ranges, options, key, (now_ms, tell))
+    topic = channels[0].topic
+    if not parts:
+        raise InputError(f"topic {topic} has no record in its {len(channels)} partitions: nothing to advise from")
+    return _sample(parts, channels, {tp.partition for tp in channels if starts[tp] > first[tp]}, now_ms)
+
+
+def newest(
+    first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], records: int
+) -> dict[TopicPartition, int]:
+    """Return where to begin, so that the partitions share `records` evenly; what a short one leaves the others get."""
+    starts, left = {}, records
+    by_size = sorted(first, key=lambda tp: ends[tp] - first[tp])
+    for number, tp in enumerate(by_size):
+        mine = min(ends[tp] - first[tp], left // (len(by_size) - number))
+        starts[tp], left = ends[tp] - mine, left - mine
+    return starts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    partition: int
+    timestamp_ms: Numbers
+    event_ms: Numbers
+    fate: NDArray[np.int8]
+    key: pa.Array | None
+    appended: bool
+    hint: str | None
+
+
+def _parts(
+    cluster: Cluster, ranges: Sequence[ChannelRange], options: SourceOptions, key: Field | None, how: tuple[int, Tell]
+) -> list[_Part]:
+    now_ms, tell = how
+    columns = set() if key is None else {key.column}
+    wanted = wanted_columns(columns, options)
+    at, total = [r.start for r in ranges], sum(r.end - r.start for r in ranges)
+    judges = [_Judge(r.channel, options.axes, now_ms) for r in ranges]
+    field = None if key is None else FieldReader(key, _COLUMNS)
+    parts = []
+    tell(0, total)
+    for which, records, _ in fetch(cluster, ranges, wanted, options.client.isolation, by_option(options)):
+        at[which] = records.next_offset
+        tell(sum(at) - sum(r.start for r in ranges), total)
+        if records.count:
+            parts.append(judges[which].part(records, field))
+    return sorted(parts, key=lambda part: part.partition)  # stable: the order of offsets stays
+
+
+class _Judge:
+    """Reads the event times of one partition, and says what each is good for."""
+
+    def __init__(self, channel: TopicPartition, axes: Mapping[str, TimeAxis], now_ms: int) -> None:
+        self._channel, self._first = channel, True
+        ((self._name, axis),) = axes.items()
+        self._spec = axis.event_time
+        self._reader = EventTimeReader(axis.event_time)
+        self._guard = FutureGuard(channel, axes, now_ms)
+
+    def part(self, records: Records, field: FieldReader | None) -> _Part:
+        times = self._reader.read(records.timestamp_ms, records.key, records.value, records.headers)
+        ms, valid = times
+        fate = np.zeros(records.count, np.int8)
+        if valid is not None:
+            fate[~valid] = Fate.UNREADABLE
+            may = may_have_time(self._spec, records)
+            if may is not None:
+                fate[~may] = Fate.TOMBSTONE
+        _, moving = self._guard.judge(records, {self._name: times}).moving[self._name]
+        if moving is not None:
+            fate[(fate == Fate.SOUND) & ~moving] = Fate.FUTURE
+        long_past = (fate == Fate.SOUND) & (ms >= 0) & (ms < _YEAR_1971_MS) & (records.timestamp_ms >= _YEAR_1990_MS)
+        fate[long_past] = Fate.LONG_AGO
+        hint = self._hint(records, times, fate) if self._first else None
+        self._first = False
+        key = None if field is None else field.read(_batch(records))
+        appended = bool((records.timestamp_type == _LOG_APPEND_TIME).all())
+        return _Part(self._channel.partition, records.timestamp_ms, ms, fate, key, appended, hint)
+
+    def _hint(
+        self, records: Records, times: tuple[Numbers, NDArray[np.bool_] | None], fate: NDArray[np.int8]
+    ) -> str | None:
+        """Name the unit that would read the first records, in the source's own words."""
+        if (fate == Fate.UNREADABLE).all():
+            return sentence(str(self._channel), self._spec, records)
+        if self._spec.place in (Place.TIMESTAMP, Place.WRITTEN):
+            return None
+        return long_ago(str(self._channel), self._spec, records, times)
+
+
+def _batch(records: Records) -> pa.RecordBatch:
+    absent = pa.nulls(records.count, pa.binary())
+    columns = {KEY: records.key, VALUE: records.value}
+    return pa.RecordBatch.from_arrays(
+        [absent if columns[name] is None else columns[name] for name in _COLUMNS.names], schema=_COLUMNS
+    )
+
+
+def _sample(parts: Sequence[_Part], channels: Sequence[TopicPartition], cut: set[int], now_ms: int) -> Sample:
+    partition = np.concatenate([np.full(len(part.fate), part.partition, np.int64) for part in parts])
+    event_ms, timestamp_ms = (np.concatenate([getattr(part, name) for part in parts]) for name in _TIMES)
+    arrival_ms = arrivals(timestamp_ms, partition, now_ms)
+    first = np.flatnonzero(np.r_[True, np.diff(partition) != 0])
+    # What a partition lost before its first record here is unknown: counting begins where all are complete.
+    complete = [int(arrival_ms[row]) for row in first if int(partition[row]) in cut]
+    keys = None
+    if parts[0].key is not None:
+        found = pa.chunked_array([part.key for part in parts]).combine_chunks()
+        keys = found.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    return Sample(
+        partitions=tuple(tp.partition for tp in channels),
+        partition=partition,
+        arrival_ms=arrival_ms,
+        event_ms=event_ms,
+        fate=np.concatenate([part.fate for part in parts]),
+        keys=keys,
+        begin_ms=max(complete, default=int(arrival_ms.min())),
+        appended=all(part.appended for part in parts),
+        stamped_by_event=bool(np.mean(event_ms == timestamp_ms) >= _NEARLY_ALL),
+        hints=tuple(part.hint for part in parts if part.hint is not None),
+    )
+
+
+def in_arrival_order(sample: Sample) -> Sample:
+    """Sort by arrival: by offset within a partition, and by the records' timestamps across partitions."""
+    order = np.argsort(sample.arrival_ms, kind="stable")
+    return replace(
+        sample,
+        partition=sample.partition[order],
+        arrival_ms=sample.arrival_ms[order],
+        event_ms=sample.event_ms[order],
+        fate=sample.fate[order],
+        keys=None if sample.keys is None else sample.keys[order],
+    )
