@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from keyedwm.arrow.instants import instant_text
-from keyedwm.cli.inspect_checkpoint import is_checkpoint, print_checkpoint
+from keyedwm.cli.inspect_checkpoint import print_checkpoint
 from keyedwm.cli.printable import PlainConsole
+from keyedwm.cli.query.log import is_checkpoint
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import one_line

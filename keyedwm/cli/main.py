@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType({
     "savepoint": "keyedwm.cli.savepoint",
     "vectors": "keyedwm.cli.vectors",
     "warm": "keyedwm.cli.warm",
+    "watch": "keyedwm.cli.watch",
 })  # fmt: skip
 WRONG = 2
 INTERRUPTED = 130

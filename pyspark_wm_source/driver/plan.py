@@ -118,7 +118,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
         if resets > (0 if before is None else before.resets):
             # Operators and sinks have a watermark that nobody knows any more: they get the one that counts now.
             announced = tuple(sorted(key for key, axis in axes.items() if axis.emitted_ms is not None))
-        advances = list(_advances(name, before, axes))
+        advances = list(advances_of(name, before, axes))
         changes += advances
         was_idle = before is not None and before.status is Status.IDLE
         if status is Status.IDLE and (advances or not was_idle):
@@ -138,7 +138,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
             resets=resets,
             leader_epoch=seen.leader_epochs.get(tp),
         )
-    coalescer = Coalescer.restore(_coalescer_state(start), guarantee=rules.guarantee, retention_ms=rules.retention_ms)
+    coalescer = Coalescer.restore(coalescer_state(start), guarantee=rules.guarantee, retention_ms=rules.retention_ms)
     coalescer.step(changes, now_ms)
     retired = _retired(start, after, seen, now_ms)
     topics = {tp.topic for tp in (*channels, *retired)}
@@ -240,7 +240,7 @@ def _run_policies(
     return states, tuple(announced)
 
 
-def _advances(name: str, before: Channel | None, axes: Mapping[int, AxisState]) -> Iterator[Change]:
+def advances_of(name: str, before: Channel | None, axes: Mapping[int, AxisState]) -> Iterator[Change]:
     """The watermarks that became known since the batch before."""
     for key in sorted(axes):
         emitted_ms = axes[key].emitted_ms
@@ -267,7 +267,8 @@ def _status(
     return Status.IDLE if silent else before.status
 
 
-def _coalescer_state(start: QueryOffset) -> CoalescerState:
+def coalescer_state(start: QueryOffset) -> CoalescerState:
+    """Return the state of the coalescer as of the batch's start."""
     channels = {}
     for tp, channel in start.channels.items():
         sent = {key: axis.emitted_ms for key, axis in channel.axes.items() if axis.emitted_ms is not None}

@@ -15,6 +15,7 @@ from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Seen
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.task.propagated import last_barrier
+from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of
 from pyspark_wm_source.values.offsets import Channel, QueryOffset, as_spark_offsets
 
 _MOST_NAMED = 5
@@ -30,7 +31,7 @@ def describe(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int
     a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
     recovery_reads: ranges that this process read a second time. coordinator: why the group's did not answer.
     """
-    keys = sorted({key for channel in planned.channels.values() for key in channel.axes} or {0})
+    keys = keys_of(planned.channels)
     return {
         "offsets": as_spark_offsets(ends),
         "batch": planned.batch,
@@ -75,29 +76,24 @@ def _shown(time_ms: int | None) -> str | None:
 
 def _holders(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str | None:
     """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
-    active = {tp: _rank(c, key) for tp, c in planned.channels.items() if c.status is Status.ACTIVE}
-    if not active:
-        return None
-    lowest = min(active.values())
-    holders = sorted(tp for tp, rank in active.items() if rank == lowest)
+    holders = holders_of(planned.channels, key)
     told = [_holder(tp, planned.channels[tp], seen, ends, key) for tp in holders[:_MOST_NAMED]]
     if len(holders) > _MOST_NAMED:
         told.append(f"{len(holders) - _MOST_NAMED} more likewise")
-    return "; ".join(told)
+    return "; ".join(told) or None
 
 
 def _holder(tp: TopicPartition, channel: Channel, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str:
-    emitted_ms = channel.axes[key].emitted_ms if key in channel.axes else None
-    at = "without a watermark" if emitted_ms is None else f"at {_shown(emitted_ms)}"
-    backlog = ends.get(tp, channel.next_offset) - channel.start
-    why = f"backlog {backlog}" if backlog > 0 else f"no record since {_shown(channel.since_ms)}"
-    if backlog <= 0 and (open_offsets := seen.uncommitted(tp)):
-        why = f"{open_offsets} records of open transactions"
-    if emitted_ms is None and channel.counts.bad and backlog <= 0:
-        why = f"none of its {channel.counts.bad} event times could be read"
+    lowest_ms = emitted_ms(channel, key)
+    at = "without a watermark" if lowest_ms is None else f"at {_shown(lowest_ms)}"
+    backlog, uncommitted = ends.get(tp, channel.next_offset) - channel.start, seen.uncommitted(tp)
+    match cause_of(channel, key, backlog=backlog, uncommitted=uncommitted):
+        case Cause.BACKLOG:
+            why = f"backlog {backlog}"
+        case Cause.UNREADABLE:
+            why = f"none of its {channel.counts.bad} event times could be read"
+        case Cause.OPEN_TRANSACTION:
+            why = f"{uncommitted} records of open transactions"
+        case _:
+            why = f"no record since {_shown(channel.since_ms)}"
     return f"{tp} {at}: {why}"
-
-
-def _rank(channel: Channel, key: int) -> tuple[bool, int]:
-    emitted_ms = channel.axes[key].emitted_ms if key in channel.axes else None
-    return (emitted_ms is not None, emitted_ms or 0)

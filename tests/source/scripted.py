@@ -21,13 +21,17 @@ from pyspark_wm_source.values.offsets import QueryOffset, state_place
 
 @dataclass
 class Log:
-    """One partition: first offset, last stable offset, high watermark; leader epoch, and where earlier ones end."""
+    """One partition: first offset, last stable offset, high watermark; leader epoch, and where earlier ones end.
+
+    newest_ms: the highest timestamp.
+    """
 
     first: int = 0
     stable: int = 0
     high: int = 0
     epoch: int | None = None
     epoch_ends: dict[int, int | None] = field(default_factory=dict)
+    newest_ms: int | None = None
 
     @staticmethod
     def of(end: int, first: int = 0) -> Log:
@@ -79,6 +83,9 @@ class ScriptedCluster:
         self, places: Iterable[tuple[str, int]], isolation: Isolation | None = None
     ) -> dict[TopicPartition, LogEnd]:
         return {tp: LogEnd(end, self.logs[tp].epoch) for tp, end in self.latest(places, isolation).items()}
+
+    def newest_times(self, places: Iterable[tuple[str, int]]) -> dict[TopicPartition, int | None]:
+        return {TopicPartition(*tp): self.logs[TopicPartition(*tp)].newest_ms for tp in places}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         self.asked.append("epoch_ends")
@@ -133,13 +140,13 @@ class Driver:
         self.offset = planned
         return QueryOffset.from_json(planned)
 
-    def run_tasks(self, watermark_ms: int | Mapping[TopicPartition, int]) -> None:
+    def run_tasks(self, watermark_ms: int | Mapping[TopicPartition, int | None], counts: Counts | None = None) -> None:
         """Leave the state that the batch's tasks would have left; watermark_ms: of all channels, or of each."""
         end = QueryOffset.from_json(self.offset)
         positions = {}
         for tp, channel in end.moved():
             ms = watermark_ms if isinstance(watermark_ms, int) else watermark_ms[tp]
-            state = CommittedState(end.batch, Counts(), {0: AxisState((ms,), ms)})
+            state = CommittedState(end.batch, counts or Counts(), {} if ms is None else {0: AxisState((ms,), ms)})
             place = state_place(end.group, tp, channel.next_offset, end.settings, channel.resets)
             text = encode_committed(state, bytes.fromhex(end.state_key), place)
             positions[tp] = Committed(channel.next_offset, text)

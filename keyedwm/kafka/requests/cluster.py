@@ -93,6 +93,13 @@ class Cluster:
         """As `latest`, with the leader epoch in which that is so."""
         return offsets.log_ends(self.metadata, partitions, isolation or self.config.isolation)
 
+    def newest_times(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int | None]:
+        """The highest timestamp (ms) of the records in the log, by partition; None where there is no record.
+
+        Raises OptionError for a broker older than Kafka 3.0.
+        """
+        return offsets.newest_times(self.metadata, partitions)
+
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Where the records of leader epochs up to the given one end in the log as it is now; None where unknown."""
         return leader_epochs.epoch_ends(self.metadata, epochs)

@@ -16,7 +16,7 @@ from keyedwm.kafka.client.errors import AccessError, Code, described
 from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition, by_topic
 from keyedwm.kafka.requests.metadata import Metadata
 
-_LATEST, _EARLIEST, _EARLIEST_LOCAL = -1, -2, -4
+_LATEST, _EARLIEST, _NEWEST_TIME, _EARLIEST_LOCAL = -1, -2, -3, -4
 _NO_OFFSET = _NO_EPOCH = -1
 
 
@@ -32,6 +32,13 @@ def earliest_local(metadata: Metadata, partitions: Iterable[tuple[str, int]]) ->
         return _offsets(_ask(metadata, wanted, Isolation.READ_UNCOMMITTED, min_version=8))
     except OptionError:  # a broker older than tiered storage
         return earliest(metadata, wanted)
+
+
+def newest_times(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int | None]:
+    """See Cluster.newest_times."""
+    wanted = dict.fromkeys(map(_pair, partitions), _NEWEST_TIME)
+    found = _ask(metadata, wanted, Isolation.READ_UNCOMMITTED, min_version=7)
+    return {tp: None if part.offset == _NO_OFFSET else part.timestamp for tp, part in found.items()}
 
 
 def latest(

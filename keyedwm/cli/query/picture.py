@@ -1,0 +1,117 @@
+"""A frozen picture of a query: where its partitions stand, the watermark, who holds it and why.
+
+Rule: values only; a table, a live view and JSON show the same picture. Times are epoch milliseconds, None is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.client.values import TopicPartition
+from pyspark_wm_source.values.holding import Cause
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionPicture:
+    """A partition. position: the next offset to read. backlog: offsets from there to the log's end.
+
+    is_current: whether the state is that behind `position`; else it is that at the start of the batch. behind_ms: from
+    the record at `position` to the newest one. last_news_ms: when the planner last saw records to come.
+    """
+
+    channel: TopicPartition
+    position: int
+    log_end: int | None
+    backlog: int | None
+    behind_ms: int | None
+    status: Status
+    watermarks_ms: Mapping[int, int | None]
+    last_record_ms: int | None
+    last_news_ms: int
+    idle_since_ms: int | None
+    late: int
+    unreadable: int
+    future: int
+    control: int
+    resets: int
+    is_current: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """A partition that holds a watermark; since_ms: when it last had records to come, None while it has some."""
+
+    channel: TopicPartition
+    watermark_ms: int | None
+    cause: Cause
+    since_ms: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WatermarkPicture:
+    """The coalesced watermark of a key, and all that hold it."""
+
+    key: int
+    watermark_ms: int | None
+    held_by: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcePicture:
+    """One source of the query; partitions: the slowest first. coordinator: why the group's one did not answer."""
+
+    source: int
+    group: str
+    batch: int
+    planned_ms: int
+    watermarks: tuple[WatermarkPicture, ...]
+    partitions: tuple[PartitionPicture, ...]
+    coordinator: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication:
+    """The last batch that the sink's ledger in the checkpoint holds."""
+
+    batch: int
+    snapshot: int | None
+    is_published: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """A query at one look. trouble: why the broker did not answer; log ends are not known then."""
+
+    checkpoint: str
+    taken_ms: int
+    planned_batch: int
+    committed_batch: int | None
+    committed_ms: int | None
+    publication: Publication | None
+    trouble: str | None
+    sources: tuple[SourcePicture, ...]
+
+
+def slowest_first(partition: PartitionPicture) -> tuple[bool, bool, int, int, TopicPartition]:
+    """Sort active partitions before idle ones, those without a watermark first, then by watermark and backlog."""
+    known = [ms for ms in partition.watermarks_ms.values() if ms is not None]
+    lacks = len(known) < len(partition.watermarks_ms) or not known
+    lowest_ms = min(known, default=0)
+    return partition.status is not Status.ACTIVE, not lacks, lowest_ms, -(partition.backlog or 0), partition.channel
+
+
+def as_json(value: Any) -> Any:
+    """Return a picture as plain JSON: names of enums in small letters, channels as `topic-partition`."""
+    if isinstance(value, TopicPartition):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    return [as_json(one) for one in value] if isinstance(value, tuple) else value

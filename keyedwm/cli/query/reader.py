@@ -1,0 +1,59 @@
+"""The reader of a query: one picture from its checkpoint and, where a broker is given, its group and its topics.
+
+Rule: it only reads, asks nothing of the query itself, and needs no Spark; so it works from another host and for a
+stopped query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from keyedwm.cli.query.log import is_checkpoint, newest_planned
+from keyedwm.cli.query.picture import Picture, Publication
+from keyedwm.cli.query.source import SourceReader
+from keyedwm.core.errors import InputError
+from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_sink.kafka.ledger import Ledger
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.values.holding import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReader:
+    """Reads one checkpoint. cluster, options: the Kafka of its sources, None where it is not to be asked."""
+
+    directory: Path
+    cluster: Cluster | None = None
+    options: SourceOptions | None = None
+
+    def picture(self, taken_ms: int) -> Picture:
+        """Take a picture. Raises InputError for a checkpoint of another engine or without a batch, UnavailableError."""
+        return self._picture(SourceReader(self.cluster, self.options, Cause.NOT_ASKED, taken_ms), None)
+
+    def picture_without_broker(self, taken_ms: int, trouble: str) -> Picture:
+        """Take a picture while the broker is away."""
+        return self._picture(SourceReader(None, self.options, Cause.BROKER_AWAY, taken_ms), trouble)
+
+    def _picture(self, reader: SourceReader, trouble: str | None) -> Picture:
+        if not is_checkpoint(self.directory):
+            raise InputError(f"{self.directory} is no checkpoint: the checkpointLocation of a query is expected")
+        newest = newest_planned(self.directory)
+        if newest is None:
+            raise InputError(f"the query of {self.directory} has planned no batch yet: there is nothing to see")
+        if not newest.sources:
+            raise InputError(f"{self.directory} is the checkpoint of a query without a source of keyedwm")
+        sources = newest.sources.items()
+        return Picture(
+            checkpoint=str(self.directory), taken_ms=reader.now_ms, planned_batch=newest.number,
+            committed_batch=newest.committed, committed_ms=newest.committed_ms, publication=self._publication(),
+            trouble=trouble,
+            sources=tuple(reader.picture(number, planned, newest.is_committed) for number, planned in sources),
+        )  # fmt: skip
+
+    def _publication(self) -> Publication | None:
+        place = self.directory / "keyedwm"  # where the sink has its ledger, unless the option says otherwise
+        entry = Ledger(place).newest() if place.is_dir() else None
+        if entry is None:
+            return None
+        return Publication(batch=entry.batch, snapshot=entry.record.snapshot, is_published=entry.published)

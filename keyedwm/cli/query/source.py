@@ -1,0 +1,162 @@
+"""One source of a query: the newest planned batch, the states that its tasks have left in the group, the log ends.
+
+Rule: a state counts only where the query's key proves it; else the one in the offset log is shown, and marked so. The
+watermark is that of the planner's own coalescer, fed with what the planner will be fed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from keyedwm.cli.query.picture import Holder, PartitionPicture, SourcePicture, WatermarkPicture, slowest_first
+from keyedwm.cli.query.record_times import record_times
+from keyedwm.core.coalescer import Change, ChannelWentIdle, Coalescer
+from keyedwm.core.encoding import CommittedState, try_decode
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.core.watermark import Guarantee, Status
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_source.driver.plan import advances_of, coalescer_state
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of
+from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
+
+_MOST_TIMED = 32  # of how many partitions a picture reads a record for its time, those with the lowest watermarks
+Channels = Mapping[TopicPartition, Channel]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The log ends of a source: readable up to `stable`, written up to `high`; newest_ms: the newest record's time."""
+
+    stable: Mapping[TopicPartition, int]
+    high: Mapping[TopicPartition, int]
+    newest_ms: Mapping[TopicPartition, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReader:
+    """The sources at one look. cluster: None without log ends, and then `unasked` is the cause of every holder."""
+
+    cluster: Cluster | None
+    options: SourceOptions | None
+    unasked: Cause
+    now_ms: int
+
+    def picture(self, number: int, planned: QueryOffset, is_committed: bool) -> SourcePicture:
+        """Take the picture of the source with this number."""
+        states: Mapping[TopicPartition, CommittedState] = {}
+        coordinator, ends = planned.outage, None
+        if self.cluster is not None:
+            states, coordinator = self._states(self.cluster, planned)
+            ends = _ends(self.cluster, planned)
+        current = {tp: _after(channel, states.get(tp), is_committed) for tp, channel in planned.channels.items()}
+        partitions = [
+            _partition(tp, channel, ends, is_current=tp in states or not planned.channels[tp].read)
+            for tp, channel in current.items()
+        ]
+        partitions.sort(key=slowest_first)
+        if self.cluster is not None:
+            partitions = _timed(self.cluster, partitions)
+        emitted = _coalesced(planned, current)
+        watermarks = []
+        for key in keys_of(current):
+            held_by = tuple(self._holder(tp, current[tp], key, ends) for tp in holders_of(current, key))
+            watermarks.append(WatermarkPicture(key=key, watermark_ms=emitted.get(key), held_by=held_by))
+        return SourcePicture(
+            source=number, group=planned.group, batch=planned.batch, planned_ms=planned.now_ms,
+            watermarks=tuple(watermarks), partitions=tuple(partitions), coordinator=coordinator or None,
+        )  # fmt: skip
+
+    def _states(self, cluster: Cluster, planned: QueryOffset) -> tuple[dict[TopicPartition, CommittedState], str]:
+        """Fetch the states that the batch's tasks have left so far, or say why that was not possible."""
+        expected = dict(planned.moved())
+        try:
+            committed = cluster.fetch_offsets(planned.group, expected, timeout_ms=STATE_TIMEOUT_MS) if expected else {}
+        except (AccessError, UnavailableError) as error:
+            return {}, error.message
+        options = self.options
+        key = bytes.fromhex(planned.state_key) if options is None else options.state_key(planned.state_key)
+        states = {}
+        for tp, position in committed.items():
+            channel = expected[tp]
+            place = state_place(planned.group, tp, channel.next_offset, planned.settings, channel.resets)
+            state = try_decode(position.metadata, key, place)
+            if state is not None and state.snapshot_id == planned.batch:
+                states[tp] = state
+        return states, ""
+
+    def _holder(self, tp: TopicPartition, channel: Channel, key: int, ends: Ends | None) -> Holder:
+        timeout_ms = None if self.options is None else self.options.idle_timeout_ms
+        cause = self.unasked if ends is None else Cause.PARTITION_GONE
+        if ends is not None and tp in ends.high:
+            cause = cause_of(
+                channel, key,
+                backlog=ends.stable[tp] - channel.start,
+                uncommitted=ends.high[tp] - max(ends.stable[tp], channel.start),
+                becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
+            )  # fmt: skip
+        since_ms = None if cause is Cause.BACKLOG else channel.since_ms
+        return Holder(channel=tp, watermark_ms=emitted_ms(channel, key), cause=cause, since_ms=since_ms)
+
+
+def _after(channel: Channel, state: CommittedState | None, is_committed: bool) -> Channel:
+    """Return the channel as it stands now: behind its range, if the batch or the task of this range is done."""
+    if state is not None:
+        return replace(channel, read=0, counts=state.counts, axes=state.axes)
+    return replace(channel, read=0, next_offset=channel.next_offset if is_committed else channel.start)
+
+
+def _coalesced(planned: QueryOffset, current: Channels) -> Mapping[int, int]:
+    """Return the watermarks that the planner has told, or will tell from the same states."""
+    changes: list[Change] = []
+    for tp, channel in current.items():
+        advances = list(advances_of(str(tp), planned.channels[tp], channel.axes))
+        changes += advances
+        if advances and channel.status is Status.IDLE:
+            changes.append(ChannelWentIdle(str(tp)))  # a watermark wakes, and the status is the planner's to change
+    coalescer = Coalescer.restore(coalescer_state(planned), guarantee=Guarantee.AT_LEAST_ONCE)
+    coalescer.step(changes, planned.now_ms)
+    return coalescer.common().emitted
+
+
+def _ends(cluster: Cluster, planned: QueryOffset) -> Ends:
+    """Ask for the log ends; a partition that is gone has none."""
+    there = cluster.partitions({tp.topic for tp in planned.channels}, missing_ok=True)
+    asked = [tp for tp in planned.channels if tp.partition in there.get(tp.topic, ())]
+    # The readable ends second: what is written between the two questions is not taken for an open transaction.
+    high = cluster.latest(asked, Isolation.READ_UNCOMMITTED)
+    stable = cluster.latest(asked, Isolation.READ_COMMITTED)
+    newest_ms: Mapping[TopicPartition, int | None] = {}
+    with suppress(OptionError):  # brokers before Kafka 3.0 do not tell it
+        newest_ms = cluster.newest_times(asked)
+    return Ends(stable, {tp: max(end, stable[tp]) for tp, end in high.items()}, newest_ms)
+
+
+def _partition(tp: TopicPartition, channel: Channel, ends: Ends | None, *, is_current: bool) -> PartitionPicture:
+    log_end = None if ends is None else ends.high.get(tp)
+    backlog = None if log_end is None else max(log_end - channel.start, 0)
+    return PartitionPicture(
+        channel=tp, position=channel.start, log_end=log_end, backlog=backlog,
+        behind_ms=0 if backlog == 0 else None, status=channel.status,
+        watermarks_ms={key: axis.emitted_ms for key, axis in channel.axes.items()},
+        last_record_ms=None if ends is None else ends.newest_ms.get(tp), last_news_ms=channel.since_ms,
+        idle_since_ms=channel.since_ms if channel.status is Status.IDLE else None,
+        late=channel.counts.late, unreadable=channel.counts.bad, future=channel.counts.future,
+        control=channel.counts.control, resets=channel.resets, is_current=is_current,
+    )  # fmt: skip
+
+
+def _timed(cluster: Cluster, partitions: list[PartitionPicture]) -> list[PartitionPicture]:
+    """Add the backlog in time of the slowest partitions, from the times of the records at their positions."""
+    asked = [one for one in partitions if one.backlog and one.last_record_ms is not None][:_MOST_TIMED]
+    times_ms = record_times(cluster, {one.channel: one.position for one in asked})
+    return [
+        replace(one, behind_ms=max(one.last_record_ms - times_ms[one.channel], 0))
+        if one.last_record_ms is not None and one.channel in times_ms
+        else one
+        for one in partitions
+    ]

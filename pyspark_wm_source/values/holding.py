@@ -1,0 +1,61 @@
+"""The channels that hold the coalesced watermark, and the cause of each.
+
+Rule: values only. Progress, log line, `inspect` and `watch` all decide it here, so that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from keyedwm.core.watermark import Status
+from keyedwm.kafka.client.values import TopicPartition
+from pyspark_wm_source.values.offsets import Channel
+
+
+class Cause(Enum):
+    """The reason why a channel that holds the watermark does not move."""
+
+    BACKLOG = "backlog"
+    OPEN_TRANSACTION = "open transaction"
+    UNREADABLE = "unreadable event times"
+    NO_RECORD_EVER = "no record ever"
+    IDLE_TIMEOUT = "idle timeout not reached"
+    NO_RECORD_SINCE = "no record"
+    PARTITION_GONE = "partition gone"
+    BROKER_AWAY = "broker away"
+    NOT_ASKED = "log ends not asked for"
+
+
+def emitted_ms(channel: Channel, key: int) -> int | None:
+    """Return the last watermark of a channel and key."""
+    return channel.axes[key].emitted_ms if key in channel.axes else None
+
+
+def keys_of(channels: Mapping[TopicPartition, Channel]) -> list[int]:
+    """Return the keys that have a watermark or the start of one; the default one where there is none yet."""
+    return sorted({key for channel in channels.values() for key in channel.axes} or {0})
+
+
+def holders_of(channels: Mapping[TopicPartition, Channel], key: int) -> list[TopicPartition]:
+    """Return the active channels that have no watermark or else the lowest one, in order."""
+    active = {tp: emitted_ms(c, key) for tp, c in channels.items() if c.status is Status.ACTIVE}
+    none = sorted(tp for tp, ms in active.items() if ms is None)
+    lowest_ms = min((ms for ms in active.values() if ms is not None), default=None)
+    return none or sorted(tp for tp, ms in active.items() if ms == lowest_ms)
+
+
+def cause_of(channel: Channel, key: int, *, backlog: int, uncommitted: int, becomes_idle: bool = False) -> Cause:
+    """Say what a holder waits for. backlog: offsets up to the readable end. uncommitted: those of open transactions.
+
+    becomes_idle: an idle timeout is known and set, and its end is still to come.
+    """
+    if backlog > 0:
+        return Cause.BACKLOG
+    if emitted_ms(channel, key) is None and channel.counts.bad:
+        return Cause.UNREADABLE
+    if uncommitted:
+        return Cause.OPEN_TRANSACTION
+    if becomes_idle:
+        return Cause.IDLE_TIMEOUT
+    return Cause.NO_RECORD_EVER if emitted_ms(channel, key) is None else Cause.NO_RECORD_SINCE
