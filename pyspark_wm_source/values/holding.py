@@ -45,14 +45,17 @@ def holders_of(channels: Mapping[TopicPartition, Channel], key: int) -> list[Top
     return none or sorted(tp for tp, ms in active.items() if ms == lowest_ms)
 
 
-def cause_of(channel: Channel, key: int, *, backlog: int, uncommitted: int, becomes_idle: bool = False) -> Cause:
+def cause_of(
+    channel: Channel, key: int, *, backlog: int, uncommitted: int, unreadable: int = 0, becomes_idle: bool = False
+) -> Cause:
     """Say what a holder waits for. backlog: offsets up to the readable end. uncommitted: those of open transactions.
 
+    unreadable: event times since its watermark moved, where that is known.
     becomes_idle: an idle timeout is known and set, and its end is still to come.
     """
     if backlog > 0:
         return Cause.BACKLOG
-    if emitted_ms(channel, key) is None and channel.counts.bad:
+    if unreadable or (emitted_ms(channel, key) is None and channel.counts.bad):
         return Cause.UNREADABLE
     if uncommitted:
         return Cause.OPEN_TRANSACTION

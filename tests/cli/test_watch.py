@@ -188,6 +188,41 @@ def test_an_idle_timeout_holds_until_it_is_reached_and_then_nobody(monkeypatch, 
     assert source.watermarks[0].watermark_ms == T_MS + 60_000
 
 
+def test_a_partition_whose_event_times_become_unreadable_holds_for_that(planted):
+    planted.plan()  # writes the states down
+    planted.cluster.logs[B] = Log.of(9)
+    planted.plan()
+    planted.driver.run_tasks({B: T_MS + 20_000}, Counts(late=3, bad=4))
+    assert only_cause(planted.source()) == (B, Cause.UNREADABLE)
+    planted.plan()
+    planted.cluster.logs[A] = Log.of(11)
+    planted.plan()
+    planted.driver.run_tasks({A: T_MS + 70_000}, Counts(late=3))
+    assert only_cause(planted.source()) == (B, Cause.UNREADABLE)
+    planted.cluster.logs[B] = Log.of(10)
+    planted.plan()
+    planted.driver.run_tasks({B: T_MS + 21_000}, Counts(late=3, bad=4))
+    assert only_cause(planted.source()) == (B, Cause.NO_RECORD_SINCE)
+
+
+def test_the_watermark_is_unmoved_since_the_oldest_batch_that_has_it(planted):
+    def unmoved_since_ms() -> int:
+        return planted.source().watermarks[0].unmoved_since_ms
+
+    assert unmoved_since_ms() == T_MS
+    moved_ms = 0
+    for number in range(1, 9):
+        planted.driver.clock += 10_000
+        planted.cluster.logs[A] = Log.of(10 + number)
+        planted.plan()
+        planted.driver.run_tasks({A: T_MS + 60_000 + number})
+        moved_ms = moved_ms or planted.driver.clock
+    assert (planted.picture().planned_batch, unmoved_since_ms()) == (8, moved_ms)
+    assert "unmoved for 70 s" in shown(planted.picture())
+    (planted.directory / "offsets" / "1").unlink()  # as Spark deletes old ones
+    assert unmoved_since_ms() == moved_ms + 10_000
+
+
 def test_a_partition_that_is_gone_and_a_broker_that_is_away_are_told(planted):
     away = planted.reader().picture_without_broker(T_MS, "localhost:1 did not answer")
     # Without the group, the states are those before the batch: nobody has a watermark.
@@ -418,7 +453,11 @@ def test_the_page_shows_what_the_view_shows():
         )  # fmt: skip
         source = SourcePicture(
             source=0, group="g", batch=118, planned_ms=now_ms - 2_000, partitions=partitions, coordinator=None,
-            watermarks=(WatermarkPicture(key=0, watermark_ms=now_ms - 439_000, held_by=(held,)),),
+            watermarks=(
+                WatermarkPicture(
+                    key=0, watermark_ms=now_ms - 439_000, unmoved_since_ms=now_ms - 40_000, held_by=(held,)
+                ),
+            ),
         )  # fmt: skip
         return Picture(
             checkpoint="/data/visits.checkpoint", taken_ms=now_ms - 1_000 * (2 - seconds), planned_batch=118,

@@ -53,10 +53,14 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatermarkPicture:
-    """The coalesced watermark of a key, and all that hold it."""
+    """The coalesced watermark of a key, and all that hold it.
+
+    unmoved_since_ms: when the oldest batch in the log with this watermark was planned.
+    """
 
     key: int
     watermark_ms: int | None
+    unmoved_since_ms: int
     held_by: tuple[Holder, ...]
 
 

@@ -29,11 +29,11 @@ class QueryReader:
 
     def picture(self, taken_ms: int) -> Picture:
         """Take a picture. Raises InputError for a checkpoint of another engine or without a batch, UnavailableError."""
-        return self._picture(SourceReader(self.cluster, self.options, Cause.NOT_ASKED, taken_ms), None)
+        return self._picture(SourceReader(self.directory, self.cluster, self.options, Cause.NOT_ASKED, taken_ms), None)
 
     def picture_without_broker(self, taken_ms: int, trouble: str) -> Picture:
         """Take a picture while the broker is away."""
-        return self._picture(SourceReader(None, self.options, Cause.BROKER_AWAY, taken_ms), trouble)
+        return self._picture(SourceReader(self.directory, None, self.options, Cause.BROKER_AWAY, taken_ms), trouble)
 
     def _picture(self, reader: SourceReader, trouble: str | None) -> Picture:
         if not is_checkpoint(self.directory):
@@ -43,12 +43,11 @@ class QueryReader:
             raise InputError(f"the query of {self.directory} has planned no batch yet: there is nothing to see")
         if not newest.sources:
             raise InputError(f"{self.directory} is the checkpoint of a query without a source of keyedwm")
-        sources = newest.sources.items()
         return Picture(
             checkpoint=str(self.directory), taken_ms=reader.now_ms, planned_batch=newest.number,
             committed_batch=newest.committed, committed_ms=newest.committed_ms, publication=self._publication(),
             trouble=trouble,
-            sources=tuple(reader.picture(number, planned, newest.is_committed) for number, planned in sources),
+            sources=tuple(reader.picture(newest, number) for number in newest.sources),
         )  # fmt: skip
 
     def _publication(self) -> Publication | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from keyedwm.cli.query.log import PlannedBatch, unmoved_since
 from keyedwm.cli.query.picture import Holder, PartitionPicture, SourcePicture, WatermarkPicture, slowest_first
 from keyedwm.cli.query.record_times import record_times
 from keyedwm.core.coalescer import Change, ChannelWentIdle, Coalescer
@@ -41,19 +43,21 @@ class Ends:
 class SourceReader:
     """The sources at one look. cluster: None without log ends, and then `unasked` is the cause of every holder."""
 
+    directory: Path
     cluster: Cluster | None
     options: SourceOptions | None
     unasked: Cause
     now_ms: int
 
-    def picture(self, number: int, planned: QueryOffset, is_committed: bool) -> SourcePicture:
+    def picture(self, batch: PlannedBatch, number: int) -> SourcePicture:
         """Take the picture of the source with this number."""
+        planned = batch.sources[number]
         states: Mapping[TopicPartition, CommittedState] = {}
         coordinator, ends = planned.outage, None
         if self.cluster is not None:
             states, coordinator = self._states(self.cluster, planned)
             ends = _ends(self.cluster, planned)
-        current = {tp: _after(channel, states.get(tp), is_committed) for tp, channel in planned.channels.items()}
+        current = {tp: _after(channel, states.get(tp), batch.is_committed) for tp, channel in planned.channels.items()}
         partitions = [
             _partition(tp, channel, ends, is_current=tp in states or not planned.channels[tp].read)
             for tp, channel in current.items()
@@ -64,8 +68,15 @@ class SourceReader:
         emitted = _coalesced(planned, current)
         watermarks = []
         for key in keys_of(current):
-            held_by = tuple(self._holder(tp, current[tp], key, ends) for tp in holders_of(current, key))
-            watermarks.append(WatermarkPicture(key=key, watermark_ms=emitted.get(key), held_by=held_by))
+            watermark_ms = emitted.get(key)
+            has_moved = watermark_ms != planned.watermark_ms(key)
+            since = planned if has_moved else unmoved_since(self.directory, batch, number, key)
+            held_by = tuple(
+                self._holder(tp, current[tp], since.channels.get(tp), key, ends) for tp in holders_of(current, key)
+            )
+            watermarks.append(
+                WatermarkPicture(key=key, watermark_ms=watermark_ms, unmoved_since_ms=since.now_ms, held_by=held_by)
+            )
         return SourcePicture(
             source=number, group=planned.group, batch=planned.batch, planned_ms=planned.now_ms,
             watermarks=tuple(watermarks), partitions=tuple(partitions), coordinator=coordinator or None,
@@ -89,7 +100,10 @@ class SourceReader:
                 states[tp] = state
         return states, ""
 
-    def _holder(self, tp: TopicPartition, channel: Channel, key: int, ends: Ends | None) -> Holder:
+    def _holder(
+        self, tp: TopicPartition, channel: Channel, then: Channel | None, key: int, ends: Ends | None
+    ) -> Holder:
+        """Say why a channel holds a watermark. then: the channel when the watermark moved last."""
         timeout_ms = None if self.options is None else self.options.idle_timeout_ms
         cause = self.unasked if ends is None else Cause.PARTITION_GONE
         if ends is not None and tp in ends.high:
@@ -97,10 +111,18 @@ class SourceReader:
                 channel, key,
                 backlog=ends.stable[tp] - channel.start,
                 uncommitted=ends.high[tp] - max(ends.stable[tp], channel.start),
+                unreadable=_unreadable_since(then, channel, key),
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip
         since_ms = None if cause is Cause.BACKLOG else channel.since_ms
         return Holder(channel=tp, watermark_ms=emitted_ms(channel, key), cause=cause, since_ms=since_ms)
+
+
+def _unreadable_since(then: Channel | None, channel: Channel, key: int) -> int:
+    """Count the unreadable event times since the channel's watermark moved last, as far as `then` tells."""
+    if then is None or emitted_ms(then, key) != emitted_ms(channel, key):
+        return 0
+    return channel.counts.bad - then.counts.bad
 
 
 def _after(channel: Channel, state: CommittedState | None, is_committed: bool) -> Channel:

@@ -95,7 +95,8 @@ def _source_lines(source: SourcePicture, taken_ms: int) -> list[Text]:
 def _held(watermark: WatermarkPicture, taken_ms: int) -> list[Text]:
     """Say a watermark in a line, and of each cause in another who holds it."""
     name = f"watermark {watermark.key}" if watermark.key else "watermark"
-    lines = [_line(f"{name}: {_time(watermark.watermark_ms)}{_lag(watermark.watermark_ms, taken_ms)}")]
+    unmoved = f", unmoved for {_span(max(taken_ms - watermark.unmoved_since_ms, 0))}"
+    lines = [_line(f"{name}: {_time(watermark.watermark_ms)}{_lag(watermark.watermark_ms, taken_ms)}{unmoved}")]
     if not watermark.held_by:
         lines.append(_line("  held by nobody: no partition is active"))
     ordered = sorted(watermark.held_by, key=lambda holder: holder.cause.value)
