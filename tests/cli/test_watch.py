@@ -346,13 +346,21 @@ def test_the_live_view_shows_new_pictures_until_q(planted, monkeypatch):
     assert "22:13:22" in out.file.getvalue()
 
 
+def test_a_task_that_was_quicker_than_the_look_is_no_open_transaction(planted):
+    planted.cluster.logs[B] = Log.of(4)  # the end as it was asked for, before 5 was reached
+    assert only_cause(planted.source()) == (B, Cause.NO_RECORD_SINCE)
+    assert planted.source().partitions[0].backlog == 0
+
+
 def test_a_broker_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeypatch):
     def gone(*_a, **_k):
         raise UnavailableError("no broker answers")
 
     monkeypatch.setattr(planted.cluster, "partitions", gone)
+    monkeypatch.setattr(planted.cluster, "asked", [])
     picture = watch._look(planted.reader())
     assert picture.trouble == "no broker answers"
+    assert "fetch_offsets" not in planted.cluster.asked  # it would be waited for, too
 
 
 FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'

@@ -55,8 +55,8 @@ class SourceReader:
         states: Mapping[TopicPartition, CommittedState] = {}
         coordinator, ends = planned.outage, None
         if self.cluster is not None:
+            ends = _ends(self.cluster, planned)  # first: where no broker answers, only this is waited for
             states, coordinator = self._states(self.cluster, planned)
-            ends = _ends(self.cluster, planned)
         current = {tp: _after(channel, states.get(tp), batch.is_committed) for tp, channel in planned.channels.items()}
         partitions = [
             _partition(tp, channel, ends, is_current=tp in states or not planned.channels[tp].read)
@@ -110,7 +110,7 @@ class SourceReader:
             cause = cause_of(
                 channel, key,
                 backlog=ends.stable[tp] - channel.start,
-                uncommitted=ends.high[tp] - max(ends.stable[tp], channel.start),
+                uncommitted=max(ends.high[tp] - max(ends.stable[tp], channel.start), 0),
                 unreadable=_unreadable_since(then, channel, key),
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip

@@ -28,7 +28,7 @@ from pyspark_wm_source.options.source_options import SourceOptions
 
 HELP = "watch a query: its partitions, its watermark, who holds it and why"
 _EVERY_S = 2.0
-_LIMIT_MS = 10_000
+_LIMIT_MS = 5_000
 _FETCH_BYTES = 64 << 10  # a picture reads single records only, for their times
 _OURS = ("statesecret", "idletimeout")
 
