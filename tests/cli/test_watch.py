@@ -376,6 +376,7 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
         ({}, ["--bootstrap", " "], "--bootstrap is empty: host:port of a broker is expected"),
         ({}, ["--option", "kafka.client.id=x"], "--option needs --bootstrap"),
         ({}, ["--option", "subscribe=x"], "--option subscribe: kafka.* options, stateSecret and idleTimeout are"),
+        ({}, ["--option", "stateSecret=abc"], "would stand in the list of processes"),
         ({}, ["--every", "0"], "--every: 0 is wrong, seconds above 0 are expected"),
     ],
 )
