@@ -15,10 +15,8 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.messages.description import plan_of, read_window
 from keyedwm.operators.messages.driver import MessageOperator
-from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
-from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, SessionKind
+from keyedwm.operators.messages.windows import HoppingWindow, RowWindow
 from keyedwm.operators.state.blobs import damaged
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import PART, BlobStore
@@ -68,11 +66,12 @@ class ListedStore:
 
     def __init__(self, description: Mapping[str, Any], store: BlobStore) -> None:
         self._plan = plan_of(description)
+        self._are_of_keys = are_of_keys(description)
         self._operator = MessageOperator(self._plan, store)
 
     def windows(self, *, by_key: bool) -> pa.Table:
-        """See `Listed`; sessions and windows on demand are listed with their keys anyway."""
-        found = self._operator.windows(*ALL, by_key=by_key or needs_keys(self._plan))
+        """See `Listed`; windows that are each of one key are listed with it anyway."""
+        found = self._operator.windows(*ALL, by_key=by_key or self._are_of_keys)
         return without_channels(found, self._plan.by, self._plan.record)
 
     def messages(self) -> pa.Table:
@@ -86,14 +85,14 @@ class ListedStore:
         return {channel: offset for channel, offset in oldest.items() if offset < following[channel]}
 
 
-def needs_keys(plan: StorePlan) -> bool:
-    """Whether each window is that of one key, beside which it must be listed."""
-    return isinstance(plan.kind, (SessionKind, OnDemandWindow))
+def are_of_keys(description: Mapping[str, Any]) -> bool:
+    """Whether each window is that of one key, beside which it is listed."""
+    return description["window"]["kind"] not in {"time", "rows"}
 
 
 def check_by_key(description: Mapping[str, Any]) -> None:
     """Refuse to list windows key by key that are listed so anyway."""
-    if description["window"]["kind"] not in ("time", "rows"):
+    if are_of_keys(description):
         raise OptionError(
             "windows of a key's messages, windows on demand, and sessions are listed key by key anyway: leave by_key "
             "out"
