@@ -1,4 +1,4 @@
-"""When a window shows a pane: early, on time or late. One policy for the windows of an operator.
+"""When a window shows a pane: early, on time or late. One policy for windows over frames and sessions.
 
 Theory. A window is open, then complete, then gone. Two ends of its operator decide which, and neither goes back:
 
@@ -20,6 +20,10 @@ the highest count. A session that takes a new row counts as not shown on time: i
 Early panes by time keep a beat. It begins with the first batch, with or without rows, so that all buckets fire
 together: a batch that only the clock makes must have the barriers of all. By event time it is that of the multiples of
 the interval. At the beat each open window with unshown rows shows a pane, whatever batches brought the rows.
+
+Stores use `Beat` and `LateTimes` of this file alone; their phases stand in `messages/timeline.py`, where `horizon` is
+`complete` and `floor` is `kept`. With `key_watermark` each key has a `complete` of its own: see
+`frames/per_key_windows.py`.
 
 The calls of a batch: `on_rows` and `on_merge` while rows are taken, `at_once` when they are held, `closed` when the
 watermark has moved, `due` for early panes by time, `fired` for panes that leave, `snapshot` when state is written.

@@ -40,7 +40,7 @@ WRONG = {
     ),
     "an offset below 0": (
         with_column("offset", pa.array([-5])),
-        "offsets in 'offset' lie between -5 and -5, they begin",
+        "offsets in 'offset' lie between -5 and -5, they must be from 0",
     ),
     "the last offset there is": (with_column("offset", pa.array([2**63 - 1])), "offsets in 'offset' lie between 9223"),
 }

@@ -35,7 +35,7 @@ _PIECE_ROWS = 200_000
 
 
 class PanedSessionOperator:
-    """One instance of the operator; see `operator.Operator`."""
+    """One instance of the operator; see `protocol.Operator`."""
 
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
         self._plan = plan

@@ -30,7 +30,7 @@ _ALL_MS = 2**62
 
 
 class SessionOperator:
-    """One instance of the operator; see `operator.Operator`."""
+    """One instance of the operator; see `protocol.Operator`."""
 
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
         self._plan = plan

@@ -58,7 +58,7 @@ class Windows:
 
 
 class SlidingOperator:
-    """One instance of the operator; see `operator.Operator`."""
+    """One instance of the operator; see `protocol.Operator`."""
 
     def __init__(self, plan: WindowPlan, window: FrameWindow, store: BlobStore) -> None:
         self._plan = plan

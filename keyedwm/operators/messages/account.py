@@ -1,7 +1,7 @@
 """What becomes of the messages of a store: counts that add up, and the rejected messages with the reason.
 
-Rule: every message that comes is known as a replay, rejected, or admitted, which counts as taken; one that was taken is
-held until it is released.
+Rule: each message that comes is a replay, rejected or taken. A taken message is held until it is released, or rejected
+later, where no window was opened for it.
 """
 
 from __future__ import annotations

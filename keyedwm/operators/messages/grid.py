@@ -72,5 +72,5 @@ class Grid:
         return lows[some], highs[some]
 
     def _from_first(self, ends: Ints | int) -> Ints:
-        """Return ends of windows, those of windows that there are not replaced by the first one's."""
+        """Return the ends, raised to the end of the first window."""
         return np.asarray(ends) if self.first is None else np.maximum(ends, self.first + self.size)

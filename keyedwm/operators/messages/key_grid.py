@@ -48,6 +48,6 @@ class KeyGrid:
         return (starts - first) // self.step * self.size
 
     def forgotten(self, counts: Ints) -> Ints:
-        """Return counts that say no more than they must: none for a key that goes on as a new one does."""
+        """Return the counts, 0 for keys whose next row behaves like a new key's: those need not be known."""
         as_new = (self.held(counts) == 0) & (self.first_starts(counts) == counts)
         return np.where(as_new, 0, counts)

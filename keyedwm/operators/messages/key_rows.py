@@ -56,7 +56,7 @@ class OpenKeys(KeyedLog[KeyPlaces]):
         return self.numbers(rows) * _CHANNELS + channels
 
     def found(self, codes: Ints) -> KeyPlaces:
-        """Return what is known of these; nothing came of the others."""
+        """Return the places of these codes, zeros for codes without messages."""
         at, known = _places(self.rows.codes, codes)
         counts, *facts = self.rows.columns()[2:]
         return KeyPlaces.of(codes, *(_where(known, column, at) for column in (counts, *facts)))

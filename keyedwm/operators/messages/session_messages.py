@@ -72,7 +72,7 @@ class SessionMessages:
         before = np.searchsorted(sessions.starts[by_start], np.array(due) + self.width_ms)
         for start, count in zip(due, before.tolist(), strict=True):
             self.looks[start] = 2 * floor - start
-            if not (count and reached[count - 1] > start and self._is_kept(open_, start)):
+            if not (count and reached[count - 1] > start and self._rewritten(open_, start)):
                 self._logs.drop(f"{MESSAGES}{start}")
                 self._starts.discard(start)
                 del self.looks[start]
@@ -84,8 +84,8 @@ class SessionMessages:
     def _slice(self, start: int) -> pa.Table:
         return pa.concat_tables([self._plan.schema.empty_table(), *self._logs.read(f"{MESSAGES}{start}")])
 
-    def _is_kept(self, open_: OpenSessions, start: int) -> bool:
-        """Leave the messages of the sessions that are held in a slice; return whether there are any."""
+    def _rewritten(self, open_: OpenSessions, start: int) -> bool:
+        """Write a slice anew with the messages of open sessions alone; return whether there are any."""
         rows = self._slice(start)
         kept = rows.filter(pa.array(open_.sessions.owners(open_.numbers(rows), places(self._plan, rows)) >= 0))
         if kept.num_rows < rows.num_rows:

@@ -86,7 +86,7 @@ class StagedStore:
 
 
 class StagedStoreOperator(StagedOperator):
-    """A store behind the operator protocol; see `operator.Operator`."""
+    """A store behind the operator protocol; see `protocol.Operator`."""
 
     def __init__(self, staged: StagedStore, store: BlobStore) -> None:
         self._staged = staged

@@ -1,6 +1,6 @@
-"""What the operators over kept messages share behind the operator protocol; see `operator.Operator`.
+"""The base of operators over kept messages inside Spark's buckets; see `protocol.Operator`.
 
-Rule: what the operator makes leaves as rows of the result; a subclass says how its messages are taken and given back.
+Rule: what the operator makes leaves as rows of the result; a subclass says how its messages are taken and rejected.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class KeptMessages(Protocol):
         """When outputs by the clock are due."""
 
     def on_watermark(self, input_number: int, key: int, time_ms: int, /) -> Iterator[Output]:
-        """See `operator.Operator`."""
+        """See `protocol.Operator`."""
 
     def on_idle(self, input_number: int, /) -> Iterator[Output]:
-        """See `operator.Operator`."""
+        """See `protocol.Operator`."""
 
     def on_barrier(self, snapshot: int, /) -> Iterator[Output]:
-        """See `operator.Operator`."""
+        """See `protocol.Operator`."""
 
     def on_timer(self, now_ms: int, /) -> Iterator[Output]:
-        """See `operator.Operator`."""
+        """See `protocol.Operator`."""
 
     def on_end(self) -> Iterator[Output]:
-        """See `operator.Operator`."""
+        """See `protocol.Operator`."""
 
     def drain(self) -> StateChanges:
-        """See `operator.Operator`."""
+        """See `protocol.Operator`."""
 
 
 class Counting(Protocol):
@@ -56,7 +56,7 @@ class Counting(Protocol):
 
 
 class StagedOperator:
-    """The calls that are handed on as they are."""
+    """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
 
     def __init__(self, kept: KeptMessages, counting: Sequence[Counting]) -> None:
         self._kept, self._counting = kept, counting

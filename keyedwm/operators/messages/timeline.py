@@ -101,9 +101,10 @@ class Timeline:
         return self.grid.last_ends(at) <= self._floors(horizons)
 
     def before_outlived(self, at: Ints) -> int:
-        """Return how many messages, each of which moves the horizon, can be taken before a window of one has to go.
+        """Return how many messages, each of which moves the horizon, can be taken in one step.
 
-        That is one that still reaches the next message by a later window. It looks about as far as it finds.
+        Those are the ones before a message that expires a window of a message which a later window still needs. The
+        search doubles from `_FIRST_LOOK`.
         """
         top, begin, size = self._marks()[0], 0, _FIRST_LOOK
         while begin < len(at):

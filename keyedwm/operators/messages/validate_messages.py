@@ -25,7 +25,9 @@ def validate_messages(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Tabl
     cast = pa.Table.from_arrays([_cast(field, rows.column(field.name)) for field in schema], schema=schema)
     at = ints(contiguous(cast[offset].drop_null()))
     if len(at) and (at.min() < 0 or at.max() > _HIGHEST_OFFSET):
-        raise InputError(f"the offsets in {offset!r} lie between {at.min()} and {at.max()}, they begin at 0")
+        raise InputError(
+            f"the offsets in {offset!r} lie between {at.min()} and {at.max()}, they must be from 0 to 2^62"
+        )
     return cast
 
 
@@ -73,6 +75,6 @@ def validate_times(name: str, at: Ints) -> None:
     """Raise InputError if event times are beyond what results can hold."""
     if len(at) and max(-int(at.min()), int(at.max())) > FARTHEST_MS:
         raise InputError(
-            f"an event time in {name!r} lies between {at.min()} and {at.max()} ms, farther from 1970 than "
+            f"event times in {name!r} lie between {at.min()} and {at.max()} ms, farther from 1970 than "
             f"{FARTHEST_MS} ms; is its unit right?"
         )

@@ -22,7 +22,7 @@ _US_PER_MS = 1000
 
 
 class ProcessOperator:
-    """A processor behind the operator protocol; see `operator.Operator`."""
+    """A processor behind the operator protocol; see `protocol.Operator`."""
 
     def __init__(self, plan: ProcessPlan, store: BlobStore) -> None:
         self._plan = plan

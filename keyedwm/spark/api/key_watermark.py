@@ -46,7 +46,7 @@ def checked_key_watermark(given: object, window: object, store: Store | None) ->
         )
     if store is not None or not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow)):
         raise OptionError(
-            f"aggregate: key_watermark with {'a store' if store is not None else 'windows of rows'}, which keeps the "
-            "messages of all keys by one watermark: leave one of them out"
+            "aggregate: key_watermark is possible with tumbling, sliding and session windows, and without a store, "
+            "whose messages follow one watermark: leave key_watermark or the store out"
         )
     return {"key_watermark": given}

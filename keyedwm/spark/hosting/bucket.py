@@ -114,7 +114,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         timerValues: Any,  # noqa: N803  Spark's names
         expiredTimerInfo: Any,  # noqa: N803, ARG002
     ) -> Iterator[pd.DataFrame]:
-        """Let early panes out by the clock, in a batch that brought nothing."""
+        """Call the operator when its timer has fired: early and late panes, waiting pairs, timers of a processor."""
         batch = self._open(key)
         yield from batch.on_timer(timerValues.getCurrentProcessingTimeInMs())
         yield self._close(batch)

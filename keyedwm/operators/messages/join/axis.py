@@ -1,7 +1,7 @@
 """The messages of one side on one axis: event time, or the offsets of a channel.
 
-Rule: the floor says which windows take no message of this side any more. Messages are kept as long as the other side
-still takes one that shares a window with them, so what was forgotten would never have met anything.
+Rule: the floor is the end of the last window that takes no more messages of this side. A message is kept while the
+other side may still take one that shares a window with it; only a limit of size drops it earlier.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The operator of a join of windows: one instance serves one bucket, or a standalone program.
 
-Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. What waits early is shown
-when the clock says so or its window is full, and all that waits before any message goes that it could meet. Where a row
-says that there was none to meet, or is one for each key and window, no message goes before both sides have completed
-its windows.
+Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. Waiting messages are joined
+when their timer is due, when their window is full, or before a message that they could pair with is dropped. With an
+outer `how`, and with `keep` first or last, messages stay until both sides have completed their windows, unless a limit
+of size drops them: then their rows leave first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
 class WindowJoinOperator:
-    """Two inputs whose windows are joined; `store` is the state that it goes on from. See `operator.Operator`."""
+    """Two inputs whose windows are joined; `store` is the state that it goes on from. See `protocol.Operator`."""
 
     def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
         self._plan = plan
@@ -180,7 +180,7 @@ class WindowJoinOperator:
         return min(marks)
 
     def _speak(self, horizon: int, timing: Timing = Timing.ON_TIME) -> None:
-        """Both sides have come so far: windows speak that have a row each, and messages that met nothing."""
+        """Show, up to this horizon of both sides, a row of each window (`keep`) or the messages without a partner."""
         if not self._plan.by_window or horizon <= self._full:
             return
         if self._plan.keep is Keep.ALL:
@@ -288,7 +288,7 @@ class WindowJoinOperator:
             matches(self._plan, held, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
         )
         self._results.append(laid_out(self._plan, left, right, found))
-        for number in self._plan.outer:  # what comes when its windows have spoken speaks for itself
+        for number in self._plan.outer:  # a message whose windows were all shown leaves at once if it has no partner
             met = np.concatenate([one.met(number) for one in found])
             mine, places = both[number], np.setdiff1d(np.arange(counts[number]), met)
             is_over = self._plan.grid().last_ends(mine.at[places]) <= self._full

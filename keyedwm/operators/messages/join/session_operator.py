@@ -76,7 +76,7 @@ class SessionJoinSide:
 
 
 class SessionJoinOperator:
-    """Two inputs whose sessions are joined; `store` is the state that it goes on from. See `operator.Operator`."""
+    """Two inputs whose sessions are joined; `store` is the state that it goes on from. See `protocol.Operator`."""
 
     next_timer_ms: int | None = None
 
@@ -190,7 +190,7 @@ class JoinedSessions(SessionShape):
         return self._join.emit is not Emit.FINAL
 
     def _given(self) -> int:
-        """Return how many messages came so far: those of a call are numbered one higher, or from there on."""
+        """Return how many messages came so far: the arrival of a call's messages is one higher, or counts on."""
         return sum(account.counts.given for account in self._accounts)
 
     def _take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
@@ -285,7 +285,7 @@ class JoinedSessions(SessionShape):
         return np.where(arrivals <= self._spans.parts.last[found], found, NONE)
 
     def _remember(self, sessions: Sessions, lasts: Ints) -> None:
-        """Note that these sessions are shown, with all messages up to these, told by their arrival."""
+        """Note the last arrival number that was shown of each of these sessions."""
         if not len(sessions):
             return
         spans = self._spans.parts
@@ -337,7 +337,7 @@ def _store_plan(plan: WindowJoinPlan) -> StorePlan:
 
 
 def _alone(side: WindowJoinSide, rows: pa.Table, topic: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return which record each message without a key is, null for those that have one; topic: with the side."""
+    """Return topic, partition and offset as the key of messages whose key is null, and null for the others."""
     if not any(rows[name].null_count for name in side.on):
         return pa.nulls(rows.num_rows, pa.string())
     is_known = reduce(pc.and_, (pc.is_valid(rows[name]) for name in side.on))

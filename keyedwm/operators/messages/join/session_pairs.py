@@ -48,7 +48,7 @@ def in_turn(keys: Ints, arrivals: Ints) -> Iterator[Ints]:
 def new_pairs(left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
     """Yield the places of the messages of each side that are in one session, and were not shown in one before.
 
-    At least once, and pieces with as many left messages as have a million pairs, or one.
+    At least one piece comes. A piece holds left messages with about a million pairs together, or one with more.
     """
     counts = np.diff(np.searchsorted(right.sessions, [left.sessions, left.sessions + 1]), axis=0)[0]
     behind = np.cumsum(counts)

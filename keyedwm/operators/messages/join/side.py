@@ -100,7 +100,7 @@ class JoinSide:
             self.rejected.append(rejected)
 
     def watermark(self, time_ms: int) -> None:
-        """Take the side's watermark: it completes windows; those that messages complete it only lets go."""
+        """Take the side's watermark: it completes windows, or releases them where messages complete them."""
         if self._plan.is_rows:
             return
         if self._plan.full is Full.WATERMARK:

@@ -116,7 +116,7 @@ class StagedWindowJoin:
 
 
 class StagedWindowJoinOperator(StagedOperator):
-    """A join of windows behind the operator protocol; see `operator.Operator`."""
+    """A join of windows behind the operator protocol; see `protocol.Operator`."""
 
     def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
         self._staged = staged

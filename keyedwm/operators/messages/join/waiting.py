@@ -30,7 +30,7 @@ def of_full_windows(axis: JoinAxis, ends: Ints) -> Flags:
 
 
 def reaching_back(size: int, before: int) -> Mapping[Timing, Meant]:
-    """Messages that could meet one at a place before this: one of their windows begins before it.
+    """Messages of which a window begins before this place, so that they could pair with a message before it.
 
     size: of the windows, which are of time and the same on both sides.
     """
@@ -46,7 +46,10 @@ FULL: Mapping[Timing, Meant] = {Timing.EARLY: of_full_windows}
 
 
 class WaitingTimes:
-    """told: as `snapshot` gave it."""
+    """Timers of waiting messages: one beat for early ones, one timer for each window of late ones.
+
+    told: as `snapshot` gave it.
+    """
 
     def __init__(self, early_every_ms: int | None, late_every_ms: int | None, told: Mapping[str, Any]) -> None:
         self._early = Beat(early_every_ms, keeps_beat=True, told=told.get(Timing.EARLY.value, (None, None)))
@@ -76,7 +79,7 @@ class WaitingTimes:
         )
 
     def left(self, kind: Timing, ends: Ints) -> None:
-        """Messages of these windows wait on, and no others."""
+        """Keep the timers of windows that still have waiting messages: of these, and no others."""
         if kind is Timing.LATE:
             self._late.keep(ends.tolist())
         elif not len(ends):

@@ -90,7 +90,7 @@ class GridShape(MessageShape):
         return sum(timeline.store.held[0] for timeline in self.timelines.values())
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of an timeline."""
+        """Merge parts of a log of a timeline."""
         return self.timelines[MessageStore.place_of(log)].merge(log, tables)
 
     def state(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class GridShape(MessageShape):
         return self.timelines[number]
 
     def _grid(self, _number: int) -> Grid:
-        """Return the windows of an timeline."""
+        """Return the windows of a timeline."""
         return self._plan.kind_as(HoppingWindow).grid()
 
     def _take_in_turn(self, timeline: Timeline, messages: Messages, now_ms: int | None) -> Iterator[Output]:
@@ -167,7 +167,7 @@ class GridShape(MessageShape):
 
 
 class RowGridShape(GridShape):
-    """Windows of offsets: each channel is an timeline, which begins with the first offset that was read of it."""
+    """Windows of offsets: each channel is a timeline, which begins with the first offset that was read of it."""
 
     of_time = False
 

@@ -135,7 +135,7 @@ class OnDemandShape(MessageShape):
 
     @property
     def _first_kept(self) -> int:
-        """Where the first slice begins that a message may come to, or a window that it is in."""
+        """Start of the first slice that is needed: a message may come to it, or to a window that covers part of it."""
         return ((self._border - 2 * self._size + 2) // self._size + 1) * self._size
 
     def _is_kept(self) -> Flags:
