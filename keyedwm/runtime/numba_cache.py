@@ -1,8 +1,9 @@
-"""Compiled code on disk: numba's own cache of a function, which must never be what a task fails by.
+"""Compiled code on disk: numba's own cache of a function. A cache failure never fails a task.
 
-Rule: it only saves time. What cannot be written (a full disk) or was damaged (a host that lost power) is compiled again
-and said once; what is read back is exactly what was written, by a checksum, since it is machine code. A file says what
-it holds, so that of processes which compile at the same time none takes the code of another signature for its own.
+Rule: it only saves time. Code that cannot be written (a full disk) or was damaged (a host that lost power) is compiled
+again, with one warning; a checksum makes sure that code is read as it was written, since it is machine code. A file
+says what it holds, so that of processes which compile at the same time none takes the code of another signature for its
+own.
 """
 
 from __future__ import annotations

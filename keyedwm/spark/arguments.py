@@ -1,4 +1,4 @@
-"""The checks of what callers hand over as a frame or as a session."""
+"""Validation of DataFrame and SparkSession arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Refuses to make a Delta table of a directory that holds somebody else's Parquet files.
 
-Rule: a directory with a log is that table and nothing else, so its readers would lose those files without a word. What
-tasks of ours have staged before the table's first commit is nobody else's: it has our name and our writer's mark, or
-was never finished.
+Rule: a directory with a log is that table and nothing else, so its readers would lose those files without a word. A
+file that our tasks staged before the table's first commit is ours: it has our name and our writer's mark, or is an
+unfinished write.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _OURS = (
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
     "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage",
 )  # fmt: skip
-# Watermarks, idleness and cuts come from upstream: a setting of our own would be a second opinion.
+# Propagated streams take watermarks, idleness and cuts from upstream, so these cannot be set.
 _NOT_PROPAGATED = (
     *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "idleTimeout", "minPartitions",
     "maxRecordsPerPartition",

@@ -4,8 +4,8 @@ Rule: a late row is dropped, even by an outer join. A row is joined at once with
 long as something to come can match it. An unmatched row of an outer side leaves padded when it is forgotten, at once if
 it cannot be held. Rows leave before the watermarks of the same step.
 
-The calls are those of `operators.protocol.Operator`, with two inputs, left 0 and right 1. Whoever goes on after
-`drain` writes what it returned before the next call.
+The calls are those of `operators.protocol.Operator`, with two inputs, left 0 and right 1. The caller
+writes what `drain` returned before its next call.
 """
 
 from __future__ import annotations

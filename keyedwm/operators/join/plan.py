@@ -1,4 +1,4 @@
-"""A join as it was asked for, checked where it is written down, and the columns of its rows.
+"""The plan of a join, checked when it is built, and the columns of its rows.
 
 Rule: a plan that can be built can run; two plans with the same digest have the same state and the same results. Time
 axes are numbered, the left side's first: that number is also the axis's watermark key in the result.

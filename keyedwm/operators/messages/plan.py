@@ -1,4 +1,4 @@
-"""What is asked of windows that keep their messages, checked where it is written down.
+"""The plan of windows that keep their messages, checked when it is built.
 
 Rule: a plan that can be built can run, and two plans with the same digest have the same state and the same results.
 """
@@ -121,7 +121,7 @@ class StorePlan:
 
     @cached_property
     def kind(self) -> WindowKind:
-        """What the window says of itself."""
+        """The properties of the window's kind."""
         return kind_of(self.window)
 
     def kind_as(self, kind: type[_Kind]) -> _Kind:

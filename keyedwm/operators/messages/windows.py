@@ -1,7 +1,7 @@
 """Kinds of window over kept messages, as a plan has them.
 
-Rule: a window says of itself all that its plan must know (`WindowKind`): whether it counts offsets, how messages are
-spread, and which limits and panes it cannot have. Which messages it holds, and when it is complete, its shape decides
+Rule: a window has all that its plan must know (`WindowKind`): whether it counts offsets, how messages are spread, and
+which limits and panes it cannot have. Which messages it holds, and when it is complete, its shape decides
 (`shapes`). Windows of event time that are also windows over frames get their kind here (`kind_of`).
 """
 

@@ -1,4 +1,4 @@
-"""A join of windows as it was asked for, checked where it is written down, and the columns of its pairs.
+"""The plan of a join of windows, checked when it is built, and the columns of its pairs.
 
 Rule: both sides have the same windows, or one of them is unbounded. A pair is two messages of equal keys that some
 window holds together, of rows the windows of equal number of partitions of equal number; an unbounded side meets every
