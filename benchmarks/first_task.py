@@ -27,7 +27,7 @@ from benchmarks.measure import Sheet, load_hundred_bytes, median, session
 from benchmarks.turns import in_turn
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.spark.session.conf import recommended_conf
+from keyedwm.spark.setup.conf import recommended_conf
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
 from tests.support.standalone import standalone

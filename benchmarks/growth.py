@@ -22,7 +22,7 @@ from benchmarks.turns import Bench
 from benchmarks.windows_answer import load as load_windows
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.spark.session.conf import recommended_conf
+from keyedwm.spark.setup.conf import recommended_conf
 from keyedwm.testing.broker import broker
 from tests.support.standalone import standalone
 

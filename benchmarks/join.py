@@ -20,7 +20,7 @@ import pyarrow as pa
 from benchmarks.measure import FIRST_MS, HDFS, PARTITIONS, VALUE, Finished, Sheet, finished, new_topic
 from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.requests.produce import send
-from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

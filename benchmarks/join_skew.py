@@ -22,7 +22,7 @@ from benchmarks.plots import BOTTOM, HEIGHT, LEFT, LEGEND, TOP, WIDTH, Axis, fra
 from benchmarks.turns import running
 from docs.figures.draw import Drawing
 from keyedwm.kafka.requests.produce import send
-from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
 from keyedwm.testing.admin import create_topic
 
 if TYPE_CHECKING:

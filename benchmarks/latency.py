@@ -26,7 +26,7 @@ from benchmarks.measure import HDFS, KEYS, Sheet, new_topic
 from benchmarks.turns import running
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,7 +30,7 @@ from benchmarks.nexmark_queries import QUERIES as OF_ONE_STREAM
 from benchmarks.turns import PAIRS, in_turn, running
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import Sender, new_producer
-from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from benchmarks.measure import FIRST_MS, HDFS, KEYS, PARTITIONS, Sheet, new_topi
 from benchmarks.turns import Bench, bench
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.requests.produce import send
-from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

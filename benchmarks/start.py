@@ -21,7 +21,7 @@ from benchmarks.measure import HDFS, Sheet, load_hundred_bytes, session
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.spark.session.conf import PROVIDER, recommended_conf, session_conf
+from keyedwm.spark.setup.conf import PROVIDER, recommended_conf, session_conf
 from keyedwm.testing.broker import broker
 from keyedwm.testing.connector import spark_kafka_connector_jars
 

@@ -32,7 +32,7 @@ from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
 from keyedwm.windows import WindowOperator
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measure import HDFS, Run, Sheet, checked
 from benchmarks.turns import Bench, bench, in_turn
 from benchmarks.windows_answer import SESSION, Stream, answer, check_columns, load
-from keyedwm.spark.session.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

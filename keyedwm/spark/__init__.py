@@ -54,9 +54,9 @@ from keyedwm.spark.inspect.held import held_messages, held_windows
 from keyedwm.spark.inspect.oldest import oldest_offsets
 from keyedwm.spark.inspect.progress import log_progress, source_progress
 from keyedwm.spark.inspect.reason import reason, show_reason_last
-from keyedwm.spark.session.conf import recommended_conf, session_conf
-from keyedwm.spark.session.interpreter import use_this_python
-from keyedwm.spark.session.start import start_in_turn
+from keyedwm.spark.setup.conf import recommended_conf, session_conf
+from keyedwm.spark.setup.interpreter import use_this_python
+from keyedwm.spark.setup.start import start_in_turn
 
 __all__ = [
     "Aggregate",

@@ -27,7 +27,7 @@ from keyedwm.spark import (
     tumbling,
     tumbling_rows,
 )
-from keyedwm.spark.session.conf import PROVIDER
+from keyedwm.spark.setup.conf import PROVIDER
 from tests.spark.started import AHEAD, event, keyed
 
 TEN = tumbling("10 seconds")

@@ -8,7 +8,7 @@ import pytest
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.spark import join, join_latest, source
-from keyedwm.spark.session.conf import PROVIDER
+from keyedwm.spark.setup.conf import PROVIDER
 from tests.spark.started import keyed
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")

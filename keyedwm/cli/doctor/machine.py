@@ -93,7 +93,7 @@ def interpreter(variables: Mapping[str, str]) -> Finding:
     """Check which Python Spark starts with these variables."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        from keyedwm.spark.session.interpreter import LOOKUP, WORKERS, complaint
+        from keyedwm.spark.setup.interpreter import LOOKUP, WORKERS, complaint
     told = complaint(variables.get, too_late=False)
     what = "Python of Spark"
     if told is None:
@@ -154,7 +154,7 @@ def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        from keyedwm.spark.session.conf import PARTITIONS, PROVIDER, ROCKSDB
+        from keyedwm.spark.setup.conf import PARTITIONS, PROVIDER, ROCKSDB
     provider = conf.get(PROVIDER)
     if provider and provider.endswith("RocksDBStateStoreProvider"):
         yield ok("state store", "RocksDB")

@@ -32,7 +32,7 @@ from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.bucket_wiring import wired
 from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.staged_rows import ship_rows
-from keyedwm.spark.session.conf import PARTITIONS, check_provider
+from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

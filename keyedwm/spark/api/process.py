@@ -36,7 +36,7 @@ from keyedwm.spark.hosting.staged_rows import (
     ship_inputs,
     timed_rows,
 )
-from keyedwm.spark.session.conf import PARTITIONS, check_provider
+from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

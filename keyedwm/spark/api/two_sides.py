@@ -15,7 +15,7 @@ from keyedwm.spark.hosting.bucket_wiring import wired
 from keyedwm.spark.hosting.described import Source, stream_of
 from keyedwm.spark.hosting.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.hosting.lineage import marked
-from keyedwm.spark.session.conf import PARTITIONS, check_provider
+from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

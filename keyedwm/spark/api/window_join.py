@@ -29,7 +29,7 @@ from keyedwm.spark.hosting.bucket_wiring import wired
 from keyedwm.spark.hosting.described import Source, stream_of
 from keyedwm.spark.hosting.read_messages import read_messages
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
-from keyedwm.spark.session.conf import PARTITIONS, check_provider
+from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm.spark.session.interpreter import LOOKUP, WORKERS, complaint, use_this_python
+from keyedwm.spark.setup.interpreter import LOOKUP, WORKERS, complaint, use_this_python
 from tests.system.first_hour.conftest import Run, pyspark_home
 
 pytestmark = pytest.mark.starts
@@ -77,7 +77,7 @@ def test_a_variable_that_names_another_python_is_warned_of(shell: Run, python: s
 
 
 def test_what_is_unset_is_set_and_what_is_set_stays(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("keyedwm.spark.session.interpreter._variables_of_jvm", lambda: None)
+    monkeypatch.setattr("keyedwm.spark.setup.interpreter._variables_of_jvm", lambda: None)
     monkeypatch.delenv(LOOKUP)
     monkeypatch.setenv(WORKERS, "./environment/bin/python")  # a path on the workers of a cluster
     with pytest.warns(RuntimeWarning) as told:
@@ -97,7 +97,7 @@ def test_a_path_that_leads_to_this_environment_here_too_is_the_only_one(
     # As with a shipped environment: workers would look for the driver's own path.
     (tmp_path / "environment").symlink_to(sys.prefix)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("keyedwm.spark.session.interpreter._variables_of_jvm", lambda: None)
+    monkeypatch.setattr("keyedwm.spark.setup.interpreter._variables_of_jvm", lambda: None)
     monkeypatch.delenv(LOOKUP)
     monkeypatch.setenv(WORKERS, "./environment/bin/python")
     use_this_python()

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 CLASSIC = {"_jvm", "_jsc", "_jdf", "_jc", "_jsparkSession", "_sc", "_gateway", "sparkContext", "rdd"}
 # One asks a gateway, if this process has one, for variables of the JVM; the other asks a frame of the JVM for its plan,
 # which a client has explained. Both do without where there is none.
-ALLOWED = {("keyedwm/spark/session/interpreter.py", "_gateway"), ("keyedwm/spark/hosting/lineage.py", "_jdf")}
+ALLOWED = {("keyedwm/spark/setup/interpreter.py", "_gateway"), ("keyedwm/spark/hosting/lineage.py", "_jdf")}
 
 
 def reached(tree: ast.Module) -> Iterator[str]:
