@@ -28,7 +28,7 @@ ROWS = (("rows", agg.count()),)
 
 
 def noted(plan):
-    return json.loads(json.dumps(plan.told()))
+    return json.loads(json.dumps(plan.told(), sort_keys=True))  # as buckets write it
 
 
 def windows(window=SlidingWindow(10, 10), aggregates=ROWS, **settings):  # noqa: B008
@@ -66,19 +66,21 @@ def sides(left=(), right=(), names=("a", "b")):
     ("old", "new", "told"),
     [
         (windows(), windows(SlidingWindow(20, 20)), [
-            "it has 'window=sliding size_ms=10 slide_ms=10 offset_ms=0' where", "size_ms=20 slide_ms=20"]),
+            "it has 'window=sliding offset_ms=0 size_ms=10 slide_ms=10' where", "size_ms=20 slide_ms=20"]),
         (windows(), windows(aggregates=(("n", agg.count()),)), [
             "it has 'aggregates rows count", "this plan has 'aggregates n count"]),
-        (windows(), windows(early=Early(rows=3)), ["it has 'early=none' where this plan has 'early=rows=3"]),
+        (windows(), windows(early=Early(rows=3)), ["it has 'early=none' where this", "every_ms=none rows=3'"]),
         (windows(), windows(accumulating=False), [
             "it has 'accumulating=True' where this plan has 'accumulating=False'"]),
-        (a_store(), a_store(TWENTY), ["it has 'window=time size_ms=10 step_ms=10", "'window=time size_ms=20 step_ms"]),
+        (a_store(), a_store(TWENTY), [
+            "it has 'window=time offset_ms=0 size_ms=10 step_ms=10", "'window=time offset_ms=0 size_ms=20 step_ms"]),
         (a_store(), a_store(by=("n",)), ["it has 'by=k' where this plan has 'by=n'"]),
-        (a_store(), a_store(late_rows=2), ["by_count=False by=clock' where this plan has", "by_count=True by=clock'"]),
-        (a_store(), a_store(early=Early(rows=3)), ["it has 'early=none' where this plan has 'early=rows=3"]),
-        (a_store(), a_store(late_every_ms=5), ["it has 'late=together=False", "this plan has 'late=together=True"]),
+        (a_store(), a_store(late_rows=2), ["by=clock by_count=False", "by=clock by_count=True"]),
+        (a_store(), a_store(early=Early(rows=3)), ["it has 'early=none' where this", "every_ms=none rows=3'"]),
+        (a_store(), a_store(late_every_ms=5), ["together=False' where", "together=True'"]),
         (a_join(), a_join(how=How.LEFT), ["it has 'how=inner' where this plan has 'how=left'"]),
-        (a_join(), a_join(TWENTY), ["it has 'window=time size_ms=10 step_ms=10", "'window=time size_ms=20 step_ms"]),
+        (a_join(), a_join(TWENTY), [
+            "it has 'window=time offset_ms=0 size_ms=10 step_ms=10", "'window=time offset_ms=0 size_ms=20 step_ms"]),
         (a_join(), a_join(early_every_ms=5), ["it has 'early=False' where this plan has 'early=True'"]),
         (a_join(early_every_ms=5), a_join(late_every_ms=5), [
             "it has 'early=True', 'late=False' where this plan has 'early=False', 'late=True'"]),

@@ -252,6 +252,7 @@ def test_a_restart_with_another_field_behind_a_key_is_refused(topic_of, describe
     fields["k"] = "json:$.s"
     query.restart()
     with pytest.raises(
-        StreamingQueryException, match=r"it has .read from k Field\(column='key'.* where this plan has "
+        StreamingQueryException,
+        match=r"\(.* differ; it has 'read_from=read from k Field\(column='key'.* where this plan has 'read_",
     ):
         query.give(topic, [steer(3_000)])

@@ -248,7 +248,7 @@ CALLS = {
     "late pairs come at once, or late_every of the clock": lambda df: call(
         df, store=Store(retention="1 day", late_rows=2)
     ),
-    "early=Early(rows=3, every_ms=None): keyedwm.spark.early(every=...)": lambda df: call(df, early=early(rows=3)),
+    "CLOCK: 'clock'>): keyedwm.spark.early(every=...) is expected": lambda df: call(df, early=early(rows=3)),
     "how='left' gives rows when a window of time is full on both sides": lambda df: call(
         df, how="left", early=early(every="1 second")
     ),

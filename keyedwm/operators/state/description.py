@@ -51,8 +51,8 @@ def digest_of(description: Mapping[str, Any]) -> str:
 
 
 def lines_of(description: Mapping[str, Any], of: str = "") -> Iterator[str]:
-    """Yield a description in words, a line for each setting and column; of: whose, before each name."""
-    for name, value in description.items():
+    """Yield a description in words, a line for each setting and column, by name; of: whose, before each name."""
+    for name, value in sorted(description.items()):
         if name in (KIND, _ARROW):
             continue
         if isinstance(value, Mapping):
