@@ -138,7 +138,7 @@ EXPECTED = (
     "== sound ended", "== sound-table ended", "== damaged-accepted ended", "== write ended", "== read ended",
     "refused the login with PLAIN", "no Kafka broker answered at 127.0.0.1:1", "has a wrong checksum",
     "is unknown to the keyedwm source", "is unknown to the keyedwm sink", "is not closed by a quote",
-    "has no username", "kafka.ssl.key.password does not open it", "cannot be given in place",
+    "has no username", "opened by kafka.ssl.key.password if it is encrypted", "cannot be given in place",
     "== token-0 ended", "tests.tokens:failing raised ConnectionError", "tests.tokens:empty gave no token",
     "properties unknown to Kafka's clients have no effect: kafka.sasl.password",
     "DEBUG:kafka", "INFO:keyedwm.source", "INFO MicroBatchExecution", "== Analyzed Logical Plan ==",

@@ -88,7 +88,7 @@ def test_pairs_come_once_and_what_met_none_alone_through_a_restart_and_late_mess
     query.restart()
     with pytest.raises(
         StreamingQueryException,
-        match=r"another plan \(windows, on, .*has 'keep, how or emit=left' where this plan has nothing",
+        match=r"another plan \(windows, on, .*has 'how=left' where this plan has 'how=inner'",
     ):
         query.give(topics[0], [steer(46_000)])
 
