@@ -71,7 +71,7 @@ CALLS = {
     "option buckets: '0' is wrong": lambda df: aggregate(df, "k", TEN, N, buckets=0),
     "one bucket holds it all": lambda df: aggregate(df, (), TEN, N, buckets=2),
     "the slide must divide the size": lambda _: sliding("10 seconds", "3 seconds"),
-    "the offset of a window is 10000 ms": lambda _: tumbling("10 seconds", "10 seconds"),
+    "the offset of a window is 10 seconds": lambda _: tumbling("10 seconds", "10 seconds"),
     "the gap of a session is 0 ms": lambda _: session("0 seconds"),
     "option gap: '-5 seconds' is wrong": lambda _: session("-5 seconds"),
     "option touching: 'merged' is wrong": lambda _: session("5 seconds", touching="merged"),

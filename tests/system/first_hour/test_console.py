@@ -26,7 +26,7 @@ query = rows.writeStream.format("noop").option("checkpointLocation", sys.argv[1]
 try:
     query.awaitTermination()
 except Exception:
-    print("REASON", keyedwm.spark.inspect.reason(query), flush=True)
+    print("REASON", keyedwm.spark.reason(query), flush=True)
     raise
 """
 

@@ -1,4 +1,4 @@
-"""One sentence out of what Spark raises: `keyedwm.spark.inspect.reason`, and the last line of a console."""
+"""One sentence out of what Spark raises: `keyedwm.spark.reason`, and the last line of a console."""
 
 from __future__ import annotations
 
