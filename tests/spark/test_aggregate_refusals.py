@@ -106,10 +106,10 @@ CALLS = {
         df, "k", TEN, N, key_watermark=per_key("1 second", **DAY, by="device")
     ),
     "key_watermark='1 day': keyedwm.spark.per_key": lambda df: aggregate(df, "k", TEN, N, key_watermark="1 day"),
-    "key_watermark with a store": lambda df: aggregate(
+    "is possible with tumbling, sliding and session windows, and without a store": lambda df: aggregate(
         df, "k", TEN, N, store=STORE, key_watermark=per_key("1 second", **DAY)
     ),
-    "key_watermark with windows of rows": lambda df: aggregate(
+    "session windows, and without a store, whose messages follow one": lambda df: aggregate(
         df, "k", tumbling_rows(9), N, key_watermark=per_key("1 second", **DAY)
     ),
     "lateness of 2 days is beyond behind=1 day": lambda df: aggregate(
