@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.kafka.client.errors import UnknownTopicError
+from keyedwm.kafka.client.limits import LIMITS
 from keyedwm.kafka.requests import metadata as module
 from keyedwm.kafka.requests.metadata import Metadata
 
@@ -28,7 +29,7 @@ def asked(monkeypatch):
             return {} if found is None else {"t": SimpleNamespace(leaders=dict.fromkeys(found))}
 
         monkeypatch.setattr(Metadata, "_refresh", refresh)
-        return Metadata(SimpleNamespace(config=None)).partitions(["t"])["t"]
+        return Metadata(SimpleNamespace(config=SimpleNamespace(limits=LIMITS))).partitions(["t"])["t"]
 
     return partitions
 

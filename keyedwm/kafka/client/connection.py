@@ -22,6 +22,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError, NoBrokerError
 from keyedwm.kafka.client.login import LoginError
 from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_settings
+from keyedwm.kafka.client.outside import NOT_IN_TIME
 from keyedwm.kafka.client.probe import other_protocol
 from keyedwm.kafka.client.token_provider import TokenError
 
@@ -59,7 +60,8 @@ class Connection:
             refusal = _refused(self._manager.last_distrusted or error, config)
             if refusal is not None:
                 raise refusal from error
-            other = other_protocol(config, reason)
+            # Where a name was not looked up, or a login did not end, nothing is asked again.
+            other = None if NOT_IN_TIME in reason else other_protocol(config, reason)
             if other is not None:
                 raise OptionError(other) from error
             raise NoBrokerError(

@@ -21,6 +21,9 @@ T = TypeVar("T")
 FAIR_MS = 250
 
 
+NOT_IN_TIME = "did not answer in time"
+
+
 class DidNotAnswerError(wire_errors.KafkaTimeoutError):
     """A call outside that did not end in time; the message names it."""
 
@@ -70,4 +73,4 @@ class Outside:
         except wire_errors.KafkaTimeoutError as error:
             if left_ms < FAIR_MS:
                 raise wire_errors.KafkaTimeoutError(f"no time was left for {what}") from error
-            raise DidNotAnswerError(f"{what} did not answer in time") from error
+            raise DidNotAnswerError(f"{what} {NOT_IN_TIME}") from error
