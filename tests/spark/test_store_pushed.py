@@ -253,6 +253,6 @@ def test_a_restart_with_another_field_behind_a_key_is_refused(topic_of, describe
     query.restart()
     with pytest.raises(
         StreamingQueryException,
-        match=r"\(.* differ; it has 'read_from=read from k Field\(column='key'.* where this plan has 'read_",
+        match=r"\(.* differ; it has .read_from=read from k Field\(column='key'.* where this plan has .read_from=",
     ):
         query.give(topic, [steer(3_000)])
