@@ -150,6 +150,7 @@ class _Judge:
         self._guard = FutureGuard(channel, axes, now_ms)
 
     def part(self, records: Records, field: FieldReader | None) -> _Part:
+        """Return event times in ms, the fate of each record, and the keys that `field` reads, if there is one."""
         times = self._reader.read(records.timestamp_ms, records.key, records.value, records.headers)
         ms, valid = times
         fate = np.zeros(records.count, np.int8)
