@@ -171,7 +171,7 @@ TUMBLING = SlidingWindow(6_000, 6_000)
         ),
         (
             plan_of(TUMBLING, lateness_ms=1),
-            "the rules for late rows and panes .* are late_rule=window, lateness_ms=0, .* this plan .*_ms=1, ",
+            "the rules for late rows and panes .* are .*late_rule=window, lateness_ms=0, .* this plan .*_ms=1, ",
         ),
         (
             WindowPlan(schema=SCHEMA, by=("v",), window=TUMBLING, aggregates=(("n", agg.count()),), time="__time"),
