@@ -92,7 +92,7 @@ FAMILIES = (
     Family(
         name="late rows",
         files=("jet/late_drop", "windows/keyed-watermark-*"),
-        drives=("keyedwm.operators.frames.key_watermarks:KeyWatermarks.advance", "keyedwm.arrow.axis:late",),
+        drives=("keyedwm.operators.keyed.key_watermarks:KeyWatermarks.advance", "keyedwm.arrow.axis:late",),
     ),
     Family(
         name="sliding windows",

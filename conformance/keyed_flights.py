@@ -23,8 +23,8 @@ from keyedwm.core.throttle import NoThrottle
 from keyedwm.core.watermark import MIN_MS
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
-from keyedwm.operators.frames.per_key import Partitions, PerKey
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
+from keyedwm.operators.keyed.per_key import Partitions, PerKey
 
 if TYPE_CHECKING:
     import pandas as pd

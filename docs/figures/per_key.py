@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
-from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 

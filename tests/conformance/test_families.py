@@ -63,7 +63,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.operators.frames.sliding:SlidingOperator.on_rows": one_output_less,
     "keyedwm.operators.frames.sliding:SlidingOperator.on_watermark": one_output_less,
     "keyedwm.operators.frames.sliding:SlidingOperator.on_end": one_output_less,
-    "keyedwm.operators.frames.key_watermarks:KeyWatermarks.advance": lambda before: before + 1,
+    "keyedwm.operators.keyed.key_watermarks:KeyWatermarks.advance": lambda before: before + 1,
     "keyedwm.operators.frames.sessions:SessionOperator.on_rows": one_output_less,
     "keyedwm.operators.frames.sessions:SessionOperator.on_watermark": one_output_less,
     "keyedwm.operators.frames.session_merge:joined_runs": lambda found: (found[0], found[1], found[2] + 1),

@@ -15,9 +15,9 @@ from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.rescale import Move
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.note import NOTE
 from keyedwm.operators.state.store import MemoryStore

@@ -17,8 +17,8 @@ from keyedwm.core.late import LateRule
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
-from keyedwm.operators.frames.per_key import Partitions, PerKey
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.stage import SourceColumns
 from tests.operators.per_key_model import Model, Row, SessionModel

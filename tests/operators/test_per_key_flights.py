@@ -15,8 +15,8 @@ from conformance.driver import DrivenOperator
 from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
-from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
+from keyedwm.operators.keyed.per_key import PerKey
 
 VECTOR = json.loads((Path(__file__).parents[1] / "vectors" / "windows" / "keyed-watermark-flights.json").read_text())
 SCHEMA = pa.schema([("key", pa.string()), ("time", pa.int64())])

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
-from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_table import PanedSessions
+from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import key_columns

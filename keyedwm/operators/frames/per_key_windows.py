@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.late import LateRule
-from keyedwm.operators.frames.key_watermarks import NEVER, KeyWatermarks
-from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.sliding import SlidingOperator, Windows
+from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST, START
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output

@@ -22,9 +22,9 @@ from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import Aggregate, AggregateSpec, described_by_code
 from keyedwm.operators.frames.digest_v1 import digest_v1
-from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
 from keyedwm.operators.panes import Early
 from keyedwm.operators.panes_again import PanesAgain
@@ -207,6 +207,11 @@ class WindowPlan:
     def owners(self) -> tuple[str, ...]:
         """The key columns by which keys are spread over buckets: those that own a watermark, by default all."""
         return self.by if self.key_watermark is None else self.key_watermark.by or self.by
+
+    @property
+    def owner_fields(self) -> list[pa.Field]:
+        """The same with their types."""
+        return [self.schema.field(name) for name in self.owners]
 
     @property
     def channel(self) -> tuple[str, ...]:

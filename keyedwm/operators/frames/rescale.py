@@ -20,13 +20,13 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.first_last import FirstOrLast
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.frame_log import BLOCK, FRAME
-from keyedwm.operators.frames.key_watermarks import OWN, moved_facts
 from keyedwm.operators.frames.neutral import neutral
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
 from keyedwm.operators.frames.session_parts import SLICE
 from keyedwm.operators.frames.session_rules import NEVER
 from keyedwm.operators.frames.session_table import SESSIONS
+from keyedwm.operators.keyed.key_watermarks import OWN, moved_facts
 from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log

@@ -16,9 +16,9 @@ from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.per_key import PerKey
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.messages.functions import WindowFunction
 from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.messages.windows import WindowKind

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from keyedwm.config.validation import choice, duration_ms
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.frames.per_key import Partitions, PerKey
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.spark.api.store import Store
 
 

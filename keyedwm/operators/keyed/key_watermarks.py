@@ -9,7 +9,7 @@ and partition the newest one counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.arrow.hashing import hashed_rows
-from keyedwm.operators.frames.per_key import PerKey
-from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, HIDDEN
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
@@ -33,15 +32,31 @@ _SWEEPS = 4
 _NONE = np.empty(0, np.int64)
 
 
+class OwnersPlan(Protocol):
+    """The plan of an operator whose keys have watermarks of their own."""
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The key columns that own a watermark."""
+
+    @property
+    def owner_fields(self) -> list[pa.Field]:
+        """The same with their types."""
+
+    @property
+    def channel(self) -> tuple[str, ...]:
+        """The columns that tell the partition of a row, none where partitions are not told apart."""
+
+
 class KeyWatermarks:
     """Owners by number, and of each that was asked for: its watermark, its highest event time, and W when rows came.
 
     A slot is an owner and a partition that brought it; slots are in order of owner and partition.
     """
 
-    def __init__(self, plan: WindowPlan, per_key: PerKey, logs: TableLogs, facts: Mapping[str, Any]) -> None:
+    def __init__(self, plan: OwnersPlan, per_key: PerKey, logs: TableLogs, facts: Mapping[str, Any]) -> None:
         self._by = plan.owners
-        self._fields = [plan.schema.field(name) for name in plan.owners]
+        self._fields = plan.owner_fields
         self._names = _names(plan, per_key)
         self._schema = pa.schema([*self._fields, *((name, pa.int64()) for name in self._names)])
         self._logs = logs
@@ -277,7 +292,7 @@ class KeyWatermarks:
         return np.full(table.num_rows, 0 if name == CHANNEL else NEVER)
 
 
-def _names(plan: WindowPlan, per_key: PerKey) -> list[str]:
+def _names(plan: OwnersPlan, per_key: PerKey) -> list[str]:
     """The columns beside the owner's: without partitions and idle keys, a watermark follows from the event time."""
     has_idle = per_key.idle_ms is not None
     own = [_OWN] if plan.channel or has_idle else []
