@@ -20,7 +20,7 @@ from benchmarks.nexmark_events import AUCTION, BID, PERSON, Stream, auctions, bi
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from keyedwm.spark.hosting.described import Source
+    from keyedwm.spark.hosting.source_description import Source
 
 LAG = "4 seconds"
 # Beside the events each partition ends with one record of this key, an hour later: it closes every window.

@@ -40,7 +40,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 from keyedwm.operators.state.blobs import packed
-from keyedwm.spark.hosting.inbox import Inbox
+from keyedwm.spark.hosting.channel_tracker import Inbox
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.broker import broker
 from pyspark_wm_sink.batch.task import Task

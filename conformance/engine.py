@@ -26,7 +26,7 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.names import END, LAST, PANE, ROWS, START, WINDOW
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.state.note import NOTE, note
+from keyedwm.operators.state.manifest import NOTE, note
 
 Results = list[WindowResult | Late]
 _BUILT_IN = {

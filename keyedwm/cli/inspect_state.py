@@ -14,11 +14,11 @@ from rich.table import Table
 from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.core.errors import InputError
-from keyedwm.operators.messages.description import STORE
-from keyedwm.operators.messages.listing import summary as of_store
+from keyedwm.operators.messages.read_only_store import summary as of_store
+from keyedwm.operators.messages.store_description import STORE
 from keyedwm.operators.state.description import KIND
 from keyedwm.operators.summary import summary
-from keyedwm.savepoint import Files, OperatorState
+from keyedwm.savepoint_files import Files, OperatorState
 
 
 def print_state(out: Console, checkpoint: str) -> None:

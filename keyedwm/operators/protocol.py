@@ -20,8 +20,8 @@ from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.join.latest_operator import LatestOperator
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.messages.join.staged import StagedWindowJoin, StagedWindowJoinOperator
-from keyedwm.operators.messages.staged import StagedStore, StagedStoreOperator
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin, StagedWindowJoinOperator
+from keyedwm.operators.messages.staged_store import StagedStore, StagedStoreOperator
 from keyedwm.operators.process.operator import ProcessOperator
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.results import Output

@@ -50,7 +50,7 @@ from keyedwm.spark.api.window_specs import (
     tumbling_key_rows,
     tumbling_rows,
 )
-from keyedwm.spark.inspect.held import held_messages, held_windows
+from keyedwm.spark.inspect.list_state import held_messages, held_windows
 from keyedwm.spark.inspect.oldest import oldest_offsets
 from keyedwm.spark.inspect.progress import log_progress, source_progress
 from keyedwm.spark.inspect.reason import reason, show_reason_last

@@ -24,7 +24,7 @@ from keyedwm.kafka.requests.cluster import Cluster, shared
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
-from pyspark_wm_source.driver.continued import continued
+from pyspark_wm_source.driver.continue_offsets import continued
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected

@@ -19,15 +19,15 @@ from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.rescale import Move
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.join.rescale import JoinMove
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove
-from keyedwm.operators.state.note import NOTE
-from keyedwm.savepoint import kind_of
+from keyedwm.operators.state.manifest import NOTE
+from keyedwm.savepoint_files import kind_of
 from keyedwm.spark.hosting.bucket import Bucket
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.bucket_move import Moved
+from keyedwm.spark.hosting.rescale_state import Moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 from tests.messy.feed import Batch, Feed

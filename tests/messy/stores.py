@@ -20,7 +20,7 @@ from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import Full, HoppingWindow, KeyRowWindow, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from tests.messy.conditions import random_where

@@ -11,7 +11,7 @@ import pyarrow as pa
 from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import HoppingWindow
 from tests.messy.drive import Pipeline

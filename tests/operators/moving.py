@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.bucket_move import CutState, Moved
+from keyedwm.spark.hosting.rescale_state import CutState, Moved
 
 _COLUMNS = pa.schema(
     [("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary()), ("beside", pa.binary())]

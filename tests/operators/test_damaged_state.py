@@ -15,13 +15,13 @@ from keyedwm.core.errors import DamagedError
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.held import MATCHED
 from keyedwm.operators.join.plan import How
+from keyedwm.operators.join.side_buffer import MATCHED
 from keyedwm.operators.messages.windows import KeyRowWindow, session_rows, tumbling_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import blobs as stored_blobs
 from keyedwm.operators.state.blobs import packed, read_stored, stored
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore, TableLogs
 from keyedwm.spark.hosting.bucket_state import SparkStore
 from keyedwm.windows import WindowJoin, WindowOperator

@@ -19,7 +19,7 @@ from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
 

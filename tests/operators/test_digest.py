@@ -27,7 +27,7 @@ from keyedwm.operators.frames.rescale import Move
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.streams import Event, plan_of, table
 

@@ -8,18 +8,18 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages.join.description import describe
-from keyedwm.operators.messages.join.description import plan_of as plan_from
-from keyedwm.operators.messages.join.listing import side_of
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.listing import CHANNEL, EDGES, Listed
+from keyedwm.operators.messages.join.join_description import describe
+from keyedwm.operators.messages.join.join_description import plan_of as plan_from
+from keyedwm.operators.messages.join.read_only_side import side_of
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
+from keyedwm.operators.messages.read_only_store import CHANNEL, EDGES, Listed
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.savepoint import OperatorState
-from keyedwm.spark.inspect.held_store import HeldStore
+from keyedwm.savepoint_files import OperatorState
+from keyedwm.spark.inspect.saved_store import HeldStore
 from keyedwm.windows import WindowJoin
 from tests.operators.session_joins import SIDES, join_plan, steps_of
 from tests.operators.stored import SCHEMA, Message, table

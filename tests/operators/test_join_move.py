@@ -14,12 +14,12 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.join import change_table
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.held import MATCHED
 from keyedwm.operators.join.plan import LEFT, How, JoinPlan
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.join.side_buffer import MATCHED
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.savepoint import Files, OperatorState, Savepoint, write_savepoint
-from keyedwm.spark.hosting.bucket_move import Moved, moved
+from keyedwm.savepoint_files import Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.spark.hosting.rescale_state import Moved, moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.operators.joins import counted, plan_of, random_plan
 from tests.operators.moving import pieces

@@ -10,7 +10,7 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.expressions.condition import Condition
-from keyedwm.operators.join import held, keys, operator
+from keyedwm.operators.join import keys, operator, side_buffer
 from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.keys import same_keys
 from keyedwm.operators.join.operator import JoinOperator
@@ -148,7 +148,7 @@ def test_late_rows_end_the_query_when_asked_for():
 
 
 def test_keys_of_equal_hash_are_compared(monkeypatch):
-    for module in (keys, held):
+    for module in (keys, side_buffer):
         monkeypatch.setattr(module, "key_hashes", lambda _, rows: pa.array([7] * rows, pa.int64()).to_numpy())
     monkeypatch.setattr("tests.operators.joins.key_hashes", keys.key_hashes)
     driven = Driven(plan_of(TEN, how=How.LEFT), restarts=True)

@@ -12,7 +12,7 @@ from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import Full, KeyRowWindow, hopping_key_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import messages_of, operator_of, panes_of, plan_of, random_messages, table

@@ -19,12 +19,12 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPl
 from keyedwm.operators.frames.rescale import Move
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.savepoint import check_blobs
+from keyedwm.savepoint_files import check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
-from keyedwm.spark.hosting.bucket_move import Moved
-from keyedwm.spark.hosting.continued import check_follows
+from keyedwm.spark.hosting.continue_from import check_follows
+from keyedwm.spark.hosting.rescale_state import Moved
 from tests.compat.plain import AGGREGATES
 from tests.operators.moving import pieces
 from tests.spark.test_bucket_batch import SCHEMA, Pipeline, results, staged, steps

@@ -17,7 +17,7 @@ from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import Full, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators import stored

@@ -18,11 +18,11 @@ from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.state.blobs import unpacked
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.savepoint import STATE, Files, OperatorState, Savepoint, write_savepoint
+from keyedwm.savepoint_files import STATE, Files, OperatorState, Savepoint, write_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.hosting.bucket_move import Moved, moved
+from keyedwm.spark.hosting.rescale_state import Moved, moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from tests.operators.moving import pieces
 from tests.operators.test_move import plan_of as windows_of

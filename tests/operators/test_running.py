@@ -24,7 +24,7 @@ from keyedwm.operators.process.running_plan import RunningPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
 

@@ -8,9 +8,9 @@ import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.messages.functions import median
-from keyedwm.operators.messages.listing import ListedStore
+from keyedwm.operators.messages.read_only_store import ListedStore
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import Full, session_rows, tumbling_key_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore

@@ -11,7 +11,7 @@ from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import pieces
 from keyedwm.operators.messages.functions import median
-from keyedwm.operators.messages.listing import MESSAGES
+from keyedwm.operators.messages.read_only_store import MESSAGES
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.sessions import INDEX
 from keyedwm.operators.messages.windows import Full
@@ -19,7 +19,7 @@ from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators import stored
 from tests.operators.stored import messages_of, panes_of, plan_of, table

@@ -8,7 +8,7 @@ import pytest
 
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.operators.summary import Summary, summary
 from keyedwm.windows import WindowJoin

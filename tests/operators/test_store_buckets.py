@@ -15,7 +15,7 @@ from keyedwm.core.rows import REJECTED, ControlKind
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import Full, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT

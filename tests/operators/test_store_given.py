@@ -11,9 +11,9 @@ import pytest
 from keyedwm.core.errors import InputError
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged import StagedWindowJoin, StagedWindowJoinOperator
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin, StagedWindowJoinOperator
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore, StagedStoreOperator
+from keyedwm.operators.messages.staged_store import StagedStore, StagedStoreOperator
 from keyedwm.operators.messages.windows import Full, hopping_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore

@@ -14,18 +14,18 @@ from rich.console import Console
 from keyedwm.cli.inspect_state import _table
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages.description import describe
-from keyedwm.operators.messages.description import plan_of as plan_from
 from keyedwm.operators.messages.functions import window_function
-from keyedwm.operators.messages.listing import ListedStore, summary
+from keyedwm.operators.messages.read_only_store import ListedStore, summary
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
+from keyedwm.operators.messages.store_description import describe
+from keyedwm.operators.messages.store_description import plan_of as plan_from
 from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, tumbling_key_rows
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.operators.summary import Summary
-from keyedwm.savepoint import OperatorState
-from keyedwm.spark.inspect.held import together
+from keyedwm.savepoint_files import OperatorState
+from keyedwm.spark.inspect.list_state import together
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import cut, plan_of, random_messages, table
 

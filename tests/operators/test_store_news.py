@@ -11,11 +11,11 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
-from keyedwm.operators.messages.description import describe
 from keyedwm.operators.messages.functions import median, window_function
-from keyedwm.operators.messages.listing import ListedStore
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
+from keyedwm.operators.messages.read_only_store import ListedStore
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore

@@ -13,11 +13,11 @@ import pytest
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
-from keyedwm.operators.messages.description import describe
 from keyedwm.operators.messages.functions import median, quantile, window_function
 from keyedwm.operators.messages.join.plan import WindowJoinSide
 from keyedwm.operators.messages.on_demand import on_demand
 from keyedwm.operators.messages.retention import Retention
+from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.messages.windows import (
     hopping,
     hopping_key_rows,

@@ -10,7 +10,7 @@ from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Keep
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import Full, HoppingWindow, tumbling_rows
 from keyedwm.spark.hosting.bucket_batch import BucketLayout

@@ -14,9 +14,9 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.savepoint import MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
+from keyedwm.savepoint_files import MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
 from keyedwm.spark.api.savepoint import _check_free
-from pyspark_wm_source.driver.continued import continued
+from pyspark_wm_source.driver.continue_offsets import continued
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.values.offsets import Channel, QueryOffset

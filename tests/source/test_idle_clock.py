@@ -17,7 +17,7 @@ from keyedwm.core.policy import (
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.throttle import Throttle, ThrottleByFrame
 from keyedwm.core.watermark import Status
-from keyedwm.spark.hosting.inbox import Inbox
+from keyedwm.spark.hosting.channel_tracker import Inbox
 from pyspark_wm_source.driver.plan import CLOCK_BATCH_MS
 from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.values.offsets import QueryOffset

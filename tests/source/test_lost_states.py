@@ -13,7 +13,7 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import no_records
 from keyedwm.kafka.requests.fetch import Fetched
-from keyedwm.spark.hosting.inbox import Inbox
+from keyedwm.spark.hosting.channel_tracker import Inbox
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal

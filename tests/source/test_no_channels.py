@@ -9,7 +9,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.spark.hosting.inbox import Inbox
+from keyedwm.spark.hosting.channel_tracker import Inbox
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal

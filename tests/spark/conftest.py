@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from keyedwm.spark.hosting.described import Source
+    from keyedwm.spark.hosting.source_description import Source
     from tests.spark.started import Started
 
 

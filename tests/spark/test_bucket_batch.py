@@ -17,7 +17,7 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore

@@ -12,14 +12,14 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.hosting.inbox import Inbox
+from keyedwm.spark.hosting.channel_tracker import Inbox
 from tests.operators.stored import SCHEMA, Message, plan_of, table
 
 KEPT = {"retention": Retention(time_ms=1_000_000)}

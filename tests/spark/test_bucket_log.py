@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.spark.hosting import bucket
 from keyedwm.spark.hosting.bucket import Bucket

@@ -13,7 +13,7 @@ import pytest
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.rows import ControlKind
-from keyedwm.spark.hosting.inbox import Inbox
+from keyedwm.spark.hosting.channel_tracker import Inbox
 
 
 def inbox() -> Inbox:

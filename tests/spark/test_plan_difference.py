@@ -13,9 +13,9 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import How as Joined
 from keyedwm.operators.messages.join.plan import How, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.bucket_state import require_owner

@@ -27,7 +27,7 @@ from keyedwm.operators.panes import EveryBy, PanePolicy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.operators.state.note import NOTE, note, read_note
+from keyedwm.operators.state.manifest import NOTE, note, read_note
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 # So many results leave at once when a watermark closes many sessions.

@@ -23,7 +23,7 @@ from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import key_columns
-from keyedwm.operators.state.note import read_note
+from keyedwm.operators.state.manifest import read_note
 from keyedwm.operators.state.store import BlobStore
 
 

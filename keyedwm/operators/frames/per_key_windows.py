@@ -26,7 +26,7 @@ from keyedwm.operators.names import CHANNEL, LAST, START
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.operators.state.note import read_note
+from keyedwm.operators.state.manifest import read_note
 from keyedwm.operators.state.store import BlobStore
 
 _NONE = np.empty(0, np.int64)

@@ -31,7 +31,7 @@ from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log
 from keyedwm.operators.state.description import lines_of
-from keyedwm.operators.state.note import FORMAT, note
+from keyedwm.operators.state.manifest import FORMAT, note
 from keyedwm.operators.state.store import PART, part_numbers
 
 _REMEDY = "go back to what it was, or start from a new checkpoint"

@@ -29,7 +29,7 @@ from keyedwm.operators.frames.session_parts import (
 )
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
 from keyedwm.operators.state.key_dictionary import KeyDictionary
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 YOUNG, REST, DUE = "young", "rest-", "due-"

@@ -21,7 +21,7 @@ from keyedwm.operators.frames.session_rules import closed_ms, expired
 from keyedwm.operators.names import LAST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.note import NOTE, note, read_note
+from keyedwm.operators.state.manifest import NOTE, note, read_note
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 # So many results leave at once when a watermark closes many sessions.

@@ -28,7 +28,7 @@ from keyedwm.operators.results import Output, late_sentence
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
-from keyedwm.operators.state.note import NOTE, note, read_note
+from keyedwm.operators.state.manifest import NOTE, note, read_note
 from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import BlobStore, LogHolder, StateChanges, TableLogs
 

@@ -18,15 +18,15 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, Limits
-from keyedwm.operators.join.held import HeldRows, Piece
 from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
+from keyedwm.operators.join.join_manifest import note, read_note
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.join.keys import same_keys
-from keyedwm.operators.join.note import note, read_note
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.results import pairs
+from keyedwm.operators.join.side_buffer import HeldRows, Piece
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 _PIECE_BYTES = 64 << 20

@@ -17,10 +17,10 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import Limits
 from keyedwm.operators.join.change_table import CHANGES
-from keyedwm.operators.join.held import COMPRESSION, MATCHED, LimitsOf, Piece, Slice, matched_rows
+from keyedwm.operators.join.join_manifest import FORMAT, note
 from keyedwm.operators.join.keys import HASH, bucket_numbers
-from keyedwm.operators.join.note import FORMAT, note
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
+from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, Piece, Slice, matched_rows
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
 from keyedwm.operators.state.cut import Cut
 

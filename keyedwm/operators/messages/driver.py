@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.operators.messages import looking
+from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.account import Account, Messages
 from keyedwm.operators.messages.arguments import Edge
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.description import note, read_note
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.shape import Kept, MessageShape
 from keyedwm.operators.messages.shapes import shape_of
+from keyedwm.operators.messages.store_description import note, read_note
 from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
@@ -147,12 +147,12 @@ class MessageOperator:
         """
         listings = self.shape.windows(start, end, by_key=by_key)
         tables = [one.table(self._plan, self.channels, by_key=by_key) for one in listings]
-        return pa.concat_tables([looking.windows_schema(self._plan, by_key=by_key).empty_table(), *tables])
+        return pa.concat_tables([listing.windows_schema(self._plan, by_key=by_key).empty_table(), *tables])
 
     def messages(self, asked: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
         """Return the held messages in this closed range whose columns have these values, in order."""
-        rows = self.shape.read(*looking.numbers_of(asked))
-        return looking.chosen(self._plan, self.channels, rows, asked, equal)
+        rows = self.shape.read(*listing.numbers_of(asked))
+        return listing.chosen(self._plan, self.channels, rows, asked, equal)
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each channel where its records must be read from to have all that is held again."""

@@ -1,131 +1,184 @@
-"""What the state of windows that keep their messages holds, listed by the ordinary operator, opened on it to be read.
+"""Lists a store: its windows, from the index of slices or from the messages, and messages by range.
 
-Rule: listing changes nothing, and takes only a description of the plan and the blobs that are asked for.
+Rule: listing changes nothing. Windows are listed in order of expiry; ranges are inclusive at both ends.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.messages.description import plan_of, read_window
-from keyedwm.operators.messages.driver import MessageOperator
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
-from keyedwm.operators.messages.windows import HoppingWindow, RowWindow
-from keyedwm.operators.state.blobs import damaged
-from keyedwm.operators.state.note import NOTE
-from keyedwm.operators.state.store import PART, BlobStore
-from keyedwm.operators.summary import Summary
+from keyedwm.operators.grouping import pair_groups
+from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
+from keyedwm.operators.messages.arguments import Edge, wanted
+from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.messages import MessageStore, in_order, message_bytes, places
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.results import key_numbers
+from keyedwm.operators.messages.timeline import LOWEST
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 
-MESSAGES = "messages-"  # how the names of blobs of messages begin
-ALL = (LOWEST, HIGHEST)
-# The columns of windows behind those of their keys, and the columns that say which window it is.
-EDGES, CHANNEL, COMPLETE = ("start", "end"), ("topic", "partition"), "is_complete"
-HELD = ("first_offset", "last_offset", "messages", "bytes")
-
-Offsets = dict[tuple[str, int], int]
+_FACTS = ("first_offset", "last_offset", "messages", "bytes")
 
 
-class Listed(Protocol):
-    """A store, or a side of a join."""
+def windows_schema(plan: StorePlan, *, by_key: bool) -> pa.Schema:
+    """Of `windows`: start and end are ms of event time, or offsets of which the end is behind the window."""
+    channel = [plan.schema.field(name).with_name(role) for name, role in zip(plan.record, _ROLES, strict=False)]
+    numbers = [pa.field(name, pa.int64()) for name in ("start", "end")]
+    facts = [pa.field(name, pa.int64()) for name in _FACTS]
+    listed = pa.schema([*numbers, *channel, *facts, pa.field("is_complete", pa.bool_())])
+    keys = [field.with_name(shown_name(field.name, listed.names)) for field in plan.key_fields] if by_key else []
+    return pa.schema([*keys, *listed])
 
-    def windows(self, *, by_key: bool) -> pa.Table:
-        """Return the windows that are held: the columns of keys, EDGES, CHANNEL, HELD and COMPLETE."""
 
-    def messages(self) -> pa.Table:
-        """Return the messages that are held, as they came."""
+_ROLES = ("topic", "partition")
 
-    def oldest_offsets(self) -> Offsets:
-        """Return for each channel where its records must be read from to have what is held again."""
+
+def shown_name(key: str, listed: Sequence[str]) -> str:
+    """Return what a key column is called beside these columns of a listing."""
+    return f"key_{key}" if key.lower() in listed else key
+
+
+class OnAxis(Protocol):
+    """Windows on an axis, with the messages that are held for them; see `timeline.Timeline`."""
+
+    @property
+    def grid(self) -> Grid:
+        """Where they lie."""
+
+    @property
+    def store(self) -> MessageStore:
+        """The messages."""
+
+    @property
+    def horizon(self) -> int | None:
+        """The windows that end by then are complete."""
+
+    @property
+    def floor(self) -> int | None:
+        """The windows that end by then are gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBlobs:
-    """Blobs of a bucket that were read. sizes: of all its blobs; state: the content of its operator's note."""
+class Listing:
+    """Windows in order of a listing, one row for each topic and partition; see `windows_schema`.
 
-    sizes: Mapping[str, int]
-    blobs: Mapping[str, bytes]
-    state: Mapping[str, Any]
-
-    def get(self, name: str) -> bytes:
-        """Return one of them; raise DamagedError if it is missing."""
-        if name == NOTE:
-            return json.dumps({name: value for name, value in self.state.items() if name != "checksum"}).encode()
-        if name not in self.blobs:
-            raise damaged(name, "is missing")
-        return self.blobs[name]
-
-
-class ListedStore:
-    """A store whose plan has this description."""
-
-    def __init__(self, description: Mapping[str, Any], store: BlobStore) -> None:
-        self._plan = plan_of(description)
-        self._are_of_keys = are_of_keys(description)
-        self._operator = MessageOperator(self._plan, store)
-
-    def windows(self, *, by_key: bool) -> pa.Table:
-        """See `Listed`; windows that are each of one key are listed with it anyway."""
-        found = self._operator.windows(*ALL, by_key=by_key or self._are_of_keys)
-        return without_channels(found, self._plan.by, self._plan.record)
-
-    def messages(self) -> pa.Table:
-        """See `Listed`."""
-        return self._operator.messages(ALL, {})
-
-    def oldest_offsets(self) -> Offsets:
-        """See `Listed`; nothing of a channel is held whose oldest offset is the next one."""
-        channels, oldest = self._operator.channels, self._operator.oldest_offsets()
-        following = dict(zip(channels.known, channels.next, strict=True))
-        return {channel: offset for channel, offset in oldest.items() if offset < following[channel]}
-
-
-def are_of_keys(description: Mapping[str, Any]) -> bool:
-    """Whether each window is that of one key, beside which it is listed."""
-    return description["window"]["kind"] not in {"time", "rows"}
-
-
-def check_by_key(description: Mapping[str, Any]) -> None:
-    """Refuse to list windows key by key that are listed so anyway."""
-    if are_of_keys(description):
-        raise OptionError(
-            "windows of a key's messages, windows on demand, and sessions are listed key by key anyway: leave by_key "
-            "out"
-        )
-
-
-def without_channels(found: pa.Table, by: tuple[str, ...], record: tuple[str, str, str]) -> pa.Table:
-    """Return windows without keys that are topic or partition, which every window has."""
-    keys = found.column_names[: -len((*EDGES, *CHANNEL, *HELD, COMPLETE))]
-    return found.drop_columns([shown for shown, name in zip(keys, by, strict=False) if name in record[:2]])
-
-
-def summary(description: Mapping[str, Any], sizes: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
-    """Return what a bucket holds, from its notes alone: how many windows (`frames`) and messages (`rows`).
-
-    sizes: of its blobs; state: the content of its operator's note.
+    keys: the columns of their keys, none where messages of several keys are listed as one. channels: by number.
     """
-    windows, rows, oldest = state["open"] if "open" in state else _on_axes(description, sizes, state)
-    return Summary(frames=windows, rows=rows, size_bytes=sum(sizes.values()), oldest_ms=oldest if windows else None)
+
+    keys: Sequence[pa.Array]
+    starts: Ints
+    ends: Ints
+    channels: Ints
+    first: Ints
+    last: Ints
+    rows: Ints
+    sizes: Ints
+    is_complete: Flags
+
+    def table(self, plan: StorePlan, channels: Channels, *, by_key: bool) -> pa.Table:
+        """Return them as a table of `get_windows`."""
+        columns = [
+            *(self.keys if by_key else ()), self.starts, self.ends, *channels.columns(plan.schema, self.channels),
+            self.first, self.last, self.rows, self.sizes, self.is_complete,
+        ]  # fmt: skip
+        arrays = [pa.array(one) if isinstance(one, np.ndarray) else one for one in columns]
+        return pa.Table.from_arrays(arrays, schema=windows_schema(plan, by_key=by_key))
 
 
-def _on_axes(
-    description: Mapping[str, Any], sizes: Mapping[str, int], state: Mapping[str, Any]
-) -> tuple[int, int, int | None]:
-    """Return how many windows and messages windows of time or rows hold, and of time the first start."""
-    kind, ends = read_window(description["window"]), set[tuple[str, int]]()
-    logs = {name.partition(PART)[0] for name in sizes if name.startswith(MESSAGES)}
-    for axis, _, start in (log.removeprefix(MESSAGES).partition("-") for log in logs):
-        floor = state["axes"][axis]["floor"]
-        if isinstance(kind, RowWindow):
-            held = kind.grid(state["channels"][int(axis)][2]).ends_of(int(start))
-        elif isinstance(kind, HoppingWindow):
-            held = kind.grid().ends_of(int(start))
-        ends.update((axis, end) for end in held if floor is None or end > floor)
-    starts = [end - kind.size_ms for _, end in ends] if isinstance(kind, HoppingWindow) else []
-    return len(ends), sum(state["rows"].get(log, 0) for log in logs), min(starts, default=None)
+def windows(plan: StorePlan, channels: Channels, axis: OnAxis, start: int, end: int, *, by_key: bool) -> Listing:
+    """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
+    keys = KeyDictionary(plan.key_fields)
+    if by_key:
+        rows = axis.store.read(start - axis.grid.size - axis.grid.step, end + axis.grid.size + 1)
+        at, sizes, one = places(plan, rows), message_bytes(rows), np.ones(rows.num_rows, np.int64)
+        offsets, owners = channels.offsets(rows), channels.numbers(rows)
+        slices, found = axis.grid.slices(at), key_numbers(plan, keys, rows)
+        columns = [slices, owners, offsets, offsets, one, sizes, found]
+    else:
+        index = axis.store.index
+        columns = [*index.columns(), np.zeros(len(index.slices), np.int64)]
+    return _listed(channels, axis, columns, keys=keys, asked=(start, end), by_key=by_key)
+
+
+def _listed(
+    channels: Channels,
+    axis: OnAxis,
+    columns: list[Ints],
+    *,
+    keys: KeyDictionary,
+    asked: tuple[int, int],
+    by_key: bool,
+) -> Listing:
+    places_of, ends = _expanded(axis.grid, columns[0])
+    floor = LOWEST if axis.floor is None else axis.floor
+    inside = (ends > max(asked[0], floor)) & (ends - axis.grid.size <= asked[1])
+    _, owners, first, last, rows, sizes, found = (column[places_of[inside]] for column in columns)
+    ends = ends[inside]
+    ranks = keys.ranks(found) if by_key else found
+    width = max(1, len(channels.known))
+    minor = ranks * width + channels.ranks()[owners]
+    ids, at, _ = pair_groups(ends, minor, int(minor.max(initial=0)) + 1)
+    count = len(at)
+    heads = np.empty(count, np.int64)
+    heads[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
+    horizon = LOWEST if axis.horizon is None else axis.horizon
+    return Listing(
+        keys.columns(found[heads]) if by_key else (), at - axis.grid.size, at, owners[heads],
+        lowest_by_group(first, ids, count), highest_by_group(last, ids, count), add_by_group(rows, ids, count),
+        add_by_group(sizes, ids, count), at <= horizon,
+    )  # fmt: skip
+
+
+def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
+    """Return for each window that holds a slice the slice's place, and the window's end."""
+    distinct, which = np.unique(slices, return_inverse=True)
+    each = [grid.ends_of(start) for start in distinct.tolist()]
+    counts = np.array([len(ends) for ends in each], np.int64)
+    flat = np.concatenate([np.empty(0, np.int64), *(np.arange(e.start, e.stop, e.step) for e in each)])
+    first = np.cumsum(counts) - counts
+    taken = counts[which] if len(which) else np.empty(0, np.int64)
+    starts = np.repeat(first[which] - (np.cumsum(taken) - taken), taken) if len(which) else taken
+    return np.repeat(np.arange(len(slices)), taken), flat[np.arange(int(taken.sum())) + starts]
+
+
+def chosen(
+    plan: StorePlan, channels: Channels, rows: pa.Table, asked: tuple[Edge, Edge], equal: Mapping[str, Any]
+) -> pa.Table:
+    """Return those of some messages that lie in this closed range and whose columns have these values, in order."""
+    (start, end), (low, high) = asked, numbers_of(asked)
+    at, offsets = places(plan, rows), channels.offsets(rows)
+    inside = (at >= low) & (at <= high)
+    if isinstance(start, tuple):
+        inside &= (at > low) | (offsets >= start[1])
+    if isinstance(end, tuple):
+        inside &= (at < high) | (offsets <= end[1])
+    rows = rows.filter(pa.array(inside))
+    for name, value in equal.items():
+        if name not in plan.schema.names:
+            raise OptionError(f"messages have no column {name!r}, they have {', '.join(plan.schema.names)}")
+        rows = rows.filter(_equal(name, rows[name], value))
+    return in_order(plan, channels, rows.select(plan.schema.names))
+
+
+def _equal(name: str, found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
+    """Which values are this one; null and NaN are themselves, as keys are."""
+    if value is None:
+        return pc.is_null(found)
+    if pa.types.is_floating(found.type) and value != value:  # noqa: PLR0124
+        return pc.is_nan(found)
+    return pc.equal(found, wanted(name, found.type, value))
+
+
+def numbers_of(asked: tuple[Edge, Edge]) -> tuple[int, int]:
+    """Return the places of both edges."""
+    start, end = (edge[0] if isinstance(edge, tuple) else edge for edge in asked)
+    return start, end

@@ -16,7 +16,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.messages.account import Account, Messages
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import TableLogs

@@ -36,7 +36,7 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageStore
-from keyedwm.operators.messages.pending import Pending
+from keyedwm.operators.messages.pending_panes import Pending
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.results import key_numbers, keyed, panes
 from keyedwm.operators.panes import EveryBy, LateTimes, Timing, beat_of

@@ -13,7 +13,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.processor import ProcessState, joined
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.note import NOTE, note, read_note
+from keyedwm.operators.state.manifest import NOTE, note, read_note
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 EVENT_TIME = "event_time"

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import FormatError, InputError
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import TableLogs
 
 

@@ -19,7 +19,7 @@ from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log
-from keyedwm.operators.state.note import FORMAT, note
+from keyedwm.operators.state.manifest import FORMAT, note
 from keyedwm.operators.state.store import PART, part_numbers
 
 

@@ -20,7 +20,7 @@ from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWin
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.messages.functions import WindowFunction
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
@@ -29,8 +29,8 @@ from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.arguments import check_own_aggregates, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.bucket_wiring import wired
-from keyedwm.spark.hosting.described import Source
+from keyedwm.spark.hosting.build_plan import wired
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.staged_rows import ship_rows
 from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 

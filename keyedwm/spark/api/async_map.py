@@ -19,8 +19,8 @@ from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.process.async_calls import AsyncCalls
 from keyedwm.spark.arguments import check_sendable
 from keyedwm.spark.hosting.async_rows import AsyncRows, kept_columns
-from keyedwm.spark.hosting.declared import declared
-from keyedwm.spark.hosting.described import Source, frame_of
+from keyedwm.spark.hosting.result_schema import declared
+from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.spark.api.process import Told, Where, processed
 from keyedwm.spark.arguments import named
-from keyedwm.spark.hosting.described import Source, frame_of
+from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from keyedwm.core.late import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
 from keyedwm.spark.api.two_sides import check_names, joined, sides_of
-from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.join_rows import Side
+from keyedwm.spark.hosting.source_description import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

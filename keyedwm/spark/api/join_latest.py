@@ -12,7 +12,7 @@ from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.spark.api.two_sides import check_names, joined, sides_of
-from keyedwm.spark.hosting.described import Source
+from keyedwm.spark.hosting.source_description import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

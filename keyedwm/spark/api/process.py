@@ -21,10 +21,10 @@ from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.shuffle import TIME
 from keyedwm.spark.arguments import check_sendable, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.bucket_wiring import wired
-from keyedwm.spark.hosting.declared import declared
-from keyedwm.spark.hosting.described import Source
+from keyedwm.spark.hosting.build_plan import wired
 from keyedwm.spark.hosting.lineage import marked
+from keyedwm.spark.hosting.result_schema import declared
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from keyedwm.spark.hosting.staged_rows import (
     arrow_schema,

@@ -19,7 +19,7 @@ from keyedwm.operators.process.running import VERSION, Running
 from keyedwm.operators.process.running_plan import RECORD, RunningPlan
 from keyedwm.spark.api.process import Told, Where, processed
 from keyedwm.spark.arguments import check_own_aggregates
-from keyedwm.spark.hosting.described import Source, frame_of
+from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 
 if TYPE_CHECKING:

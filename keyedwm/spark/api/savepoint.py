@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.state.note import NOTE
-from keyedwm.savepoint import MANIFEST, STATE, Files, OperatorState, Savepoint, kind_of, write_savepoint
+from keyedwm.operators.state.manifest import NOTE
+from keyedwm.savepoint_files import MANIFEST, STATE, Files, OperatorState, Savepoint, kind_of, write_savepoint
 from keyedwm.spark.arguments import require_session
 from pyspark_wm_source.values.checkpoint import newest, sources_of
 from pyspark_wm_source.values.offsets import QueryOffset

@@ -10,7 +10,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.aggregates.functions import Aggregate, is_simple
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.spark.arguments import require_session
-from keyedwm.spark.hosting.described import Source, named_fields
+from keyedwm.spark.hosting.source_description import Source, named_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

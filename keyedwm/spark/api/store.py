@@ -24,13 +24,13 @@ from keyedwm.operators.messages.functions import Quantile, WindowFunction
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import Full, HoppingWindow, KeyRowWindow, RowKind, RowWindow, SessionRowWindow
 from keyedwm.operators.panes import EveryBy
 from keyedwm.spark.arguments import check_sendable
-from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import streams_of
 from keyedwm.spark.hosting.read_messages import message_fields, read_messages
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from keyedwm.core.rows import AXIS_KEY
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.bucket_wiring import wired
-from keyedwm.spark.hosting.described import Source, stream_of
+from keyedwm.spark.hosting.build_plan import wired
 from keyedwm.spark.hosting.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.hosting.lineage import marked
+from keyedwm.spark.hosting.source_description import Source, stream_of
 from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
 if TYPE_CHECKING:

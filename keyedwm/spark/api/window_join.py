@@ -19,15 +19,15 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.join.plan import HOW_INSTEAD, How
 from keyedwm.operators.messages.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.windows import Full, HoppingWindow, RowKind, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.spark.api.store import Store, check_one_source
 from keyedwm.spark.api.two_sides import check_names, keys_of
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.bucket_wiring import wired
-from keyedwm.spark.hosting.described import Source, stream_of
+from keyedwm.spark.hosting.build_plan import wired
 from keyedwm.spark.hosting.read_messages import read_messages
+from keyedwm.spark.hosting.source_description import Source, stream_of
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
 from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 

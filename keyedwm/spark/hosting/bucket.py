@@ -17,14 +17,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.hosting.bucket_move import Moved
 from keyedwm.spark.hosting.bucket_state import (
     Begun,
     SparkStore,
@@ -34,7 +33,8 @@ from keyedwm.spark.hosting.bucket_state import (
     take_over,
     write_state,
 )
-from keyedwm.spark.hosting.continued import FOLLOWS, check_follows
+from keyedwm.spark.hosting.continue_from import FOLLOWS, check_follows
+from keyedwm.spark.hosting.rescale_state import Moved
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import ControlKind
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.staged import StagedStore
 from keyedwm.operators.messages.staged_operator import StagedOperator
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.protocol import AnyPlan, operator_of, output_watermarks_ms
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
 from keyedwm.spark.hosting.bucket_clock import Wakes
-from keyedwm.spark.hosting.inbox import Inbox, barriers_of
+from keyedwm.spark.hosting.channel_tracker import Inbox, barriers_of
 
 if TYPE_CHECKING:
     import pandas as pd

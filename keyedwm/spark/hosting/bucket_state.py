@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
 from keyedwm.operators.state.blobs import damaged
-from keyedwm.operators.state.note import NOTE, OTHER_PYTHON
+from keyedwm.operators.state.manifest import NOTE, OTHER_PYTHON
 from keyedwm.operators.state.store import StateChanges
-from keyedwm.spark.hosting.continued import FOLLOWS
+from keyedwm.spark.hosting.continue_from import FOLLOWS
 from keyedwm.spark.hosting.plan_difference import difference
 
 if TYPE_CHECKING:

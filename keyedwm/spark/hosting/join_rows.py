@@ -14,8 +14,8 @@ from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.panes_again import PanesAgain
 from keyedwm.operators.shuffle import SHIPPED
-from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import check_lineage
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, SharedStageOne, StageOne
 from keyedwm.spark.hosting.staged_rows import (
     arrow_schema,

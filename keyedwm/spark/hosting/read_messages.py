@@ -17,7 +17,7 @@ from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.field import Field
 from keyedwm.core.rows import WATERMARK
-from keyedwm.spark.hosting.described import Source, named_fields
+from keyedwm.spark.hosting.source_description import Source, named_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

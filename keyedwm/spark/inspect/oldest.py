@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from keyedwm.core.errors import OptionError
 from keyedwm.spark.api.savepoint import offsets_of
 from keyedwm.spark.arguments import require_session
-from keyedwm.spark.inspect.held_store import HeldStore, held_store
+from keyedwm.spark.inspect.saved_store import HeldStore, held_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from keyedwm.operators.messages.description import describe, plan_of
-from keyedwm.operators.messages.listing import ListedStore, ReadBlobs, summary
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.messages.read_only_store import ListedStore, ReadBlobs, summary
+from keyedwm.operators.messages.store_description import describe, plan_of
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.operators.summary import Summary
 from tests.operators.laws.kinds import Step

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from keyedwm.operators.messages.windows import Full, KeyRowWindow
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from tests.operators.laws import laws
 from tests.operators.laws.kinds import CASES, Kind, case_id
 from tests.operators.laws.small import small_logs

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, WindowJoinPlan
-from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.join.side_messages import Shown
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 MOST_PAIRS = 1 << 20  # of a piece

@@ -16,20 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.join.axis import JoinAxis
-from keyedwm.operators.messages.join.description import note, read_note
+from keyedwm.operators.messages.join.join_description import note, read_note
+from keyedwm.operators.messages.join.join_timeline import JoinAxis
 from keyedwm.operators.messages.join.matches import matches
 from keyedwm.operators.messages.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
-from keyedwm.operators.messages.join.shown import Shown
 from keyedwm.operators.messages.join.side import JoinSide, Taken
+from keyedwm.operators.messages.join.side_messages import Shown
 from keyedwm.operators.messages.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes, reaching_back
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.note import NOTE
+from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 

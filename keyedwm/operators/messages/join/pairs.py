@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Ints, contiguous
 from keyedwm.operators.messages.join.matches import MOST_PAIRS, Matches, keys_of
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
-from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.join.side_messages import Shown
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
 from keyedwm.operators.names import WINDOW_TYPE
 from keyedwm.operators.panes import Timing

@@ -20,11 +20,11 @@ from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.driver import MessageOperator, Notes
-from keyedwm.operators.messages.join.description import note, read_note
+from keyedwm.operators.messages.join.join_description import note, read_note
 from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
-from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.join.side_messages import Shown
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts

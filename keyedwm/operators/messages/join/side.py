@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.messages.account import Account, Messages
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.join.axis import JoinAxis
+from keyedwm.operators.messages.join.join_timeline import JoinAxis
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
-from keyedwm.operators.messages.join.shown import Shown
+from keyedwm.operators.messages.join.side_messages import Shown
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.retention import StoreCounts

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.join.axis import JoinAxis
+from keyedwm.operators.messages.join.join_timeline import JoinAxis
 from keyedwm.operators.panes import Beat, LateTimes, Timing
 
 # Which messages of an axis are meant, by the ends of the first windows that hold them.

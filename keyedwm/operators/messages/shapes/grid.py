@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.operators.messages import looking
+from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.shape import Kept, MessageShape
@@ -100,7 +100,7 @@ class GridShape(MessageShape):
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List the windows of each timeline, from what is known of slices or by_key from the messages."""
         for _, timeline in sorted(self.timelines.items()):
-            yield looking.windows(self._plan, self.channels, timeline, start, end, by_key=by_key)
+            yield listing.windows(self._plan, self.channels, timeline, start, end, by_key=by_key)
 
     def read(self, low: int, high: int) -> pa.Table:
         """Read the slices of these places."""

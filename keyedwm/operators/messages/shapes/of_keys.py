@@ -19,7 +19,7 @@ from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
-from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.shape import Kept, MessageShape
 from keyedwm.operators.panes import Timing

@@ -17,7 +17,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
-from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.opened_members import OrderedMessages, in_key_order, listed, ranges

@@ -19,7 +19,7 @@ from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
-from keyedwm.operators.messages.looking import Listing
+from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason

@@ -1,4 +1,4 @@
-"""The note of a join's state; see `keyedwm.operators.state.note`."""
+"""The note of a join's state; see `keyedwm.operators.state.manifest`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.state.note import NoteFormat
+from keyedwm.operators.state.manifest import NoteFormat
 from keyedwm.operators.state.store import BlobStore
 
 VERSION = 1

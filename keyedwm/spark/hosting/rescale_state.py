@@ -21,10 +21,10 @@ from keyedwm.operators.join.rescale import JoinMove
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessMove
 from keyedwm.operators.state.cut import Rescale
-from keyedwm.operators.state.note import NOTE
-from keyedwm.savepoint import STATE, Files, OperatorState, check_blobs
+from keyedwm.operators.state.manifest import NOTE
+from keyedwm.savepoint_files import STATE, Files, OperatorState, check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
-from keyedwm.spark.hosting.continued import follows_of, operator_of
+from keyedwm.spark.hosting.continue_from import follows_of, operator_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession

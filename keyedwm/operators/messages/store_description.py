@@ -34,7 +34,7 @@ from keyedwm.operators.messages.windows import (
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.state.description import columns, described, digest_of, schema_of
-from keyedwm.operators.state.note import NoteFormat
+from keyedwm.operators.state.manifest import NoteFormat
 from keyedwm.operators.state.store import BlobStore
 
 STORE = "store"

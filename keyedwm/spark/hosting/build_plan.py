@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.messages.join.staged import StagedWindowJoin
-from keyedwm.operators.messages.staged import StagedStore
+from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
+from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.runtime.compiled import say_if_first
@@ -45,7 +45,7 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from keyedwm.spark.hosting.bucket import Bucket
-    from keyedwm.spark.hosting.bucket_move import initial_state, moved
+    from keyedwm.spark.hosting.rescale_state import initial_state, moved
     from keyedwm.spark.hosting.unpack import Unpack
 
     say_if_first()

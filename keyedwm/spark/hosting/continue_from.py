@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import ControlKind
-from keyedwm.savepoint import OperatorState, Savepoint, read_savepoint
+from keyedwm.savepoint_files import OperatorState, Savepoint, read_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from pyspark_wm_source.values.offsets import QueryOffset
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REASON
-from keyedwm.operators.messages.join.description import describe
+from keyedwm.operators.messages.join.join_description import describe
 from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
-from keyedwm.operators.messages.rejected import RejectedRows
+from keyedwm.operators.messages.rejected_rows import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.panes_again import PanesAgain

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import contiguous
-from keyedwm.operators.messages import looking
-from keyedwm.operators.messages.description import Described
+from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.join.axis import JoinAxis
-from keyedwm.operators.messages.join.description import plan_of
+from keyedwm.operators.messages.join.join_description import plan_of
+from keyedwm.operators.messages.join.join_timeline import JoinAxis
 from keyedwm.operators.messages.join.operator import WindowJoinOperator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.session_operator import PAYLOAD, SessionJoinOperator, topic_prefix
 from keyedwm.operators.messages.join.side import JoinSide
-from keyedwm.operators.messages.listing import ALL, Listed, Offsets
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.read_only_store import ALL, Listed, Offsets
+from keyedwm.operators.messages.store_description import Described
 from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.messages.windows import Full
 from keyedwm.operators.state.store import BlobStore
@@ -37,7 +37,7 @@ def side_of(description: Mapping[str, Any], number: int, store: BlobStore) -> Li
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """An axis of a side as `looking.windows` takes it."""
+    """An axis of a side as `listing.windows` takes it."""
 
     grid: Grid
     store: MessageStore
@@ -60,9 +60,9 @@ class _GridSide:
     def windows(self, *, by_key: bool) -> pa.Table:
         """See `Listed`."""
         plan, channels = self._as_store, self._side.channels
-        found = (looking.windows(plan, channels, axis, *ALL, by_key=by_key) for axis in self._axes())
+        found = (listing.windows(plan, channels, axis, *ALL, by_key=by_key) for axis in self._axes())
         tables = [one.table(plan, channels, by_key=by_key) for one in found]
-        return pa.concat_tables([looking.windows_schema(plan, by_key=by_key).empty_table(), *tables])
+        return pa.concat_tables([listing.windows_schema(plan, by_key=by_key).empty_table(), *tables])
 
     def messages(self) -> pa.Table:
         """See `Listed`."""
@@ -113,7 +113,7 @@ class _SessionSide:
         found = found.filter(pc.starts_with(found["topic"], self._prefix))
         topics = pc.utf8_slice_codeunits(found["topic"], len(self._prefix))
         found = found.set_column(found.column_names.index("topic"), "topic", topics)
-        keys = [looking.shown_name(name, found.column_names[len(self._side.on) + 1 :]) for name in self._side.on]
+        keys = [listing.shown_name(name, found.column_names[len(self._side.on) + 1 :]) for name in self._side.on]
         _, *others = found.column_names[len(keys) :]  # behind the keys, which record one without a key is
         named = found.select([*found.column_names[: len(keys)], *others]).rename_columns([*keys, *others])
         return named.drop_columns([k for k, n in zip(keys, self._side.on, strict=True) if n in self._side.record[:2]])

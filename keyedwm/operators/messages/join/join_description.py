@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages.description import any_retention, describe_window, read_window
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.store_description import any_retention, describe_window, read_window
 from keyedwm.operators.messages.windows import Full, kind_of
 from keyedwm.operators.state.description import columns, digest_of, schema_of
-from keyedwm.operators.state.note import NoteFormat
+from keyedwm.operators.state.manifest import NoteFormat
 from keyedwm.operators.state.store import BlobStore
 
 WINDOW_JOIN = "window_join"

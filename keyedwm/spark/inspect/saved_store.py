@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.operators.messages.description import STORE
-from keyedwm.operators.messages.join.description import WINDOW_JOIN
-from keyedwm.operators.messages.join.listing import side_of
-from keyedwm.operators.messages.listing import MESSAGES, Listed, ListedStore, ReadBlobs
+from keyedwm.operators.messages.join.join_description import WINDOW_JOIN
+from keyedwm.operators.messages.join.read_only_side import side_of
+from keyedwm.operators.messages.read_only_store import MESSAGES, Listed, ListedStore, ReadBlobs
+from keyedwm.operators.messages.store_description import STORE
 from keyedwm.operators.state.description import KIND
 from keyedwm.operators.state.store import BlobStore, MemoryStore
-from keyedwm.savepoint import Files, OperatorState
+from keyedwm.savepoint_files import Files, OperatorState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

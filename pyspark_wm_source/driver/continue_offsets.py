@@ -7,7 +7,7 @@ states that its tasks left. Only the consumer group is a new one, so that the sa
 from __future__ import annotations
 
 from keyedwm.core.errors import OptionError
-from keyedwm.savepoint import read_savepoint
+from keyedwm.savepoint_files import read_savepoint
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.values.offsets import QueryOffset
 

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.late import LatePolicy
-from keyedwm.operators.messages.description import describe
 from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.rejected import RejectedRows
+from keyedwm.operators.messages.rejected_rows import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
+from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.panes_again import PanesAgain
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, no_times

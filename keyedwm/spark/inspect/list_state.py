@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from keyedwm.operators.messages.listing import CHANNEL, COMPLETE, EDGES, HELD, check_by_key
+from keyedwm.operators.messages.read_only_store import CHANNEL, COMPLETE, EDGES, HELD, check_by_key
 from keyedwm.spark.arguments import require_session
-from keyedwm.spark.inspect.held_store import held_store
+from keyedwm.spark.inspect.saved_store import held_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
