@@ -40,7 +40,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 from keyedwm.operators.state.blobs import packed
-from keyedwm.spark.hosting.channel_tracker import Inbox
+from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.broker import broker
 from pyspark_wm_sink.batch.task import Task
@@ -139,7 +139,7 @@ def driver(channels: int) -> Iterator[Cost]:
 def inboxes(channels: int) -> Iterator[Cost]:
     """The control rows of one batch at one bucket: a watermark and a barrier of every channel."""
     names = [f"orders-{number}" for number in range(channels)]
-    inbox, batch, rows = Inbox("aggregate", 0), 0, []
+    inbox, batch, rows = ChannelTracker("aggregate", 0), 0, []
 
     def tell() -> None:
         nonlocal batch, rows

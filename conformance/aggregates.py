@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import add, sub, truediv
 
-from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.aggregate import AccumulatorFunctions
 
 
 def _zero() -> object:
@@ -67,15 +67,15 @@ def _with_last(accumulator: object, value: object) -> object:
     return (*accumulator, value)  # type: ignore[misc]
 
 
-_AVG = Aggregate(_nothing, _with_one, _both, _less, finish=_mean)
+_AVG = AccumulatorFunctions(_nothing, _with_one, _both, _less, finish=_mean)
 AGGREGATES = {
-    "sum": Aggregate(_zero, add, add, sub),
-    "sum_nodeduct": Aggregate(_zero, add, add),
-    "count": Aggregate(_zero, _count, add, sub),
-    "min": Aggregate(_none, _lower, _lower),
-    "max": Aggregate(_none, _higher, _higher),
+    "sum": AccumulatorFunctions(_zero, add, add, sub),
+    "sum_nodeduct": AccumulatorFunctions(_zero, add, add),
+    "count": AccumulatorFunctions(_zero, _count, add, sub),
+    "min": AccumulatorFunctions(_none, _lower, _lower),
+    "max": AccumulatorFunctions(_none, _higher, _higher),
     "avg": _AVG,
     "mean": _AVG,
-    "list": Aggregate(tuple, _with_last, add, finish=_sorted),
-    "set": Aggregate(frozenset, _with, _union, finish=_sorted),
+    "list": AccumulatorFunctions(tuple, _with_last, add, finish=_sorted),
+    "set": AccumulatorFunctions(frozenset, _with, _union, finish=_sorted),
 }

@@ -18,7 +18,7 @@ from conformance.driver import DrivenOperator
 from conformance.models.results import Late, WindowResult
 from conformance.models.sessions import Session, SessionConfig, Sessions, SessionState
 from conformance.models.sliding import Sliding, SlidingConfig, SlidingState
-from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.frames import floor_frame
 from keyedwm.core.late import LatePolicy
 from keyedwm.operators.aggregates import functions as aggregates
@@ -54,7 +54,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class Engine:
     """The vectorised operator, an event at a time. `name` is the aggregate's among the vectors' aggregates."""
 
-    def __init__(self, config: SlidingConfig | SessionConfig, name: str, aggregate: Aggregate) -> None:
+    def __init__(self, config: SlidingConfig | SessionConfig, name: str, aggregate: AccumulatorFunctions) -> None:
         own = aggregates.Aggregate(
             column="pickled",
             result=pa.binary(),
@@ -127,7 +127,7 @@ class BothSliding(Sliding):
     """Sliding windows, played twice."""
 
     def __init__(
-        self, config: SlidingConfig, name: str, aggregate: Aggregate, state: SlidingState | None = None
+        self, config: SlidingConfig, name: str, aggregate: AccumulatorFunctions, state: SlidingState | None = None
     ) -> None:
         super().__init__(config, aggregate, state)
         self._engine = Engine(config, name, aggregate)
@@ -168,7 +168,7 @@ class BothSessions(Sessions):
     """Sessions, played twice."""
 
     def __init__(
-        self, config: SessionConfig, name: str, aggregate: Aggregate, state: SessionState | None = None
+        self, config: SessionConfig, name: str, aggregate: AccumulatorFunctions, state: SessionState | None = None
     ) -> None:
         super().__init__(config, aggregate, state)
         self._engine = Engine(config, name, aggregate)

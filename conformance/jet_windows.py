@@ -12,7 +12,7 @@ from conformance.models.results import Late, WindowResult
 from conformance.models.sessions import Session, SessionConfig, Sessions, SessionState
 from conformance.models.sliding import SlidingConfig, SlidingState, common_window_end, watermark_before
 from conformance.verdict import MATCH, Verdict, fail, otherwise
-from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.touching import Touching
@@ -37,7 +37,7 @@ def _config(words: Mapping) -> SlidingConfig:
     return SlidingConfig(size_ms, words["slide_by"], words.get("offset", 0), late_rule=LateRule.FRAME)
 
 
-def _aggregate(words: Mapping) -> Aggregate:
+def _aggregate(words: Mapping) -> AccumulatorFunctions:
     whole = AGGREGATES[words["aggregate"]]
     return replace(whole, finish=lambda accumulator: accumulator) if words.get("stage") == "first" else whole
 

@@ -16,7 +16,7 @@ from conformance.store_plans import KEEP, ROWS_BY_NUMBER, interval_ms
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
+from keyedwm.operators.messages.windows import CompletedBy, hopping, hopping_rows
 
 _NEVER = 1 << 40
 EQUAL_WINDOWS = "both sides of a join have the same windows, or one of them is unbounded"
@@ -144,7 +144,7 @@ class JoinConfig:
             right=right,
             window=hopping_rows(size, advance) if windows.is_rows else hopping(size, advance, windows.align),
             retention=self.retention(windows)[0],
-            full=Full.MESSAGE,
+            full=CompletedBy.MESSAGE,
             early_every_ms=self.interval_ms("early"),
             late_every_ms=None if windows.is_rows else self.interval_ms("late"),
             how=How(self.told.get("how", "inner")),

@@ -12,7 +12,7 @@ from conformance.models.results import Late, WindowResult
 from conformance.models.sessions import SessionConfig
 from conformance.models.sliding import SlidingConfig
 from conformance.players import Maker, Player
-from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.late import LateRule
 from keyedwm.core.touching import Touching
 
@@ -32,7 +32,7 @@ class _Windows(Protocol):
 class TwoStages:
     """A first stage that combines events into frames, and a second one that combines frames into windows."""
 
-    def __init__(self, config: SlidingConfig, name: str, aggregate: Aggregate) -> None:
+    def __init__(self, config: SlidingConfig, name: str, aggregate: AccumulatorFunctions) -> None:
         frames = SlidingConfig(config.slide_ms, config.slide_ms, config.offset_ms, late_rule=config.late_rule)
         self._first = BothSliding(frames, name, replace(aggregate, finish=_same))
         self._second = BothSliding(config, name, aggregate)

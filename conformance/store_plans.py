@@ -16,7 +16,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.messages.functions import median, quantile
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
+from keyedwm.operators.messages.windows import CompletedBy, hopping, hopping_rows
 from keyedwm.operators.panes import Early
 
 SCHEMA = pa.schema(
@@ -54,7 +54,7 @@ def store_plan(config: Mapping, steps: Iterable[Mapping]) -> tuple[StorePlan, st
         aggregates=(("result", _aggregate(config)), ("offsets", agg.collect("offset"))),
         retention=limits,
         time="time",
-        full=Full.WATERMARK if "last offset" in config.get("full", "") else Full.MESSAGE,
+        full=CompletedBy.WATERMARK if "last offset" in config.get("full", "") else CompletedBy.MESSAGE,
         early=_early(config.get("early", "disabled")),
         late_every_ms=None if by_rows else late_ms(config.get("late", "default")),
         late_rows=_rows(config.get("late", "")),

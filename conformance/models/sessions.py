@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from conformance.models.results import Late, WindowResult
-from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.touching import Touching
@@ -84,7 +84,9 @@ class SessionState:
 class Sessions:
     """One operator instance. Results of one step stand in order of end, start, key."""
 
-    def __init__(self, config: SessionConfig, aggregate: Aggregate, state: SessionState | None = None) -> None:
+    def __init__(
+        self, config: SessionConfig, aggregate: AccumulatorFunctions, state: SessionState | None = None
+    ) -> None:
         state = state or SessionState()
         self._config = config
         self._aggregate = aggregate

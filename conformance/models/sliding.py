@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from conformance.models.frames import higher_frame
 from conformance.models.results import Late, WindowResult
-from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.frames import floor_frame
 from keyedwm.core.late import LateRule
@@ -51,7 +51,9 @@ class SlidingState:
 class Sliding:
     """One operator instance. `frames` of a state may come from another frame length: ends are aligned up."""
 
-    def __init__(self, config: SlidingConfig, aggregate: Aggregate, state: SlidingState | None = None) -> None:
+    def __init__(
+        self, config: SlidingConfig, aggregate: AccumulatorFunctions, state: SlidingState | None = None
+    ) -> None:
         state = state or SlidingState()
         self._config = config
         self._aggregate = aggregate

@@ -15,7 +15,7 @@ def _same(accumulator: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AccumulatorFunctions:
     """Create, accumulate a value, combine two accumulators, perhaps deduct one, finish."""
 
     create: Callable[[], object]

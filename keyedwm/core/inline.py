@@ -44,7 +44,7 @@ class Upstream:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cut:
+class UpstreamBarrier:
     """A barrier: snapshot `snapshot` of the writing query ends here."""
 
     query: str
@@ -67,7 +67,7 @@ class Cut:
                 yield ChannelWentIdle(name)
 
 
-def encode_cut(cut: Cut) -> bytes:
+def encode_cut(cut: UpstreamBarrier) -> bytes:
     """The value of a barrier record; raises InputError for more channels than readers take."""
     channels = {
         name: {"idle": of.idle, "offset": of.offset, "watermarks": {str(key): ms for key, ms in of.watermarks.items()}}
@@ -100,7 +100,7 @@ def encode_change(
     return _json(value)
 
 
-def decode_cut(version: bytes | None, value: bytes | None, where: str) -> Cut | None:
+def decode_cut(version: bytes | None, value: bytes | None, where: str) -> UpstreamBarrier | None:
     """The cut of a barrier record, None for the other kinds; `where` the record stands, for the error.
 
     Raises FormatError for another version, and for a value that is not ours.
@@ -135,7 +135,7 @@ def _parsed(value: bytes | None) -> Any:
     return parse_json(value or b"")
 
 
-def _read_cut(found: Any) -> Cut | None:
+def _read_cut(found: Any) -> UpstreamBarrier | None:
     if ControlKind(found["kind"]) is not ControlKind.BARRIER:
         return None
     query = found["query"]
@@ -150,7 +150,7 @@ def _read_cut(found: Any) -> Cut | None:
         watermarks = {_key(key): _whole("a watermark", ms, _TIMES) for key, ms in of["watermarks"].items()}
         offset = None if of["offset"] is None else _whole("an offset", of["offset"], _COUNTS)
         channels[name] = Upstream(offset=offset, idle=of["idle"], watermarks=watermarks)
-    return Cut(query=query, snapshot=_whole("the snapshot", found["snapshot"], _COUNTS), channels=channels)
+    return UpstreamBarrier(query=query, snapshot=_whole("the snapshot", found["snapshot"], _COUNTS), channels=channels)
 
 
 def _whole(what: str, value: object, allowed: range) -> int:

@@ -21,8 +21,8 @@ Early panes by time keep a beat. It begins with the first batch, with or without
 together: a batch that only the clock makes must have the barriers of all. By event time it is that of the multiples of
 the interval. At the beat each open window with unshown rows shows a pane, whatever batches brought the rows.
 
-Stores use `Beat` and `LateTimes` of this file alone; their phases stand in `messages/timeline.py`, where `horizon` is
-`complete` and `floor` is `kept`. With `key_watermark` each key has a `complete` of its own: see
+Stores use `PaneTimer` and `LateTimes` of this file alone; their phases stand in `messages/timeline.py`, where `horizon`
+is `complete` and `floor` is `kept`. With `key_watermark` each key has a `complete` of its own: see
 `frames/per_key_windows.py`.
 
 The calls of a batch: `on_rows` and `on_merge` while rows are taken, `at_once` when they are held, `closed` when the
@@ -115,7 +115,7 @@ def all_shown(pieces: Sequence[Shown]) -> Shown:
     return Shown(*map(np.concatenate, columns))
 
 
-class Beat:
+class PaneTimer:
     """When panes by time are due next, None if they are not. told: as `snapshot` gave it.
 
     keeps_beat: panes are due at multiples of the interval from the first news of all, else an interval after the first
@@ -146,11 +146,11 @@ class Beat:
         return [self.due_ms, self._began_ms]
 
 
-def beat_of(early: Early | None, told: Sequence[int | None] | None = None) -> Beat:
+def pane_timer_of(early: Early | None, told: Sequence[int | None] | None = None) -> PaneTimer:
     """Return the beat of early panes that rest without news; by event time it is that of the interval's multiples."""
     if early is None:
-        return Beat(None, keeps_beat=True)
-    return Beat(early.every_ms, keeps_beat=True, told=told or (None, 0 if early.by_event else None))
+        return PaneTimer(None, keeps_beat=True)
+    return PaneTimer(early.every_ms, keeps_beat=True, told=told or (None, 0 if early.by_event else None))
 
 
 class LateTimes:
@@ -198,7 +198,7 @@ class PanePolicy:
         self.by_rows = early is not None and early.rows is not None
         self.by_time = early is not None and early.every_ms is not None
         every_ms, by_event = (None, False) if early is None else (early.every_ms, early.by_event)
-        self._beat = Beat(every_ms, keeps_beat=by_event, told=(told.get("due_ms"), 0 if by_event else None))
+        self._beat = PaneTimer(every_ms, keeps_beat=by_event, told=(told.get("due_ms"), 0 if by_event else None))
 
     @property
     def next_timer_ms(self) -> int | None:

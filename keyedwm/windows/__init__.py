@@ -33,7 +33,7 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.window_operator import WindowOperator
 from keyedwm.operators.messages.windows import (
-    Full,
+    CompletedBy,
     hopping,
     hopping_key_rows,
     hopping_rows,
@@ -44,8 +44,11 @@ from keyedwm.operators.messages.windows import (
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 
+Full = CompletedBy  # its first name, which programs may use
+
 __all__ = [
     "Aggregate",
+    "CompletedBy",
     "Early",
     "Emit",
     "EveryBy",

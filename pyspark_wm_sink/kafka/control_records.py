@@ -17,7 +17,7 @@ from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.core.control_code import sign
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, KeyedwmError
-from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, encode_change, encode_cut
+from keyedwm.core.inline import HEADER, VERSION, Upstream, UpstreamBarrier, encode_change, encode_cut
 from keyedwm.core.rows import ORDER, ControlKind
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
@@ -92,7 +92,7 @@ def _rows(report: BatchReport, record: Record) -> Iterator[_Row]:
     yield f"{HEADER} {ControlKind.BARRIER.value}".encode(), encode_cut(_cut(query, snapshot, report, record))
 
 
-def _cut(query: str, snapshot: int, report: BatchReport, record: Record) -> Cut:
+def _cut(query: str, snapshot: int, report: BatchReport, record: Record) -> UpstreamBarrier:
     """The state of every channel: of a source without a batch the last one, for its channels hold the watermark, too.
 
     Records do not tell whether a channel that never named its source is there: of those only who delivered a barrier
@@ -102,7 +102,7 @@ def _cut(query: str, snapshot: int, report: BatchReport, record: Record) -> Cut:
     names = sorted(
         name for name, of in record.channels.items() if not report.barriers or name in delivered or of.source
     )
-    return Cut(
+    return UpstreamBarrier(
         query=query,
         snapshot=snapshot,
         channels={

@@ -18,7 +18,7 @@ from typing import Any
 
 from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.batch.record import Record
-from pyspark_wm_sink.places.notes import Notes, checksum
+from pyspark_wm_sink.places.notes import LedgerDirectory, checksum
 
 KEPT = 100  # published entries kept for inspection; only the newest is needed
 _NAME = re.compile(r"(\d+)\.(decided|published)\.json")
@@ -57,7 +57,7 @@ class RunHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger(Notes):
+class Ledger(LedgerDirectory):
     """Decisions in a directory of this machine, or at an address; created when the first one is written."""
 
     def newest(self, up_to: int | None = None) -> Entry | None:

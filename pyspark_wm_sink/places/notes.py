@@ -44,7 +44,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class LedgerDirectory:
     """Notes in a directory of this machine, or at an address; created when the first one is written."""
 
     directory: Path | str

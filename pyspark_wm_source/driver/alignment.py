@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from keyedwm.core.axis import PropagatedState
 from keyedwm.core.barriers import align
-from keyedwm.core.inline import HEADER, Cut, decode_cut
+from keyedwm.core.inline import HEADER, UpstreamBarrier, decode_cut
 from keyedwm.kafka.client.errors import OffsetOutOfRangeError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Wanted
@@ -35,7 +35,7 @@ Span = tuple[int, int]
 class BarrierPosition:
     """A barrier, and the offset behind it."""
 
-    cut: Cut
+    cut: UpstreamBarrier
     end: int
 
 
@@ -113,10 +113,12 @@ class Aligner:
         self._without |= {tp: span for tp, span in spans.items() if tp not in found}
         return found
 
-    def _counting(self, channels: Mapping[TopicPartition, ChannelPosition], at_most: int | None = None) -> Counting:
+    def _counting(
+        self, channels: Mapping[TopicPartition, ChannelPosition], at_most: int | None = None
+    ) -> BarrierFilter:
         """Behind a barrier only later ones of its query count, where anybody may copy a record that counts."""
         last = {tp: c.barrier for tp, c in channels.items() if c.barrier is not None and self._control_authors.proven}
-        return Counting(control_authors=self._control_authors, last=last, at_most=at_most, refused=self._refused)
+        return BarrierFilter(control_authors=self._control_authors, last=last, at_most=at_most, refused=self._refused)
 
     def _of_topic(
         self, channels: Mapping[TopicPartition, ChannelPosition], found: dict[TopicPartition, BarrierPosition]
@@ -149,7 +151,7 @@ class Aligner:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Counting:
+class BarrierFilter:
     """The barriers that count: of these authors, of a snapshot up to `at_most`, and later than the last one read.
 
     refused: takes, by channel, the control record with the highest offset that does not count, and why.
@@ -160,7 +162,7 @@ class Counting:
     at_most: int | None
     refused: dict[TopicPartition, tuple[int, str]]
 
-    def cut_of(self, record: ControlRecord, tp: TopicPartition) -> Cut | None:
+    def cut_of(self, record: ControlRecord, tp: TopicPartition) -> UpstreamBarrier | None:
         """The barrier that a record holds, None if it holds none or does not count."""
         why = self.control_authors.refusal(record, tp)
         cut = None if why else decode_cut(record.header, record.value, place(tp, record.offset))
@@ -175,7 +177,7 @@ class Counting:
 
 
 def newest_barriers(
-    cluster: Cluster, spans: Mapping[TopicPartition, Span], counting: Counting
+    cluster: Cluster, spans: Mapping[TopicPartition, Span], counting: BarrierFilter
 ) -> dict[TopicPartition, BarrierPosition]:
     """Return the newest barrier that counts in each span [low, high); looks backwards."""
     found: dict[TopicPartition, BarrierPosition] = {}
@@ -190,7 +192,7 @@ def newest_barriers(
 
 
 def _newest_in(
-    cluster: Cluster, looks: dict[TopicPartition, Span], counting: Counting
+    cluster: Cluster, looks: dict[TopicPartition, Span], counting: BarrierFilter
 ) -> dict[TopicPartition, BarrierPosition]:
     """The barrier of the highest snapshot; if it stands there again, the first one."""
     found: dict[TopicPartition, BarrierPosition] = {}

@@ -13,7 +13,7 @@ from keyedwm.core.text import nearest
 from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
-from pyspark_wm_source.options.start_offsets import EARLIEST, INTERNAL_TOPICS, LATEST, Bound, NoMatch, Topics
+from pyspark_wm_source.options.start_offsets import EARLIEST, INTERNAL_TOPICS, LATEST, NoMatch, OffsetBound, Topics
 
 
 def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicPartition, ...]:
@@ -48,7 +48,7 @@ def with_nearest(cluster: Cluster, names: Sequence[str]) -> UnknownTopicError | 
 
 
 def resolve(
-    cluster: Cluster, bound: Bound, channels: Sequence[TopicPartition], default: int
+    cluster: Cluster, bound: OffsetBound, channels: Sequence[TopicPartition], default: int
 ) -> dict[TopicPartition, int]:
     """Return each channel's offset at a bound; `default`: EARLIEST or LATEST, where the user gave none."""
     if bound.timestamp_ms is not None:
@@ -67,7 +67,7 @@ def resolve(
 
 
 def _by_timestamp(
-    cluster: Cluster, bound: Bound, timestamps_ms: Mapping[TopicPartition, int]
+    cluster: Cluster, bound: OffsetBound, timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     found = cluster.by_timestamp({(tp.topic, tp.partition): ms for tp, ms in timestamps_ms.items()})
     lacking = sorted(tp for tp, offset in found.items() if offset is None)

@@ -29,7 +29,7 @@ from pyspark_wm_source.options.start_offsets import (
     ENDING,
     LATEST,
     STARTING,
-    Bound,
+    OffsetBound,
     Topics,
     bound_of,
     refuse_word,
@@ -89,8 +89,8 @@ class SourceOptions:
 
     client: ClientConfig
     topics: Topics
-    start: Bound
-    end: Bound
+    start: OffsetBound
+    end: OffsetBound
     axes: Mapping[str, TimeAxis]
     idle_timeout_ms: int | None
     retention_ms: int | None

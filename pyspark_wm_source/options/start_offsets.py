@@ -60,7 +60,7 @@ class Topics:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
+class OffsetBound:
     """Where each partition begins or ends: by timestamp if given, else by offset, else by `word` (None: not given).
 
     side: `starting` or `ending`, as the options are called.
@@ -121,7 +121,7 @@ def topics_of(options: Mapping[str, str]) -> Topics:
     return Topics(assigned={t: tuple(sorted(set(ps))) for t, ps in sorted(parsed.items())})
 
 
-def bound_of(options: Mapping[str, str], side: str) -> Bound:
+def bound_of(options: Mapping[str, str], side: str) -> OffsetBound:
     """Read one side's options: ...Timestamp goes before ...OffsetsByTimestamp, that before ...Offsets.
 
     side: `starting` or `ending`. A timestamp without a record: at the end it means the log end, never an error.
@@ -133,19 +133,19 @@ def bound_of(options: Mapping[str, str], side: str) -> Bound:
     if (stamp := options.get(f"{side}timestamp")) is not None:
         if not re.fullmatch(r"\s*[0-9]{1,18}\s*", stamp):
             raise wrong(f"{side}Timestamp", stamp, "whole milliseconds since 1970, such as 1767225600000, are expected")
-        return Bound(side=side, timestamp_ms=int(stamp), no_match=no_match)
+        return OffsetBound(side=side, timestamp_ms=int(stamp), no_match=no_match)
     if (stamps := options.get(f"{side}offsetsbytimestamp")) is not None:
         listed = _partition_map(f"{side}OffsetsByTimestamp", stamps, least=0)
-        return Bound(side=side, timestamps_ms=listed, no_match=no_match)
+        return OffsetBound(side=side, timestamps_ms=listed, no_match=no_match)
     value = options.get(f"{side}offsets")
     if value is None:
-        return Bound(side=side)
+        return OffsetBound(side=side)
     if value.strip().lower() in {"earliest", "latest"}:
-        return Bound(side=side, word=EARLIEST if value.strip().lower() == "earliest" else LATEST)
-    return Bound(side=side, offsets=_partition_map(f"{side}Offsets", value, least=EARLIEST))
+        return OffsetBound(side=side, word=EARLIEST if value.strip().lower() == "earliest" else LATEST)
+    return OffsetBound(side=side, offsets=_partition_map(f"{side}Offsets", value, least=EARLIEST))
 
 
-def refuse_word(bound: Bound, refused: int) -> None:
+def refuse_word(bound: OffsetBound, refused: int) -> None:
     """Refuse `latest` (-1) as the start of a batch read, or `earliest` (-2) as its end."""
     name = f"{bound.side}Offsets"
     word = "latest" if refused == LATEST else "earliest"

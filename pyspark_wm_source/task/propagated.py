@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from keyedwm.core.axis import AxisState, PropagatedState
 from keyedwm.core.errors import InputError, OptionError, RegressionError
-from keyedwm.core.inline import Cut, decode_cut
+from keyedwm.core.inline import UpstreamBarrier, decode_cut
 from keyedwm.core.text import shown
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
@@ -40,7 +40,7 @@ def last_barrier(axes: Mapping[int, AxisState]) -> PropagatedState | None:
     return None
 
 
-def check_query(barrier: PropagatedState, cut: Cut, where: str) -> None:
+def check_query(barrier: PropagatedState, cut: UpstreamBarrier, where: str) -> None:
     """Refuse the barrier of another query than the last one's: its snapshots and channels are not comparable."""
     if query_number(cut.query) != barrier.query:
         raise InputError(
@@ -50,7 +50,7 @@ def check_query(barrier: PropagatedState, cut: Cut, where: str) -> None:
         )
 
 
-def of_another(barrier: PropagatedState, cut: Cut) -> str | None:
+def of_another(barrier: PropagatedState, cut: UpstreamBarrier) -> str | None:
     """Why a genuine barrier does not count behind another query's, None if it does.
 
     Where control records have codes, a record of a query that wrote the topic before may be a copy: it stops nobody.
@@ -116,7 +116,7 @@ class PropagatedRun:
             LOG.warning("%s: a control record is passed over: %s", where, why)
         self._told = True
 
-    def _remember(self, cut: Cut, digest: bytes) -> None:
+    def _remember(self, cut: UpstreamBarrier, digest: bytes) -> None:
         """Where anybody may copy a record, a copy costs a hash: a small batch can hold thousands of a long one."""
         if (
             self._control_authors.proven
@@ -127,7 +127,7 @@ class PropagatedRun:
                 self._known.clear()
             self._known.add(digest)
 
-    def _take(self, cut: Cut, where: str) -> None:
+    def _take(self, cut: UpstreamBarrier, where: str) -> None:
         last = self._barrier
         if last is not None and self._control_authors.proven and (why := of_another(last, cut)):
             self._times.count_control(1)
@@ -147,7 +147,7 @@ class PropagatedRun:
         repeated = 0 if last is None else last.repeated
         self._barrier = PropagatedState(query_number(cut.query), cut.snapshot, repeated, idle)
 
-    def _repeated(self, last: PropagatedState, cut: Cut, where: str) -> PropagatedState:
+    def _repeated(self, last: PropagatedState, cut: UpstreamBarrier, where: str) -> PropagatedState:
         """A barrier came again (rule 1): refused, or counted under at-least-once and where anybody may have copied it.
 
         With a secret the topic has writers that are not trusted, and a copied record must not stop the query.

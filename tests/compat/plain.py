@@ -19,7 +19,7 @@ from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, decode_committed, encode_committed
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.inline import Cut, Upstream, decode_cut, encode_cut
+from keyedwm.core.inline import Upstream, UpstreamBarrier, decode_cut, encode_cut
 from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.throttle import ThrottleByBatch
@@ -31,7 +31,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting.bucket_batch import BucketNote
+from keyedwm.spark.hosting.bucket_batch import BucketManifest
 from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
@@ -142,10 +142,10 @@ def record() -> Record:
     )  # fmt: skip
 
 
-def cut() -> Cut:
+def cut() -> UpstreamBarrier:
     """A barrier in a topic."""
     upstream = {"t-0": Upstream(offset=40, watermarks={0: 90}), "t-1": Upstream(offset=7, idle=True)}
-    return Cut(query="query-1", snapshot=4, channels=upstream)
+    return UpstreamBarrier(query="query-1", snapshot=4, channels=upstream)
 
 
 def write_ledger(directory: Path) -> None:
@@ -189,7 +189,7 @@ def continue_buckets(name: str, saved: Mapping[str, Any]) -> list[list[str]]:
     pipeline = Pipeline(PLANS[name], 2)
     for bucket, state in saved["buckets"].items():
         blobs = {blob: b64decode(text) for blob, text in state["blobs"].items()}
-        pipeline.state[int(bucket)] = BucketNote.from_json(state["note"]), MemoryStore(blobs)
+        pipeline.state[int(bucket)] = BucketManifest.from_json(state["note"]), MemoryStore(blobs)
     made = [pipeline.batch([staged(rows) for rows in tasks]) for tasks in saved["batches"]]
     return [sorted(json.dumps(_row_1(row), default=str, sort_keys=True) for row in rows) for rows in made]
 

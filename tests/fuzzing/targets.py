@@ -31,7 +31,7 @@ from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import KEY_BYTES, CommittedState, decode_committed, encode_committed, try_decode
 from keyedwm.core.errors import FormatError, InputError, KeyedwmError
 from keyedwm.core.event_time import Unit
-from keyedwm.core.inline import VERSION, Cut, Upstream, decode_cut, encode_cut
+from keyedwm.core.inline import VERSION, Upstream, UpstreamBarrier, decode_cut, encode_cut
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
@@ -60,7 +60,9 @@ _TIMES = (
     b"+1",
     b"1.",
 )
-_CUT = encode_cut(Cut(query="q", snapshot=3, channels={"t-0": Upstream(offset=5, idle=True, watermarks={0: 1_000})}))
+_CUT = encode_cut(
+    UpstreamBarrier(query="q", snapshot=3, channels={"t-0": Upstream(offset=5, idle=True, watermarks={0: 1_000})})
+)
 _TP, _GONE = TopicPartition("t", 0), TopicPartition("t", 1)
 _AXES = {0: AxisState((1_000, 7), 1_000), 3: AxisState(PropagatedState(5, 6, 0, idle=True), None)}
 _OFFSET = QueryOffset(

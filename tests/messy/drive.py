@@ -16,18 +16,18 @@ import pyarrow as pa
 from pyspark.cloudpickle import dumps
 
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.rescale import Move
+from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.join.rescale import JoinMove
+from keyedwm.operators.join.rescale import JoinRescale
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.process.rescale import ProcessMove
+from keyedwm.operators.process.rescale import ProcessRescale
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.savepoint_files import kind_of
 from keyedwm.spark.hosting.bucket import Bucket
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.rescale_state import Moved
+from keyedwm.spark.hosting.rescale_state import RescaledState
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 from tests.messy.feed import Batch, Feed
@@ -69,7 +69,7 @@ class Pipeline:
         self.axes = ((0,),) * (1 + others)
         self.inputs = plan.inputs if hasattr(plan, "inputs") else [getattr(plan, "messages", plan)]
         self.unpack = Unpack.of(plan)
-        self.begun: Moved | None = None
+        self.begun: RescaledState | None = None
         self.open(buckets)
 
     def open(self, buckets: int) -> None:
@@ -125,17 +125,17 @@ class Pipeline:
             for some in [[blank], *([one] for one in mine)]:
                 of_bucket.handleInitialState((bucket,), pd.DataFrame(some, dtype=object), None)
 
-    def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> Moved:
+    def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> RescaledState:
         given: dict[str, Any] = {
             "who": NAME, "plan": self.plan, "digest": self.plan.digest(), "facts": facts, "blobs": blobs
         }  # fmt: skip
         if isinstance(self.plan, ProcessPlan):
-            move: Any = ProcessMove(count=len(self.layout.ids), **given)
+            move: Any = ProcessRescale(count=len(self.layout.ids), **given)
         elif isinstance(self.plan, JoinPlan):
-            move = JoinMove(**given)
+            move = JoinRescale(**given)
         else:
-            move = Move(told=json.loads(json.dumps(self.plan.told())), **given)
-        return Moved(move=move, name=NAME, notes=notes, follows={})
+            move = FrameRescale(told=json.loads(json.dumps(self.plan.told())), **given)
+        return RescaledState(move=move, name=NAME, notes=notes, follows={})
 
     @property
     def can_move(self) -> bool:

@@ -21,7 +21,7 @@ from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
-from keyedwm.operators.messages.windows import Full, HoppingWindow, KeyRowWindow, RowWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, KeyRowWindow, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from tests.messy.conditions import random_where
 from tests.messy.drive import Pipeline
@@ -75,7 +75,7 @@ def play(rng: random.Random) -> int:
     wanted = Maker(rng, feed).drawn(3)
     case = rng.choice([hopping, hopping, sessions, on_demand, offsets, key_rows])(rng, feed, wanted)
     late = rng.choice([LatePolicy.EMIT, LatePolicy.DROP])
-    alone = not feed.keys or case.plan.full is Full.MESSAGE  # windows by messages follow those of their bucket
+    alone = not feed.keys or case.plan.full is CompletedBy.MESSAGE  # windows by messages follow those of their bucket
     pipeline = Pipeline(StagedStore(plan=case.plan, late=late), 1 if alone else rng.choice([1, 2, 2, 3]))
     rows = {(row.partition, row.offset): row for batch in feed.batches for row in batch.rows}
     compared = 0
@@ -190,7 +190,7 @@ def on_demand(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
 def key_rows(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
     window = KeyRowWindow(*rng.choice([(3, 3), (4, 2), (5, 3), (2, 5), (1, 1)]))
     plan = plan_of(feed, wanted, window, KEEP_ALL)
-    return Case(feed, plan, wanted, KeyRowModel(window, Full.WATERMARK, KEEP_ALL), 0)
+    return Case(feed, plan, wanted, KeyRowModel(window, CompletedBy.WATERMARK, KEEP_ALL), 0)
 
 
 @dataclass

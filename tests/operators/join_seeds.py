@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, RowWindow
+from keyedwm.operators.messages.windows import CompletedBy, RowWindow
 from keyedwm.operators.state import store as logs
 from tests.operators.stored import KEEP_ALL
 from tests.operators.test_window_join import ROWS, WINDOWS, differential
@@ -27,7 +27,7 @@ def main(seeds: int, first: int = 0) -> None:
     for seed in range(first, first + seeds):
         window = (*WINDOWS, *ROWS)[seed % 7]
         retention = KEEP_ALL if isinstance(window, RowWindow) else _RETENTIONS[seed // 7 % 3]
-        unbounded, full = ("", "left", "right")[seed // 21 % 3], list(Full)[seed // 63 % 2]
+        unbounded, full = ("", "left", "right")[seed // 21 % 3], list(CompletedBy)[seed // 63 % 2]
         plan = plan_of(window, unbounded=unbounded, full=full, retention=retention)
         try:
             pairs += differential(seed, plan, 5 + seed % 40)

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.process.rescale import ProcessMove
+from keyedwm.operators.process.rescale import ProcessRescale
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.rescale_state import CutState, Moved
+from keyedwm.spark.hosting.rescale_state import CutBlobs, RescaledState
 
 _COLUMNS = pa.schema(
     [("bucket", pa.int32()), ("name", pa.string()), ("blob", pa.binary()), ("beside", pa.binary())]
 )  # fmt: skip
 
 
-def pieces(begin: Moved, layout: BucketLayout, old: Iterable[Mapping[str, bytes]]) -> list[SimpleNamespace]:
+def pieces(begin: RescaledState, layout: BucketLayout, old: Iterable[Mapping[str, bytes]]) -> list[SimpleNamespace]:
     """Return what new buckets are given, as rows; old: the blobs of each old bucket."""
     suffix = begin.move.beside
     rows = [
@@ -30,7 +30,7 @@ def pieces(begin: Moved, layout: BucketLayout, old: Iterable[Mapping[str, bytes]
         if name != NOTE and not (suffix and name.endswith(suffix))
     ]
     batches = pa.Table.from_pylist(rows, _COLUMNS).to_batches(max_chunksize=3)
-    cut = CutState(begin.move, layout.ids)(batches)
+    cut = CutBlobs(begin.move, layout.ids)(batches)
     return [SimpleNamespace(**row) for batch in cut for row in batch.to_pylist()]
 
 
@@ -38,7 +38,7 @@ def processor_in_buckets(who: str, plan: ProcessPlan, blobs: Mapping[str, bytes]
     """The blobs of so many new buckets of a processor that had one."""
     names = tuple(name for name in blobs if name != NOTE)
     facts = (json.loads(blobs[NOTE]),)
-    move = ProcessMove(who=who, plan=plan, count=count, digest=plan.digest(), facts=facts, blobs=(names,))
+    move = ProcessRescale(who=who, plan=plan, count=count, digest=plan.digest(), facts=facts, blobs=(names,))
     new: list[dict[str, bytes]] = [{} for _ in range(count)]
     told: list[list[tuple[str, Any]]] = [[] for _ in range(count)]
     for name in names:

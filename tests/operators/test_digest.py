@@ -23,7 +23,7 @@ from keyedwm.core.touching import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
-from keyedwm.operators.frames.rescale import Move
+from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
@@ -195,10 +195,12 @@ def test_state_of_0_2_0_under_another_python_is_refused_with_what_to_do_and_one_
 def test_state_of_0_2_0_moves_to_other_buckets_by_its_digest():
     plan = own_plan(accumulate=add)
     facts = json.loads(held_by(plan, "0.2.0").blobs[NOTE])
-    moved = Move(who="w", plan=plan, digest=facts["plan"], told=None, facts=(facts,), blobs=((),))
+    moved = FrameRescale(who="w", plan=plan, digest=facts["plan"], told=None, facts=(facts,), blobs=((),))
     assert all(name == was for name, was in moved.columns.items())
     with pytest.raises(OptionError, match=r"state is of keyedwm 0\.2\.0"):
-        Move(who="w", plan=own_plan(accumulate=scaled(2)), digest=facts["plan"], told=None, facts=(facts,), blobs=((),))
+        FrameRescale(
+            who="w", plan=own_plan(accumulate=scaled(2)), digest=facts["plan"], told=None, facts=(facts,), blobs=((),)
+        )
 
 
 def test_another_field_under_the_same_name_of_a_key_changes_the_digest():

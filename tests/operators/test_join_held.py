@@ -15,11 +15,11 @@ from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.read_only_store import CHANNEL, EDGES, Listed
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.timeline import LOWEST
-from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import OperatorState
-from keyedwm.spark.inspect.saved_store import HeldStore
+from keyedwm.spark.inspect.saved_store import SavedStore
 from keyedwm.windows import WindowJoin
 from tests.operators.session_joins import SIDES, join_plan, steps_of
 from tests.operators.stored import SCHEMA, Message, table
@@ -33,7 +33,7 @@ PLANS = {
     "few": plan_of(HoppingWindow(10, 3), retention=Retention(max_messages=15)),
     "rows": plan_of(RowWindow(4, 3), retention=Retention(max_windows=3)),
     "rows, by the message past the end": plan_of(
-        RowWindow(4, 3), retention=Retention(max_windows=3), full=Full.MESSAGE
+        RowWindow(4, 3), retention=Retention(max_windows=3), full=CompletedBy.MESSAGE
     ),
     "unbounded": plan_of(HoppingWindow(10, 3), unbounded="right", retention=KEPT),
 }
@@ -94,7 +94,7 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
                 )
                 for one in mine.windows(by_key=False).to_pylist()
             }  # fmt: skip
-            past = int(plan.full is Full.WATERMARK)
+            past = int(plan.full is CompletedBy.WATERMARK)
             reached = {channel: given[(called, *channel)] + past for channel in first}
             if not plan.is_rows:
                 reached = dict.fromkeys(first, axes[0].horizon if axes else LOWEST)
@@ -160,7 +160,7 @@ def test_the_messages_of_a_session_join_have_the_columns_in_which_they_came():
 def test_a_side_that_there_is_not_is_refused():
     description = StagedWindowJoin(plan=PLANS["tumbling"]).told()
     state = OperatorState(name="here", axis=0, digest="d", told=description, notes=[{}], facts=[{}])
-    store = HeldStore("here", state, None)
+    store = SavedStore("here", state, None)
     for wrong in (None, "orders"):
         with pytest.raises(OptionError, match=f"here: side={wrong!r}: it is a window_join: .* 'left' or 'right'"):
             store.of(wrong)

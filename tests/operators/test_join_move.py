@@ -19,7 +19,7 @@ from keyedwm.operators.join.side_buffer import MATCHED
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import Files, OperatorState, Savepoint, write_savepoint
-from keyedwm.spark.hosting.rescale_state import Moved, moved
+from keyedwm.spark.hosting.rescale_state import RescaledState, moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.operators.joins import counted, plan_of, random_plan
 from tests.operators.moving import pieces
@@ -56,7 +56,7 @@ def gone_on(old: TwoInputs, place: str, buckets: int, name: str = "pairs") -> Tw
     return new
 
 
-def begun(new: TwoInputs, begin: Moved, bucket: int, mine: list) -> None:
+def begun(new: TwoInputs, begin: RescaledState, bucket: int, mine: list) -> None:
     """Begin a bucket as Spark does, which may hand its pieces over in several turns, in any order."""
     blobs = {piece.name: piece.blob for piece in mine}
     assert len(blobs) == len(mine)

@@ -7,7 +7,7 @@ import pytest
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import tumbling
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, RowWindow, tumbling_rows
+from keyedwm.operators.messages.windows import CompletedBy, RowWindow, tumbling_rows
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.test_window_join import ROWS, WINDOWS, made, messages
@@ -15,7 +15,7 @@ from tests.operators.window_joins import NAMES, ClockModel, Played, as_table, pl
 
 
 def test_early_pairs_come_on_their_beat_and_late_ones_an_interval_after_the_first_that_waits():
-    operator = WindowJoin(plan_of(tumbling(10), full=Full.MESSAGE, early_every_ms=60, late_every_ms=10))
+    operator = WindowJoin(plan_of(tumbling(10), full=CompletedBy.MESSAGE, early_every_ms=60, late_every_ms=10))
     operator.add_message("right", messages((0, 1), (1, 12)), 0)
     operator.add_message("left", messages((0, 2)), 30)
     assert (operator.next_timeout_ms, made(operator)) == (60, [])
@@ -38,7 +38,7 @@ def test_pairs_that_wait_come_when_the_model_says_so_with_a_restart_after_each_s
     is_rows, pairs = isinstance(window, RowWindow), 0
     for seed in range(6):
         intervals = {"early_every_ms": (11, None)[seed == 5], "late_every_ms": None if is_rows or seed == 4 else 9}
-        plan = plan_of(window, unbounded=unbounded, full=list(Full)[seed % 2], **intervals)
+        plan = plan_of(window, unbounded=unbounded, full=list(CompletedBy)[seed % 2], **intervals)
         model, played = ClockModel(plan), Played(plan)
         for at, (name, side, what) in enumerate([*recut(seed, steps(seed, 25)), ("finish", "", None)]):
             before, given = len(model.pairs), {"finish": ()}.get(name, (side, as_table(name, what)))
@@ -56,7 +56,7 @@ def test_pairs_that_wait_come_when_the_model_says_so_with_a_restart_after_each_s
 
 @pytest.mark.parametrize("window", [tumbling(10), tumbling_rows(1)], ids=["time", "rows"])
 def test_what_waits_early_of_a_window_comes_when_its_window_is_full_and_rests_on_an_unbounded_side(window):
-    operator = WindowJoin(plan_of(window, unbounded="right", full=Full.MESSAGE, early_every_ms=1_000))
+    operator = WindowJoin(plan_of(window, unbounded="right", full=CompletedBy.MESSAGE, early_every_ms=1_000))
     operator.add_message("right", messages((0, 1)), 0)
     operator.timeout(1_000)
     operator.add_message("left", messages((0, 2)), 1_001)
@@ -82,7 +82,7 @@ def test_a_watermark_that_completes_a_window_shows_what_waits_early_of_it():
 
 
 def test_late_messages_of_each_window_wait_from_the_first_of_them():
-    plan, store = plan_of(tumbling(10), full=Full.MESSAGE, late_every_ms=10), MemoryStore()
+    plan, store = plan_of(tumbling(10), full=CompletedBy.MESSAGE, late_every_ms=10), MemoryStore()
     operator = WindowJoin(plan, store)
     operator.add_message("right", messages((0, 1), (1, 12), (2, 25)), 0)
     operator.add_message("left", messages((0, 25)), 1)
@@ -130,7 +130,7 @@ def test_a_message_shows_what_is_due_when_it_comes():
 
 
 def test_what_waits_is_shown_before_anything_goes_that_it_meets():
-    plan = plan_of(tumbling(10), full=Full.MESSAGE, early_every_ms=1_000, retention=Retention(time_ms=10))
+    plan = plan_of(tumbling(10), full=CompletedBy.MESSAGE, early_every_ms=1_000, retention=Retention(time_ms=10))
     for last in NAMES:
         operator = WindowJoin(plan)
         for side in NAMES:

@@ -9,7 +9,13 @@ import pytest
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, KeyRowWindow, hopping_key_rows, tumbling_key_rows, tumbling_rows
+from keyedwm.operators.messages.windows import (
+    CompletedBy,
+    KeyRowWindow,
+    hopping_key_rows,
+    tumbling_key_rows,
+    tumbling_rows,
+)
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.manifest import NOTE
@@ -23,7 +29,10 @@ told = partial(panes_of, "k partition start end n timing last")
 
 
 def test_a_window_is_complete_with_its_last_message_and_counts_those_of_its_key_alone():
-    for full, second in ((Full.WATERMARK, [("a", 0, 1, 6, [1, 3, 5], "on_time", False)]), (Full.MESSAGE, [])):
+    for full, second in (
+        (CompletedBy.WATERMARK, [("a", 0, 1, 6, [1, 3, 5], "on_time", False)]),
+        (CompletedBy.MESSAGE, []),
+    ):
         operator = operator_of(tumbling_key_rows(3), full=full)
         operator.add_message(table(given((1, "a", 1), (2, "b", 2), (4, "a", 3))))
         operator.watermark(10**6)

@@ -16,15 +16,15 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.frames.rescale import Move
+from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import check_blobs
-from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
 from keyedwm.spark.hosting.continue_from import check_follows
-from keyedwm.spark.hosting.rescale_state import Moved
+from keyedwm.spark.hosting.rescale_state import RescaledState
 from tests.compat.plain import AGGREGATES
 from tests.operators.moving import pieces
 from tests.spark.test_bucket_batch import SCHEMA, Pipeline, results, staged, steps
@@ -55,10 +55,10 @@ PLANS = {
 }
 
 
-def move_of(old: Pipeline, plan: WindowPlan, told=True) -> Moved:
+def move_of(old: Pipeline, plan: WindowPlan, told=True) -> RescaledState:
     """As a savepoint has it."""
     stores = [old.state[one][1] for one in old.layout.ids]
-    move = Move(
+    move = FrameRescale(
         who="aggregate hours",
         plan=plan,
         digest=old.plan.digest(),
@@ -67,7 +67,7 @@ def move_of(old: Pipeline, plan: WindowPlan, told=True) -> Moved:
         blobs=tuple(tuple(name for name in store.blobs if name != NOTE) for store in stores),
     )
     notes = tuple(json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids)
-    return Moved(move=move, name="hours", notes=notes, follows={})
+    return RescaledState(move=move, name="hours", notes=notes, follows={})
 
 
 def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
@@ -222,7 +222,7 @@ def test_channels_that_are_new_tell_their_watermark_and_known_ones_do_not():
     layout = BucketLayout("hours", tuple(bucket_ids(3)), ((0,),))
     emitted = [begin.first_note(layout, one).emitted_ms for one in layout.ids]
     assert emitted == [old.state[0][0].emitted_ms] * 2 + [None]
-    assert isinstance(begin.first_note(layout, 0), BucketNote)
+    assert isinstance(begin.first_note(layout, 0), BucketManifest)
 
 
 def barriers(source: str, snapshot: int) -> list[ControlRow]:

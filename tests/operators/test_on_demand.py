@@ -14,7 +14,7 @@ from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, HoppingWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.manifest import NOTE
@@ -223,7 +223,10 @@ REFUSED = {
     "a column that is not there": (
         lambda: operator_of(on_demand(9, "m > 1")), "on_demand: the condition 'm > 1' names a column 'm' that is not"),
     "no condition": (lambda: operator_of(on_demand(9, None)), "on_demand: condition=None: the text of a comparison"),
-    "full by message": (lambda: operator_of(full=Full.MESSAGE), "windows on demand speak when the watermark completes"),
+    "full by message": (
+        lambda: operator_of(full=CompletedBy.MESSAGE),
+        "windows on demand speak when the watermark completes",
+    ),
     "early panes": (lambda: operator_of(early=Early(rows=1)), "windows on demand speak when the watermark completes"),
     "late panes": (lambda: operator_of(late_rows=2), "leave full, early and late panes out, and accumulating"),
     "what is new": (lambda: operator_of(accumulating=False), "windows on demand speak when the watermark completes"),

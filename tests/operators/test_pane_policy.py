@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keyedwm.operators.panes import Beat, Early, EveryBy, LateTimes, PanePolicy, Shown, Timing, beat_of
+from keyedwm.operators.panes import Early, EveryBy, LateTimes, PanePolicy, PaneTimer, Shown, Timing, pane_timer_of
 
 
 def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **told) -> PanePolicy:
@@ -81,16 +81,16 @@ def test_no_pane_follows_one_on_time_without_lateness(timing, lateness_ms, is_la
 
 
 def test_panes_that_rest_without_news_keep_the_beat_of_the_first_news_of_all():
-    beat = beat_of(Early(every_ms=10))
+    beat = pane_timer_of(Early(every_ms=10))
     assert not beat.is_due(100)
     beat.begin(3)
     beat.begin(9)
     assert (beat.is_due(12), beat.is_due(13)) == (False, True)
     beat.end()
-    again = beat_of(Early(every_ms=10), beat.snapshot())
+    again = pane_timer_of(Early(every_ms=10), beat.snapshot())
     again.begin(28)
     assert again.due_ms == 33
-    loose = Beat(10, keeps_beat=False, told=beat.snapshot())
+    loose = PaneTimer(10, keeps_beat=False, told=beat.snapshot())
     loose.begin(28)
     assert loose.due_ms == 38
 

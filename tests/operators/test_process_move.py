@@ -21,8 +21,8 @@ from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import STATE, Files, OperatorState, Savepoint, write_savepoint
-from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.hosting.rescale_state import Moved, moved
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
+from keyedwm.spark.hosting.rescale_state import RescaledState, moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from tests.operators.moving import pieces
 from tests.operators.test_move import plan_of as windows_of
@@ -37,14 +37,14 @@ class Pipeline:
     def __init__(self, plan: ProcessPlan, buckets: int, name: str = "both") -> None:
         self.plan = plan
         self.layout = BucketLayout(name, tuple(bucket_ids(buckets)), ((0,), (0,)), "process")
-        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
+        self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
 
     def batch(self, number: int, events) -> Counter:
         control = [told(source, number, max(ms for _, (*_, ms) in events) - 80) for source in SOURCES]
         made: Counter = Counter()
         for bucket in self.layout.ids:
             note, store = self.state[bucket]
-            note = BucketNote.from_json(json.loads(json.dumps(note.as_json())))
+            note = BucketManifest.from_json(json.loads(json.dumps(note.as_json())))
             now = BucketBatch(self.plan, self.layout, bucket, note, store)
             rows = [self._shipped(of, bucket, events) for of in (0, 1)]
             for frame in now.on_input(control=control, rows=rows, null_event_time_rows=0, now_ms=None):
@@ -102,7 +102,7 @@ def gone_on(old: Pipeline, place: str, buckets: int, name: str = "both") -> Pipe
     return new
 
 
-def begun(begin: Moved, new: Pipeline, number: int, mine: list) -> None:
+def begun(begin: RescaledState, new: Pipeline, number: int, mine: list) -> None:
     one = new.layout.ids[number]
     blobs = {piece.name: piece.blob for piece in mine}
     assert len(blobs) == len(mine)
@@ -137,7 +137,7 @@ def test_results_are_those_of_a_processor_that_was_not_moved(buckets, seed, tmp_
     assert rows == 6
 
 
-class Counting(Processor):
+class BarrierFilter(Processor):
     """Keeps a count of its own, and a log without keys."""
 
     def on_rows(self, input_number, rows):  # noqa: ARG002
@@ -172,7 +172,7 @@ def ran(make: type) -> Pipeline:
 def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(tmp_path):
     for number, (make, said) in enumerate(
         (
-            (Counting, r"state\.facts differ from bucket to bucket"),
+            (BarrierFilter, r"state\.facts differ from bucket to bucket"),
             (Keyless, "the log 'times' has no key column 'shop'"),
         )
     ):
@@ -197,7 +197,7 @@ def test_a_table_of_another_schema_is_refused_by_a_log_that_was_moved(buckets, b
 
 def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):
     place = str(tmp_path / "target")
-    old = ran(Counting)
+    old = ran(BarrierFilter)
     saved(old, place)
     with pytest.raises(OptionError, match="is that of another processor"):
         moved(place, replace(old.plan, version=2), old.layout)

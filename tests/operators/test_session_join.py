@@ -13,7 +13,7 @@ from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages import pieces
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, session_rows
+from keyedwm.operators.messages.windows import CompletedBy, session_rows
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
@@ -242,7 +242,7 @@ def test_an_encoded_column_is_refused_in_one_sentence(kind):
 
 def test_what_joins_of_sessions_cannot_do_is_one_sentence():
     for change, said in {
-        ("full", Full.MESSAGE): "leave full='message', unbounded sides and intervals out",
+        ("full", CompletedBy.MESSAGE): "leave full='message', unbounded sides and intervals out",
         ("late_every_ms", 5): "leave full='message', unbounded sides and intervals out",
         ("retention", Retention(time_ms=9)): "the retention of 9 ms is shorter than the gap of 10 ms",
         ("window", session_rows(3)): "sessions by rows are not joined",

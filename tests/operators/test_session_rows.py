@@ -11,7 +11,7 @@ from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.read_only_store import ListedStore
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
-from keyedwm.operators.messages.windows import Full, session_rows, tumbling_key_rows
+from keyedwm.operators.messages.windows import CompletedBy, session_rows, tumbling_key_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
@@ -48,7 +48,7 @@ def test_what_is_held_is_told_from_the_blobs_alone():
 
 def test_what_sessions_by_rows_cannot_do_is_one_sentence():
     for change, said in {
-        ("full", Full.MESSAGE): "full='message' has no meaning for sessions",
+        ("full", CompletedBy.MESSAGE): "full='message' has no meaning for sessions",
         ("early", Early(rows=2)): "leave early and late panes out",
         ("retention", Retention(time_ms=9)): "windows of rows are kept by number, not by time",
     }.items():

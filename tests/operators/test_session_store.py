@@ -14,7 +14,7 @@ from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.read_only_store import MESSAGES
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.sessions import INDEX
-from keyedwm.operators.messages.windows import Full
+from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
@@ -175,7 +175,7 @@ def test_messages_of_a_session_are_found_by_time_by_key_and_by_offset_within_a_t
 
 def test_what_sessions_cannot_do_is_one_sentence():
     for change, said in {
-        ("full", Full.MESSAGE): "full='message' has no meaning for sessions",
+        ("full", CompletedBy.MESSAGE): "full='message' has no meaning for sessions",
         ("accumulating", False): "what is new in one since its last pane has no meaning of its own",
         ("retention", Retention(time_ms=9)): "the retention of 9 ms is shorter than the gap of 10 ms",
     }.items():

@@ -16,7 +16,7 @@ from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
-from keyedwm.operators.messages.windows import Full, HoppingWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.operators.stored import IN_ORDER, SCHEMA, Restarted, cut, once_each, plan_of, random_messages, shown, table
@@ -132,18 +132,18 @@ def test_panes_and_messages_given_back_are_those_of_the_standalone_operator(wind
     assert counts["rejected"] == len(back)
 
 
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 def test_however_the_input_is_cut_the_last_pane_of_a_window_and_what_is_given_back_are_the_same(full, seed):
     plan = staged(HoppingWindow(10, 3), retention=Retention(time_ms=15), full=full)
     steps = rising(cut(f"{seed} law", random_messages(f"{seed} law", 80), watermarks=True))
 
     def last_words(given: list[tuple], buckets: int) -> tuple[dict, Counter]:
-        panes, back = Buckets(plan, buckets, tasks=3 if full is Full.WATERMARK else 1, seed=seed).run(given)
+        panes, back = Buckets(plan, buckets, tasks=3 if full is CompletedBy.WATERMARK else 1, seed=seed).run(given)
         return {(start, end, key): inside for start, end, key, inside, *_ in panes}, Counter(map(str, back))
 
     wanted = last_words(steps, 1)
     assert last_words(joined(steps), 1) == wanted
-    if full is Full.WATERMARK:
+    if full is CompletedBy.WATERMARK:
         assert last_words(joined(steps), 4) == wanted
     assert len(wanted[0]) > 10
 

@@ -11,7 +11,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.frames.plan import tumbling
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, tumbling_rows
+from keyedwm.operators.messages.windows import CompletedBy, tumbling_rows
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
@@ -95,7 +95,7 @@ def test_what_a_call_left_that_failed_halfway_is_never_written(call):
         return rows.num_rows
 
     plan = plan_of(tumbling(10), [("told", window_function(told, pa.int64()))],
-                   full=Full.MESSAGE if call == "add_message" else Full.WATERMARK)  # fmt: skip
+                   full=CompletedBy.MESSAGE if call == "add_message" else CompletedBy.WATERMARK)  # fmt: skip
     store = MemoryStore()
     operator = WindowOperator(plan, store)
 

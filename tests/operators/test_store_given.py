@@ -14,7 +14,7 @@ from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin, StagedWindowJoinOperator
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore, StagedStoreOperator
-from keyedwm.operators.messages.windows import Full, hopping_rows, tumbling_key_rows, tumbling_rows
+from keyedwm.operators.messages.windows import CompletedBy, hopping_rows, tumbling_key_rows, tumbling_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin, WindowOperator
@@ -95,7 +95,7 @@ def test_times_may_be_numbers_of_numpy_as_the_state_holds_plain_ones():
 
 
 @pytest.mark.parametrize("window", [tumbling_rows(10), hopping_rows(10, 5)], ids=str)
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 def test_windows_of_rows_of_a_store_that_was_lost_are_the_same_whatever_offsets_have_no_message(window, full):
     plan = plan_of(window, full=full, retention=Retention(max_windows=2))
     messages = [Message("x", 1, 0, "t", 0, at) for at in range(100) if at < 10 or at % 10 > 2]
@@ -114,7 +114,7 @@ def test_windows_of_rows_of_a_store_that_was_lost_are_the_same_whatever_offsets_
     assert again == wanted
 
 
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 def test_a_new_store_that_is_told_the_watermark_first_says_nothing_of_windows_that_were_gone(full):
     plan = plan_of(tumbling(10), full=full, retention=Retention(time_ms=10))
     log = [Message("x", 1, time, "t", 0, at) for at, time in enumerate([1, 2, 12, 3, 25])]

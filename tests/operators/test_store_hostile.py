@@ -14,7 +14,7 @@ from keyedwm.operators.frames.plan import tumbling
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
-from keyedwm.operators.messages.windows import Full, hopping
+from keyedwm.operators.messages.windows import CompletedBy, hopping
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import Message, plan_of, table
 
@@ -46,7 +46,7 @@ def counted_windows(operator: WindowOperator) -> list[tuple]:
 
 
 def test_messages_that_go_back_and_forth_nest_no_calls(request: pytest.FixtureRequest) -> None:
-    plan = {"retention": Retention(time_ms=20), "full": Full.MESSAGE}
+    plan = {"retention": Retention(time_ms=20), "full": CompletedBy.MESSAGE}
     one_by_one = operator_of(hopping(20, 7), **plan)
     for offset, time in enumerate(restless(60)):
         one_by_one.add_message(at_times([time], offset))

@@ -15,7 +15,7 @@ from keyedwm.operators.messages.join.operators import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, HoppingWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.stored import SCHEMA, Message, plan_of, table
@@ -29,7 +29,11 @@ LATE = (
     {}, {"early": Early(rows=2, every_ms=20), "late_every_ms": 30}, {"late_every_ms": 8, "late_by": EveryBy.EVENT},
     {"late_rows": 2},
 )  # fmt: skip
-NEW = ({"accumulating": False}, {"full": Full.MESSAGE}, {"full": Full.MESSAGE, "late_rows": 2, "accumulating": False})
+NEW = (
+    {"accumulating": False},
+    {"full": CompletedBy.MESSAGE},
+    {"full": CompletedBy.MESSAGE, "late_rows": 2, "accumulating": False},
+)
 KINDS = (
     *((window, said, BY_TIME + BY_SIZE) for window in GRIDS for said in LATE + NEW),
     *((window, said, BY_TIME + BY_SIZE) for window in SESSIONS for said in LATE),
@@ -97,7 +101,7 @@ def test_a_store_whose_limits_change_loses_no_count_and_says_nothing_behind_what
     plan = plan_of(window, retention=limits[0], **said)
     plans = [dataclasses.replace(plan, retention=retention) for retention in limits]
     rows = sum(played(MessageOperator, plans, f"limits {seed} {number}", 1, adds_up) for number in range(2))
-    assert rows or said.get("full") is Full.MESSAGE
+    assert rows or said.get("full") is CompletedBy.MESSAGE
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import pytest
 
 from keyedwm.operators.frames.plan import tumbling
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, tumbling_rows
+from keyedwm.operators.messages.windows import CompletedBy, tumbling_rows
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import Message, plan_of, table
 
 WINDOWS = 400
 PLANS = {
     "watermark": plan_of(tumbling(10), retention=Retention(time_ms=20)),
-    "message": plan_of(tumbling(10), retention=Retention(time_ms=20), full=Full.MESSAGE),
+    "message": plan_of(tumbling(10), retention=Retention(time_ms=20), full=CompletedBy.MESSAGE),
     "max_windows": plan_of(tumbling(10), retention=Retention(max_windows=2)),
     "rows": plan_of(tumbling_rows(1), retention=Retention(max_windows=2)),
 }

@@ -16,7 +16,7 @@ from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.read_only_store import ListedStore
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.store_description import describe
-from keyedwm.operators.messages.windows import Full, hopping, hopping_rows
+from keyedwm.operators.messages.windows import CompletedBy, hopping, hopping_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
@@ -70,7 +70,7 @@ def test_early_panes_by_the_clock_say_nothing_without_news():
     assert told(operator) == [(1, 1, "early", 0)]
 
 
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 @pytest.mark.parametrize("window", [hopping(10, 3), hopping_rows(5, 3)], ids=str)
 def test_the_panes_of_a_window_tell_each_of_its_messages_once_whatever_the_cut(window, full, seed):
     messages, last = random_messages(f"{seed} {window}", 90), []

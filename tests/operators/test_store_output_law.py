@@ -11,7 +11,7 @@ from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.operator import WindowJoinOperator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, HoppingWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.stored import SCHEMA, Message, plan_of, table
@@ -55,7 +55,7 @@ def played(operator, seed: str, inputs: int) -> int:
 
 
 @pytest.mark.parametrize("said", SAID, ids=str)
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, full, said, seed):
     plans = [plan_of(window, full=full, retention=retention, **said) for retention in RETENTIONS]
@@ -63,7 +63,7 @@ def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, full, said, 
 
 
 @pytest.mark.parametrize("join", JOINS, ids=str)
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 @pytest.mark.parametrize("window", WINDOWS[:2], ids=str)
 def test_no_row_of_a_join_is_behind_the_watermark_that_was_passed_on(window, full, join, seed):
     sides = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}
@@ -74,7 +74,9 @@ def test_no_row_of_a_join_is_behind_the_watermark_that_was_passed_on(window, ful
 
 
 def test_a_window_that_no_message_completes_speaks_before_the_watermark_leaves_it_behind():
-    operator = MessageOperator(plan_of(WINDOWS[0], full=Full.MESSAGE, retention=Retention(time_ms=20)), MemoryStore())
+    operator = MessageOperator(
+        plan_of(WINDOWS[0], full=CompletedBy.MESSAGE, retention=Retention(time_ms=20)), MemoryStore()
+    )
     list(operator.on_rows(0, table([Message("x", 1, 5, "t", 0, 0)]), None))
     assert list(operator.on_watermark(0, 0, 29)) == []
     (pane,) = operator.on_watermark(0, 0, 30)
@@ -85,7 +87,7 @@ def test_a_window_that_no_message_completes_speaks_before_the_watermark_leaves_i
 
 def test_a_bucket_of_a_join_without_a_message_holds_nobodys_watermark():
     sides = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}
-    plan = WindowJoinPlan(window=WINDOWS[0], full=Full.MESSAGE, retention=Retention(time_ms=20), **sides)
+    plan = WindowJoinPlan(window=WINDOWS[0], full=CompletedBy.MESSAGE, retention=Retention(time_ms=20), **sides)
     operator = WindowJoinOperator(plan, MemoryStore())
     for number in (0, 1):
         list(operator.on_watermark(number, 0, 1_000))

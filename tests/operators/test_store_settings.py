@@ -90,8 +90,8 @@ def test_numbers_of_numpy_make_the_plan_of_plain_ones():
 WRONG_PLANS = {
     "the window is '1 minute'": {"window": "1 minute"},
     "the retention is '1 hour'": {"retention": "1 hour"},
-    "full is 'message': Full.MESSAGE is expected": {"full": "message"},
-    "full is None: one of Full.WATERMARK, Full.MESSAGE": {"full": None},
+    "full is 'message': CompletedBy.MESSAGE is expected": {"full": "message"},
+    "full is None: one of CompletedBy.WATERMARK, CompletedBy.MESSAGE": {"full": None},
     "late_by is 'event': EveryBy.EVENT is expected": {"late_by": "event"},
     "accumulating is 'no': True or False": {"accumulating": "no"},
     "early is '1 minute'": {"early": "1 minute"},
@@ -117,7 +117,7 @@ WRONG_JOINS = {
     "sessions by rows are not joined": {"window": session_rows(3)},
     "keep is 'first': Keep.FIRST is expected": {"keep": "first"},
     "how is 'semi': one of How.INNER": {"how": "semi"},
-    "full is 'message': Full.MESSAGE": {"full": "message"},
+    "full is 'message': CompletedBy.MESSAGE": {"full": "message"},
     "interval of early pairs is '1 minute': a whole number of ms is expected, 60000": {"early_every_ms": "1 minute"},
     "interval of late pairs is 1.5": {"late_every_ms": 1.5},
 }

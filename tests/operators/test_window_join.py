@@ -11,7 +11,14 @@ from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow, hopping, hopping_rows, tumbling_rows
+from keyedwm.operators.messages.windows import (
+    CompletedBy,
+    HoppingWindow,
+    RowWindow,
+    hopping,
+    hopping_rows,
+    tumbling_rows,
+)
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
@@ -122,7 +129,7 @@ def test_pairs_and_rejected_messages_are_those_of_the_model_for_any_input_and_cu
     monkeypatch.setattr(logs, "FAN_OUT", 3)  # compaction at every third part
     is_rows, pairs = isinstance(window, RowWindow), 0
     for seed in range(2):
-        full = list(Full)[seed % 2]
+        full = list(CompletedBy)[seed % 2]
         retention = KEEP_ALL if is_rows or (seed == 1 and not unbounded) else Retention(time_ms=15)
         pairs += differential(seed, plan_of(window, unbounded=unbounded, full=full, retention=retention), 30)
     assert pairs > 2
@@ -147,12 +154,12 @@ def test_what_both_sides_have_left_behind_is_not_held():
 def test_a_message_reads_the_slices_that_its_windows_reach_and_no_other():
     read = []
 
-    class Counting(MemoryStore):
+    class BarrierFilter(MemoryStore):
         def get(self, name: str) -> bytes:
             read.append(name)
             return super().get(name)
 
-    store, plan = Counting(), plan_of(tumbling(10))
+    store, plan = BarrierFilter(), plan_of(tumbling(10))
     operator = WindowJoin(plan, store)
     operator.add_message("right", messages(*((at, at * 10) for at in range(50))))
     operator.flush()
@@ -208,7 +215,7 @@ def test_a_late_message_gives_the_row_of_its_window_again_if_it_changes_it():
 @pytest.mark.parametrize("keep", [Keep.FIRST, Keep.LAST], ids=lambda keep: keep.value)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_the_last_row_of_a_key_and_window_is_that_of_the_model_for_any_cut(window, keep):
-    for seed, full in enumerate(Full):
+    for seed, full in enumerate(CompletedBy):
         plan = plan_of(window, full=full, keep=keep)
         given, model, last = steps(seed, 60 if window.size_ms == 4 else 25), Model(plan), []
         for name, side, what in given:
@@ -282,7 +289,7 @@ def test_state_of_another_join_is_refused_and_limits_may_change():
     for other in (
         plan_of(tumbling(20)),
         plan_of(tumbling(10), unbounded="left"),
-        plan_of(tumbling(10), full=Full.MESSAGE),
+        plan_of(tumbling(10), full=CompletedBy.MESSAGE),
     ):
         with pytest.raises(FormatError, match="the window join belongs to plan"):
             WindowJoin(other, store)

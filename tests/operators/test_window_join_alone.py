@@ -12,7 +12,7 @@ from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Keep
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, HoppingWindow, tumbling_rows
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, tumbling_rows
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.windows import WindowJoin
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, once_each
@@ -59,7 +59,7 @@ class Alone:
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_what_met_none_comes_alone_when_both_sides_are_past_its_windows(window, how):
     timings = set()
-    for seed, full in enumerate(Full):
+    for seed, full in enumerate(CompletedBy):
         for retention in (KEEP_ALL, Retention(time_ms=15)):
             plan = plan_of(window, full=full, retention=retention, how=how)
             model, played = Alone(plan), Played(plan)

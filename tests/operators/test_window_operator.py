@@ -14,7 +14,7 @@ from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import (
-    Full,
+    CompletedBy,
     HoppingWindow,
     hopping,
     hopping_rows,
@@ -189,7 +189,10 @@ def test_a_trend_over_windows_of_rows_goes_by_event_times_and_a_list_by_offsets(
 
 
 def test_a_window_of_rows_is_complete_with_its_last_offset_or_with_the_first_message_behind_it():
-    for full, third, fourth in ((Full.WATERMARK, [(5, "on_time", 6)], []), (Full.MESSAGE, [], [(5, "on_time", 6)])):
+    for full, third, fourth in (
+        (CompletedBy.WATERMARK, [(5, "on_time", 6)], []),
+        (CompletedBy.MESSAGE, [], [(5, "on_time", 6)]),
+    ):
         operator = operator_of(tumbling_rows(3), ("n", agg.sum("n")), by=(), full=full)
         operator.add_message(messages((5, 9, 1), (6, 3, 2)))
         assert results(operator, "n") == []
@@ -261,7 +264,7 @@ def test_the_last_pane_of_an_open_window_that_must_go_says_that_it_is_the_last()
 
 
 def test_late_messages_are_shown_together_an_interval_after_the_first_of_them():
-    operator = operator_of(tumbling(10), ("rows", agg.count()), full=Full.MESSAGE, late_every_ms=10)
+    operator = operator_of(tumbling(10), ("rows", agg.count()), full=CompletedBy.MESSAGE, late_every_ms=10)
     operator.add_message(messages((0, 1, 1), (1, 12, 1)), now_ms=100)
     assert results(operator, "rows") == [(0, "on_time", 1)]
     operator.add_message(messages((2, 2, 1)), now_ms=102)
@@ -275,7 +278,10 @@ def test_late_messages_are_shown_together_an_interval_after_the_first_of_them():
 
 
 def test_late_messages_of_a_window_wait_from_its_own_first_one_and_so_after_a_restart():
-    store, plan = MemoryStore(), plan_of(tumbling(10), (("rows", agg.count()),), full=Full.MESSAGE, late_every_ms=10)
+    store, plan = (
+        MemoryStore(),
+        plan_of(tumbling(10), (("rows", agg.count()),), full=CompletedBy.MESSAGE, late_every_ms=10),
+    )
     told = []
     steps = [
         ("add_message", messages((0, 1, 1), (1, 12, 1), (2, 22, 1)), 100),
@@ -300,7 +306,7 @@ def test_late_messages_of_a_window_wait_from_its_own_first_one_and_so_after_a_re
 
 def test_a_message_that_comes_when_panes_are_due_brings_them():
     """Step 6 of the design's addMessage (W102): a loop that only adds messages is not held up by them."""
-    operator = operator_of(tumbling(10), ("rows", agg.count()), full=Full.MESSAGE, late_every_ms=10)
+    operator = operator_of(tumbling(10), ("rows", agg.count()), full=CompletedBy.MESSAGE, late_every_ms=10)
     for now_ms, *given in ((100, (0, 1, 1), (1, 12, 1)), (102, (2, 2, 1)), (111, (3, 13, 1))):
         operator.add_message(messages(*given), now_ms=now_ms)
     assert results(operator, "rows") == [(0, "on_time", 1)]
@@ -326,7 +332,7 @@ def test_late_messages_are_shown_together_when_event_time_has_come_an_interval_f
     assert told == [[], on_time, [], [], [], [], [(0, "late", 3)], [(30, "on_time", 1)]]
 
 
-@pytest.mark.parametrize("full", Full, ids=lambda full: full.value)
+@pytest.mark.parametrize("full", CompletedBy, ids=lambda full: full.value)
 def test_late_panes_by_event_time_say_last_what_those_at_once_say(full):
     given, last = random_messages(5, 200), []
     for seed, by in ((1, {}), (1, {"late_every_ms": 25}), (2, {"late_every_ms": 25})):
@@ -338,13 +344,17 @@ def test_late_panes_by_event_time_say_last_what_those_at_once_say(full):
         last.append(({pane[:3]: pane[3] for pane in played.made}, len(played.made)))
     assert last[0][0] == last[1][0]
     assert last[1][1] < last[0][1]
-    if full is Full.MESSAGE:
+    if full is CompletedBy.MESSAGE:
         assert last[2][0] == last[0][0]  # however it is cut
 
 
 def test_late_messages_are_shown_before_their_window_goes():
     operator = operator_of(
-        tumbling(10), ("rows", agg.count()), full=Full.MESSAGE, late_every_ms=1_000, retention=Retention(time_ms=10)
+        tumbling(10),
+        ("rows", agg.count()),
+        full=CompletedBy.MESSAGE,
+        late_every_ms=1_000,
+        retention=Retention(time_ms=10),
     )
     operator.add_message(messages((0, 1, 1), (1, 12, 1)), now_ms=0)
     operator.add_message(messages((2, 2, 1)), now_ms=1)
@@ -396,12 +406,12 @@ def test_early_panes_by_event_time_come_when_the_watermark_has_come_to_a_multipl
 def test_a_late_message_reads_the_slices_of_its_windows_and_no_other():
     read = []
 
-    class Counting(MemoryStore):
+    class BarrierFilter(MemoryStore):
         def get(self, name: str) -> bytes:
             read.append(name)
             return super().get(name)
 
-    store, plan = Counting(), plan_of(hopping(20, 10), aggregates=(("n", agg.sum("n")),), retention=BY_DAY)
+    store, plan = BarrierFilter(), plan_of(hopping(20, 10), aggregates=(("n", agg.sum("n")),), retention=BY_DAY)
     operator = WindowOperator(plan, store)
     operator.add_message(messages(*((at, at * 10, 1) for at in range(50))))
     operator.watermark(10_000)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, RowWindow
+from keyedwm.operators.messages.windows import CompletedBy, RowWindow
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, random_messages, table
@@ -64,7 +64,7 @@ class Model:
             return
         starts = self.starts(at, self.size if side.is_unbounded else self.step)
         horizon = side.horizon
-        if self.plan.full is Full.MESSAGE and not self.is_rows:
+        if self.plan.full is CompletedBy.MESSAGE and not self.is_rows:
             self.advance(side, at)
         if not starts:
             side.rejected.append((one, "between windows"))
@@ -128,7 +128,7 @@ class Model:
 
     def watermark(self, name: str, time: int) -> None:
         side = self.sides[name]
-        if self.plan.full is Full.WATERMARK and not self.is_rows:
+        if self.plan.full is CompletedBy.WATERMARK and not self.is_rows:
             self.advance(side, time)
             if any(one.is_unbounded for one in self.sides.values()):
                 side.accepted = [(m, a) for m, a in side.accepted if self.last_end(side, a) > side.floor]
@@ -201,7 +201,9 @@ class ClockModel(Model):
         if not self.is_rows:
             return side.horizon
         channel = (message.topic, message.partition)
-        return self.tops[(one.name, *channel)] - side.first[channel] if self.plan.full is Full.MESSAGE else _NEVER
+        return (
+            self.tops[(one.name, *channel)] - side.first[channel] if self.plan.full is CompletedBy.MESSAGE else _NEVER
+        )
 
     def show(self, is_due) -> None:
         due = [one for one in self.waiting if is_due(one)]

@@ -10,7 +10,7 @@ import pytest
 
 from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.errors import OptionError, UnavailableError
-from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, decode_cut, encode_cut
+from keyedwm.core.inline import HEADER, VERSION, Upstream, UpstreamBarrier, decode_cut, encode_cut
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.options.sink_options import SnapshotMode
@@ -223,7 +223,9 @@ def test_two_channels_of_one_status_do_not_mix(sink):
 
 
 def forged(snapshot: int, ms: int, query: str) -> bytes:
-    return encode_cut(Cut(query=query, snapshot=snapshot, channels={"in-0": Upstream(offset=1, watermarks={0: ms})}))
+    return encode_cut(
+        UpstreamBarrier(query=query, snapshot=snapshot, channels={"in-0": Upstream(offset=1, watermarks={0: ms})})
+    )
 
 
 def test_with_a_secret_a_reader_follows_the_sink_alone(kafka, sink, lie, open_stream):

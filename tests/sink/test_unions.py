@@ -18,7 +18,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL_FIELDS_1, ControlKind
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.spark.hosting.channel_tracker import Inbox
+from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
@@ -70,10 +70,10 @@ def snapshots(record: Record) -> dict[str, int | None]:
     return {name: channel.snapshot for name, channel in record.channels.items()}
 
 
-def unite(*sources: Source) -> tuple[Record, Inbox]:
+def unite(*sources: Source) -> tuple[Record, ChannelTracker]:
     """A sink and a bucket that have seen one batch of all."""
     rows = [source.rows() for source in sources]
-    box = Inbox("aggregate hours", key=0)
+    box = ChannelTracker("aggregate hours", key=0)
     box.take([row for of_one in rows for row in of_one])
     return sealed(None, *rows), box
 

@@ -12,7 +12,7 @@ import pytest
 from keyedwm.core import inline
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, InputError, OptionError
-from keyedwm.core.inline import MOST_BYTES, VERSION, Cut, Upstream, decode_cut, encode_cut, query_of
+from keyedwm.core.inline import MOST_BYTES, VERSION, Upstream, UpstreamBarrier, decode_cut, encode_cut, query_of
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records
@@ -132,18 +132,20 @@ def test_the_most_costly_values_take_as_many_bytes_of_memory_as_the_page_of_secu
 def test_a_barrier_of_short_names_has_no_more_objects_than_a_reader_takes():
     for names in ((), ("",), range(900)):
         channels = {str(name): Upstream(offset=1, idle=True) for name in names}
-        cut = Cut(query="", snapshot=0, channels=channels)
+        cut = UpstreamBarrier(query="", snapshot=0, channels=channels)
         assert decode_cut(VERSION, encode_cut(cut), "here") == cut
 
 
 def test_a_barrier_that_no_reader_takes_is_not_written():
     channels = {f"a-topic-with-a-name-{n}": Upstream(offset=2**62, watermarks={0: 2**50}) for n in range(50_000)}
     with pytest.raises(InputError, match="the barrier of snapshot 3 tells of 50000 channels in "):
-        encode_cut(Cut(query="q", snapshot=3, channels=channels))
+        encode_cut(UpstreamBarrier(query="q", snapshot=3, channels=channels))
 
 
 def test_what_is_written_is_read():
-    cut = Cut(query="q", snapshot=3, channels={"a": Upstream(offset=None, idle=True, watermarks={-7: -5, 0: 5})})
+    cut = UpstreamBarrier(
+        query="q", snapshot=3, channels={"a": Upstream(offset=None, idle=True, watermarks={-7: -5, 0: 5})}
+    )
     assert decode_cut(VERSION, encode_cut(cut), "here") == cut
     assert (
         decode_cut(VERSION, json.dumps({"kind": "idle", "query": "q", "snapshot": 1, "channel": "a"}).encode(), "h")
@@ -154,7 +156,7 @@ def test_what_is_written_is_read():
 
 
 def barrier(offset: int, query: str, snapshot: int, ms: int) -> ControlRecord:
-    cut = Cut(query=query, snapshot=snapshot, channels={"a": Upstream(offset=1, watermarks={0: ms})})
+    cut = UpstreamBarrier(query=query, snapshot=snapshot, channels={"a": Upstream(offset=1, watermarks={0: ms})})
     return ControlRecord(offset, VERSION, encode_cut(cut))
 
 
@@ -198,7 +200,7 @@ def test_propagate_from_needs_propagate():
 @pytest.fixture
 def log(monkeypatch):
     """A partition whose records are barriers or rows; what was read of it is noted."""
-    barriers: dict[int, Cut] = {}
+    barriers: dict[int, UpstreamBarrier] = {}
     read: list[tuple[int, int]] = []
 
     def read_ranges(_cluster, ranges, wanted, _isolation):
@@ -223,7 +225,7 @@ def test_records_without_a_barrier_are_looked_through_once(log):
     for end in range(1_000_000, 1_000_050):
         assert aligner.ends(position(end), None) == {A: 0}
     assert sum(last - first for first, last in read) <= 1_000_100
-    barriers[1_000_049] = Cut(query="q", snapshot=0, channels={})
+    barriers[1_000_049] = UpstreamBarrier(query="q", snapshot=0, channels={})
     read.clear()
     assert aligner.ends(position(1_000_050), None) == {A: 1_000_050}
     assert sum(last - first for first, last in read) <= 1
@@ -233,14 +235,14 @@ def test_a_log_that_was_shortened_is_looked_through_again(log):
     barriers, _ = log
     aligner = Aligner(None, ControlAuthors())
     assert aligner.ends(position(1_000), None) == {A: 0}
-    barriers[10] = Cut(query="q", snapshot=0, channels={})
+    barriers[10] = UpstreamBarrier(query="q", snapshot=0, channels={})
     assert aligner.ends(position(500), None) == {A: 11}
 
 
 def test_the_aligner_passes_over_barriers_of_others(log):
     barriers, _ = log
-    barriers[3] = Cut(query="q", snapshot=0, channels={})
-    barriers[9] = Cut(query="forger", snapshot=7, channels={})
+    barriers[3] = UpstreamBarrier(query="q", snapshot=0, channels={})
+    barriers[9] = UpstreamBarrier(query="forger", snapshot=7, channels={})
     assert Aligner(None, ControlAuthors(query="q")).ends(position(20), None) == {A: 4}
 
 

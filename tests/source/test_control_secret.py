@@ -14,7 +14,7 @@ from keyedwm.config.secrets import secret_of
 from keyedwm.core.control_code import is_genuine, sign
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import OptionError, RegressionError
-from keyedwm.core.inline import VERSION, Cut, Upstream, decode_cut, encode_change, encode_cut
+from keyedwm.core.inline import VERSION, Upstream, UpstreamBarrier, decode_cut, encode_change, encode_cut
 from keyedwm.core.rows import ControlKind
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records
@@ -31,12 +31,14 @@ from pyspark_wm_source.values.ranges import ChannelRange
 from tests.source.test_control_records import OPTIONS, A
 
 SECRET = b"a secret of thirty-two bytes, ..."
-CUT = Cut(query="q", snapshot=3, channels={"a": Upstream(offset=1, watermarks={0: 5})})
+CUT = UpstreamBarrier(query="q", snapshot=3, channels={"a": Upstream(offset=1, watermarks={0: 5})})
 CHANGE = encode_change(ControlKind.WATERMARK, "q", 3, "a", key=0, watermark_ms=5)
 
 
 def value_of(snapshot: int, ms: int) -> bytes:
-    return encode_cut(Cut(query="q", snapshot=snapshot, channels={"a": Upstream(offset=1, watermarks={0: ms})}))
+    return encode_cut(
+        UpstreamBarrier(query="q", snapshot=snapshot, channels={"a": Upstream(offset=1, watermarks={0: ms})})
+    )
 
 
 def genuine(offset: int, snapshot: int, ms: int, channel: TopicPartition = A) -> ControlRecord:
@@ -122,7 +124,7 @@ def test_what_others_wrote_is_passed_over_counted_and_named_once(case, guarantee
 
 
 def test_the_named_query_is_asked_for_beside_the_code():
-    other = Cut(query="other", snapshot=9, channels={})
+    other = UpstreamBarrier(query="other", snapshot=9, channels={})
     record = ControlRecord(5, VERSION, sign(encode_cut(other), SECRET, VERSION, *A))
     assert proven([genuine(1, 3, 70), record], propagateFrom="q").counts.control == 1
 
@@ -149,7 +151,7 @@ def test_copies_of_a_record_that_was_read_are_not_parsed_again(monkeypatch):
 
 
 def of_earlier_query(offset: int) -> ControlRecord:
-    earlier = Cut(query="earlier", snapshot=9, channels={"a": Upstream(offset=1, watermarks={0: 99})})
+    earlier = UpstreamBarrier(query="earlier", snapshot=9, channels={"a": Upstream(offset=1, watermarks={0: 99})})
     return ControlRecord(offset, VERSION, sign(encode_cut(earlier), SECRET, VERSION, *A))
 
 

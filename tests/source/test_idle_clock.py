@@ -17,7 +17,7 @@ from keyedwm.core.policy import (
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.throttle import Throttle, ThrottleByFrame
 from keyedwm.core.watermark import Status
-from keyedwm.spark.hosting.channel_tracker import Inbox
+from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from pyspark_wm_source.driver.plan import CLOCK_BATCH_MS
 from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.values.offsets import QueryOffset
@@ -43,7 +43,7 @@ class Follower:
 
     def __init__(self, sim: Simulation) -> None:
         self.sim, self.batches = sim, 0
-        self.inbox = Inbox("aggregate hours", key=0)
+        self.inbox = ChannelTracker("aggregate hours", key=0)
 
     def step(self) -> bool:
         before = self.sim.offset
@@ -51,7 +51,7 @@ class Follower:
             return False
         self.batches += 1
         self.sim.restart()
-        self.inbox = Inbox.restore("aggregate hours", 0, self.inbox.snapshot())
+        self.inbox = ChannelTracker.restore("aggregate hours", 0, self.inbox.snapshot())
         self.inbox.take(self._rows(before, self.sim.offset))
         return True
 

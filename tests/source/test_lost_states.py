@@ -13,7 +13,7 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import no_records
 from keyedwm.kafka.requests.fetch import Fetched
-from keyedwm.spark.hosting.channel_tracker import Inbox
+from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
@@ -37,7 +37,7 @@ class Followed:
         given = {"startingOffsets": "earliest", "watermarkThrottle": "none", **options}
         self.driver = Driver(monkeypatch, ScriptedCluster(logs), **given)
         self.record: Record | None = None
-        self.inbox = Inbox("aggregate hours", key=0)
+        self.inbox = ChannelTracker("aggregate hours", key=0)
 
     def batch(self, ends_ms: dict[TopicPartition, int]) -> list[ControlRow] | None:
         """Plan a batch and give its control rows to who follows; ends_ms: the watermarks that its tasks reach."""

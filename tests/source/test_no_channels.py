@@ -9,7 +9,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.spark.hosting.channel_tracker import Inbox
+from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
@@ -93,11 +93,11 @@ def test_an_empty_snapshot_out_of_turn_names_its_source():
 
 
 def test_a_source_without_channels_holds_nobody_and_promises_nothing_for_the_other():
-    box = Inbox("aggregate hours", key=0)
+    box = ChannelTracker("aggregate hours", key=0)
     box.take([*rows(0, "A", a=100), *rows(0, "B", b=5_000)])
     flush = ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=5_000, source="B")
     idle = ControlRow(kind=ControlKind.IDLE, source="B")
-    box = Inbox.restore("aggregate hours", 0, box.snapshot())
+    box = ChannelTracker.restore("aggregate hours", 0, box.snapshot())
     told = box.take([flush, idle, none(1, "B"), *rows(1, "A", a=200)])
     assert (told.batch_watermark_ms, told.watermark_ms) == (100, 200)
     assert box.take(rows(2, "A", a=300)).watermark_ms == 300

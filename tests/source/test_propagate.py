@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError, RegressionError
-from keyedwm.core.inline import HEADER, VERSION, Cut, Upstream, encode_change, encode_cut
+from keyedwm.core.inline import HEADER, VERSION, Upstream, UpstreamBarrier, encode_change, encode_cut
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.requests.transactions import end
@@ -37,7 +37,7 @@ def barrier(
     channels = {
         name: Upstream(idle=name in idle, watermarks={} if ms is None else {0: ms}) for name, ms in watermarks.items()
     }
-    cut = Cut(query=query, snapshot=snapshot, channels=channels)
+    cut = UpstreamBarrier(query=query, snapshot=snapshot, channels=channels)
     return Record(partition, 0, encode_cut(cut), b"barrier", ((HEADER, version),))
 
 

@@ -21,7 +21,7 @@ from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketManifest
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 
@@ -45,7 +45,7 @@ class Pipeline:
         self.ships = plan.messages if isinstance(plan, StagedStore) else plan
         self.stage = StageOne(self.ships, self.layout.ids)
         self.unpack = Unpack.of(plan)
-        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
+        self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
 
     def batch(self, tasks: list[pa.Table]) -> list[dict]:
         names = [*self.ships.columns, CONTROL_TEXT]  # stage one is given its columns by place
@@ -54,7 +54,7 @@ class Pipeline:
         made = []
         for bucket in self.layout.ids:
             note, store = self.state[bucket]
-            note = BucketNote.from_json(json.loads(json.dumps(note.as_json())))
+            note = BucketManifest.from_json(json.loads(json.dumps(note.as_json())))
             now = BucketBatch(self.plan, self.layout, bucket, note, store)
             mine = [row for row in shipped if row["bucket"] == bucket]
             leaving = now.on_input(
@@ -172,7 +172,7 @@ def test_the_clock_fires_in_every_bucket_at_once_wherever_the_first_rows_were(wi
     barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
     due = []
     for bucket, partials in zip(layout.ids, ([combine_rows(plan, row)], []), strict=True):
-        now = BucketBatch(plan, layout, bucket, BucketNote(), MemoryStore())
+        now = BucketBatch(plan, layout, bucket, BucketManifest(), MemoryStore())
         list(now.on_input(control=[[barrier]], rows=[partials], null_event_time_rows=0, now_ms=500))
         due.append(now.next_timer_ms)
     assert due == [1500, 1500]
@@ -186,7 +186,7 @@ def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
     )  # fmt: skip
     layout = BucketLayout("hours", tuple(bucket_ids(1)), ((0,),))
     rows = [{"k": "a", "v": 1.0, "__time": at, "topic": "t", "partition": 0, "offset": at} for at in (1, 2, 11)]
-    note, store, told = BucketNote(), MemoryStore(), []
+    note, store, told = BucketManifest(), MemoryStore(), []
     for _ in range(2):
         now = BucketBatch(StagedStore(plan=plan), layout, layout.ids[0], note, store)
         barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)

@@ -18,8 +18,8 @@ from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
-from keyedwm.spark.hosting.channel_tracker import Inbox
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
+from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from tests.operators.stored import SCHEMA, Message, plan_of, table
 
 KEPT = {"retention": Retention(time_ms=1_000_000)}
@@ -41,8 +41,8 @@ class Buckets:
     def __init__(self, plan) -> None:
         self.plan, self.inputs = plan, 2 if isinstance(plan, StagedWindowJoin) else 1
         self.layout = BucketLayout("panes", tuple(bucket_ids(3)), ((0,),) * self.inputs)
-        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
-        self.follower, self.snapshot = Inbox("follower", 0), 0
+        self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
+        self.follower, self.snapshot = ChannelTracker("follower", 0), 0
 
     @property
     def timers(self) -> list[int | None]:
@@ -72,7 +72,7 @@ class Buckets:
         for one, call in calls.items():
             note, store = self.state[one]
             now = BucketBatch(
-                self.plan, self.layout, one, BucketNote.from_json(json.loads(json.dumps(note.as_json()))), store
+                self.plan, self.layout, one, BucketManifest.from_json(json.loads(json.dumps(note.as_json()))), store
             )
             rows += sum(unpacked(frame["results"][0]).num_rows for frame in call(now))
             written, removed = now.drain()

@@ -12,7 +12,7 @@ from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.spark.hosting import bucket
 from keyedwm.spark.hosting.bucket import Bucket
-from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
 from tests.operators.stored import plan_of
 
 DROPPED = '{"aggregate": "medians", "windows": 2, "rows": 14}'
@@ -35,7 +35,12 @@ def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_a
     one._note = one._blobs = None
     counted = StoreCounts(dropped_windows=dropped, dropped_messages=7 * dropped)
     batch = SimpleNamespace(
-        drain=lambda: None, note=BucketNote(), late_rows=late, watermark_ms=70, counted=counted, last_row=lambda: "last"
+        drain=lambda: None,
+        note=BucketManifest(),
+        late_rows=late,
+        watermark_ms=70,
+        counted=counted,
+        last_row=lambda: "last",
     )
     with caplog.at_level(logging.WARNING, "keyedwm.aggregate"):
         assert one._close(batch) == "last"

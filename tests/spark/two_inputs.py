@@ -10,7 +10,7 @@ from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 
@@ -21,7 +21,7 @@ class TwoInputs:
     def __init__(self, plan: AnyPlan, layout: BucketLayout) -> None:
         self.plan, self.layout = plan, layout
         self.unpack = Unpack.of(plan)
-        self.state = {one: (BucketNote(), MemoryStore()) for one in self.layout.ids}
+        self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
         self.late_rows = self.null_event_time_rows = 0
 
     def batch(self, *inputs: list[dict]) -> list[dict]:
@@ -35,7 +35,7 @@ class TwoInputs:
         made = []
         for bucket in self.layout.ids:
             note, store = self.state[bucket]
-            note = BucketNote.from_json(json.loads(json.dumps(note.as_json())))
+            note = BucketManifest.from_json(json.loads(json.dumps(note.as_json())))
             now = BucketBatch(self.plan, self.layout, bucket, note, store)
             mine = [[row for row in shipped if (row["bucket"], row["input"]) == (bucket, one)] for one in (0, 1)]
             leaving = now.on_input(

@@ -21,7 +21,7 @@ from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.shuffle import Staged
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 
@@ -90,7 +90,7 @@ def _play(plan: WindowPlan | ProcessPlan, given: WindowPlan | ProcessInput) -> N
 def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, int], list[pa.RecordBatch]]) -> None:
     """Run three batches through all buckets; staged: input, batch and watermark → one task's rows."""
     layout = BucketLayout("warm", tuple(bucket_ids(2)), ((0,),) * len(inputs))
-    notes = {one: (BucketNote(), MemoryStore()) for one in layout.ids}
+    notes = {one: (BucketManifest(), MemoryStore()) for one in layout.ids}
     for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
         shipped = [
             row

@@ -39,7 +39,7 @@ class _Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class Keystore:
     """A store's file; `side` is `truststore` or `keystore`. A PEM file's password is that of its key."""
 
     side: str
@@ -48,7 +48,7 @@ class Store:
     password: str | None = field(default=None, repr=False)
 
     @classmethod
-    def from_properties(cls, given: Mapping[str, str], side: str) -> Store | None:
+    def from_properties(cls, given: Mapping[str, str], side: str) -> Keystore | None:
         """Read `ssl.<side>.*`, None if there is no location; raises OptionError for what cannot be opened."""
         path = given.get(f"ssl.{side}.location")
         if path is None:

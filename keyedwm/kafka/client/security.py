@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client import token
-from keyedwm.kafka.client.keystores import TRUSTED, Store, refusal
+from keyedwm.kafka.client.keystores import TRUSTED, Keystore, refusal
 from keyedwm.kafka.client.tls import TlsLimits
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ class Security:
     kerberos_service: str = "kafka"
     token_provider: str | None = None
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    trust: Store | None = None
+    trust: Keystore | None = None
     trusted_pem: str | None = None
-    keys: Store | None = None
+    keys: Keystore | None = None
     check_hostname: bool = True
     tls: TlsLimits = field(default_factory=TlsLimits)
 
@@ -192,9 +192,9 @@ def _tls(given: Mapping[str, str]) -> dict[str, Any]:
         )
     _check_located(given)
     return {
-        "trust": Store.from_properties(given, "truststore"),
+        "trust": Keystore.from_properties(given, "truststore"),
         "trusted_pem": given.get("ssl.truststore.certificates"),
-        "keys": Store.from_properties(given, "keystore"),
+        "keys": Keystore.from_properties(given, "keystore"),
         "check_hostname": bool(algorithm),
         "tls": TlsLimits.from_properties(given),
     }

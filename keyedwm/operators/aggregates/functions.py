@@ -296,7 +296,7 @@ class Aggregate:
         """See AggregateSpec."""
         found = column_type(schema, self.column)
         if self.single_stage:
-            functions = core.Aggregate(self.create, self.accumulate, _cannot, None, self.finish)
+            functions = core.AccumulatorFunctions(self.create, self.accumulate, _cannot, None, self.finish)
             kept = collect_of(self.column, found, tuple(column_type(schema, name) for name in order))
             return SingleStageAggregate(kept.value, kept.order, functions, self.result)
         if self.combine is None:
@@ -304,7 +304,7 @@ class Aggregate:
                 f"the aggregate over {self.column!r} has no combine function, so it cannot run in two stages: give it "
                 "one, or ask for single_stage=True, which keeps every value until the window is emitted"
             )
-        functions = core.Aggregate(self.create, self.accumulate, self.combine, self.deduct, self.finish)
+        functions = core.AccumulatorFunctions(self.create, self.accumulate, self.combine, self.deduct, self.finish)
         return CombinableAggregate(functions, self.result)
 
     def describe(self) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Ints
-from keyedwm.core.aggregate import Aggregate
+from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import InputError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
 from keyedwm.operators.aggregates.collect import Collect
@@ -28,7 +28,7 @@ _ACCUMULATOR = pa.field("accumulator", pa.binary())
 class CombinableAggregate(AggregateFunction):
     """An aggregate whose accumulators can be combined, and deducted if it has that function."""
 
-    functions: Aggregate
+    functions: AccumulatorFunctions
     shown: pa.DataType
     fields = (_ACCUMULATOR,)
 
@@ -75,7 +75,7 @@ class CombinableAggregate(AggregateFunction):
 class SingleStageAggregate(Collect):
     """The single-stage form: values are kept, and accumulated in order of event time when the window is emitted."""
 
-    functions: Aggregate
+    functions: AccumulatorFunctions
     shown: pa.DataType
 
     @property
@@ -142,7 +142,7 @@ def _is_exact(accumulator: object) -> bool:
     return accumulator is None or isinstance(accumulator, (int, Fraction, str, bytes))
 
 
-def _by_deduction(entries: list, runs: Iterable[tuple[int, int]], functions: Aggregate) -> list:
+def _by_deduction(entries: list, runs: Iterable[tuple[int, int]], functions: AccumulatorFunctions) -> list:
     totals = []
     low = high = 0
     total = functions.create()

@@ -29,7 +29,7 @@ from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.keyed.key_watermarks import OWN, moved_facts
 from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log
+from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
 from keyedwm.operators.state.description import lines_of
 from keyedwm.operators.state.manifest import FORMAT, note
 from keyedwm.operators.state.store import PART, part_numbers
@@ -38,7 +38,7 @@ _REMEDY = "go back to what it was, or start from a new checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
+class FrameRescale:
     """How the state of `buckets` old buckets goes to a plan. Raises OptionError and FormatError for what cannot move.
 
     who: the operator in messages. digest, told: of the old plan; `told` is None where keyedwm 0.2.0 wrote the state.
@@ -75,7 +75,7 @@ class Move:
         young_end = min((end for end in (told.get("young_end"), *ends) if end is not None), default=None)
         return note(self.plan, self.facts_of(rows_by_log(told, facts), young_end))
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:  # noqa: ARG002  none
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
         """Yield what one old blob gives to new buckets; see `Rescale`."""
         log, _, _ = name.partition(PART)
         if log.startswith(BLOCK):

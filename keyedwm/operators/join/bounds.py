@@ -127,7 +127,7 @@ def _listed(names: Sequence[str]) -> str:
     return " or ".join(names)
 
 
-class Limits:
+class JoinHorizons:
     """What is known of the watermarks of all axes; everything else follows from it."""
 
     def __init__(self, bounds: TimeBounds, received: Mapping[int, int]) -> None:

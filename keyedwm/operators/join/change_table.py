@@ -17,7 +17,7 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.join.kernels import hash_groups, ranges_of
 from keyedwm.operators.join.keys import HASH, same_keys
 from keyedwm.operators.join.plan import JoinSide
-from keyedwm.operators.join.side_buffer import Piece
+from keyedwm.operators.join.side_buffer import SidePiece
 from keyedwm.operators.state.blobs import read_stored, stored
 from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges
 
@@ -39,7 +39,7 @@ class ChangeTable:
         self._blobs: dict[int, int] = dict(facts[0]) if facts else {}
         self._next, self._arrived, self._cleared = map(int, facts[1:] or (0, 0, 0))
         self._fresh: list[pa.Table] = []
-        self._read: tuple[Piece, Ints] | None = None
+        self._read: tuple[SidePiece, Ints] | None = None
 
     @property
     def rows(self) -> int:
@@ -53,7 +53,7 @@ class ChangeTable:
         self._fresh.append(rows.append_column(_ARRIVAL, pa.array(arrival)))
         self._read = None
 
-    def latest(self, rows: Piece, on: Sequence[str]) -> tuple[pa.Table, Ints]:
+    def latest(self, rows: SidePiece, on: Sequence[str]) -> tuple[pa.Table, Ints]:
         """Return the changes, and for each row the place of its key's latest one at or before it, -1 for none."""
         if not self.rows:
             return pa.Table.from_batches([], self._side.staged), np.full(len(rows), -1, np.int64)
@@ -107,17 +107,17 @@ class ChangeTable:
         """Return what a later instance needs to know, ready for JSON."""
         return [[list(one) for one in self._blobs.items()], self._next, self._arrived, self._cleared]
 
-    def _all(self) -> tuple[Piece, Ints]:
+    def _all(self) -> tuple[SidePiece, Ints]:
         """All changes, and their order by event time and arrival."""
         if self._read is None:
             stored = [self._stored(number) for number in self._blobs]
-            piece = Piece.of(self._side, pa.concat_tables([*stored, *self._fresh]))
+            piece = SidePiece.of(self._side, pa.concat_tables([*stored, *self._fresh]))
             self._read = piece, np.lexsort((ints(contiguous(piece.table[_ARRIVAL])), piece.times[0]))
         return self._read
 
     def _stored(self, number: int) -> pa.Table:
         name = _name(number)
-        return Piece.of(self._side, read_stored(name, self._store.get(name))).table
+        return SidePiece.of(self._side, read_stored(name, self._store.get(name))).table
 
     def _many_small(self) -> list[int]:
         """The small blobs, if there are as many as one more would make too many, and there is one more."""
@@ -132,7 +132,7 @@ class ChangeTable:
         superseded = np.zeros(len(changes), bool) if limit_ms is None else self._superseded(changes, order, limit_ms)
         return changes.table.take(pa.array(order[~superseded[order]]))
 
-    def _superseded(self, changes: Piece, order: Ints, limit_ms: int) -> Flags:
+    def _superseded(self, changes: SidePiece, order: Ints, limit_ms: int) -> Flags:
         """Which changes have a later one of their key that is itself at or below the limit, or of the same time."""
         _, _, begins, places = hash_groups(changes.hashes, order)
         times = changes.times[0][places]

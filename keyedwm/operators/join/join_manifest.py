@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.state.manifest import NoteFormat
+from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
 VERSION = 1
-FORMAT = NoteFormat(
+FORMAT = ManifestFormat(
     state="state of the join", version=VERSION, readable=(VERSION,),
     unchanged="on, how, time bounds, condition, columns, names of the sides and late",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, i
 from keyedwm.operators.join.join_manifest import note, read_note
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.results import pairs
-from keyedwm.operators.join.side_buffer import HeldRows, Piece
+from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -32,7 +32,7 @@ class LatestOperator:
         facts = read_note(plan, store)
         self._received: dict[int, int] = {int(axis): ms for axis, ms in facts.get("received", {}).items()}
         waiting = facts.get("waiting", ())
-        self._waiting = HeldRows(plan.left, "waiting", store, waiting, main=0, gap_ms=0, keeps_matched=True)
+        self._waiting = SideBuffer(plan.left, "waiting", store, waiting, main=0, gap_ms=0, keeps_matched=True)
         self._changes = ChangeTable(plan.right, store, facts.get("changes", ()))
         self._inputs = Inputs(plan, self._received)
         self.next_timer_ms = None
@@ -110,12 +110,12 @@ class LatestOperator:
         if side == RIGHT:
             self._changes.add(rows)
             return
-        new = Piece.of(self._plan.left, rows)
+        new = SidePiece.of(self._plan.left, rows)
         known = new.forgotten([self._received.get(RIGHT)])
         yield from self._answered(new.take(np.flatnonzero(known)))
         self._waiting.add(new.take(np.flatnonzero(~known)))
 
-    def _answered(self, rows: Piece) -> Iterator[Output]:
+    def _answered(self, rows: SidePiece) -> Iterator[Output]:
         """Yield these rows with their changes, piece by piece; those without one alone, if they are expected."""
         if not len(rows):
             return

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous
-from keyedwm.operators.join.bounds import UNBOUNDED, Bound, Limits
+from keyedwm.operators.join.bounds import UNBOUNDED, Bound, JoinHorizons
 from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
 from keyedwm.operators.join.join_manifest import note, read_note
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.join.keys import same_keys
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.results import pairs
-from keyedwm.operators.join.side_buffer import HeldRows, Piece
+from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -39,12 +39,12 @@ class JoinOperator:
     def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
         self._plan = plan
         facts = read_note(plan, store)
-        self._limits = Limits(plan.time, {int(axis): ms for axis, ms in facts.get("received", {}).items()})
+        self._limits = JoinHorizons(plan.time, {int(axis): ms for axis, ms in facts.get("received", {}).items()})
         self._main = plan.time.main
         low, high = _ends(self._main)
         mains = (self._main.left, self._main.right)
         self._held = tuple(
-            HeldRows(
+            SideBuffer(
                 plan.sides[side],
                 _PREFIXES[side],
                 store,
@@ -138,7 +138,7 @@ class JoinOperator:
         rows = yield from self._inputs.taken(side, rows)
         if not rows.num_rows:
             return
-        new = Piece.of(self._plan.sides[side], rows)
+        new = SidePiece.of(self._plan.sides[side], rows)
         yield from self._matched(side, new)
         if side == LEFT and not self._plan.pairs_leave:
             new = yield from self._once(new)
@@ -147,7 +147,7 @@ class JoinOperator:
             yield from self._alone(side, new.take(np.flatnonzero(gone & ~new.matched)).table)
         self._held[side].add(new.take(np.flatnonzero(~gone)) if gone.any() else new)
 
-    def _matched(self, side: int, new: Piece) -> Iterator[Output]:
+    def _matched(self, side: int, new: SidePiece) -> Iterator[Output]:
         """Join new rows with what the other side holds; note on both who was matched."""
         other = RIGHT if side == LEFT else LEFT
         low, high = _ends(self._main)
@@ -174,7 +174,7 @@ class JoinOperator:
                 yield from self._once_held(piece, np.concatenate(fresh))
 
     def _candidates(
-        self, side: int, new: Piece, piece: Piece, ranges: tuple[Ints, Ints], places: Ints
+        self, side: int, new: SidePiece, piece: SidePiece, ranges: tuple[Ints, Ints], places: Ints
     ) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs that match, as places in the held piece and in the new one, so many at a time."""
         first, behind = ranges
@@ -192,7 +192,7 @@ class JoinOperator:
             if len(at_held):
                 yield at_held, at_new
 
-    def _agree(self, left: Piece, right: Piece, at_left: Ints, at_right: Ints) -> Flags | None:
+    def _agree(self, left: SidePiece, right: SidePiece, at_left: Ints, at_right: Ints) -> Flags | None:
         """Return which candidates match in full; None if all do, as look-up checked everything."""
         plan = self._plan
         kept: Flags | None = None
@@ -211,12 +211,12 @@ class JoinOperator:
             kept = holds if kept is None else kept & holds
         return kept
 
-    def _pairs(self, side: int, new: Piece, piece: Piece, at_new: Ints, at_held: Ints) -> Output:
+    def _pairs(self, side: int, new: SidePiece, piece: SidePiece, at_new: Ints, at_held: Ints) -> Output:
         if side == LEFT:
             return pairs(self._plan, new.table, piece.table, at_new, at_held)
         return pairs(self._plan, piece.table, new.table, at_held, at_new)
 
-    def _once(self, new: Piece) -> Generator[Output, None, Piece]:
+    def _once(self, new: SidePiece) -> Generator[Output, None, SidePiece]:
         """Let matched left rows leave a semi-join; return the rows that are still to be matched."""
         found = np.flatnonzero(new.matched)
         if not len(found):
@@ -224,7 +224,7 @@ class JoinOperator:
         yield from self._once_held(new, found)
         return new.take(np.flatnonzero(~new.matched))
 
-    def _once_held(self, piece: Piece, places: Ints) -> Iterator[Output]:
+    def _once_held(self, piece: SidePiece, places: Ints) -> Iterator[Output]:
         if len(places) and self._plan.counts_matches(LEFT) and not self._plan.pads(LEFT):
             yield from self._alone(LEFT, piece.take(np.sort(places)).table)
 
@@ -232,7 +232,7 @@ class JoinOperator:
         return alone_in_pieces(self._plan, side, rows)
 
 
-def _columns(piece: Piece, names: Sequence[str], places: Ints) -> dict[str, pa.Array]:
+def _columns(piece: SidePiece, names: Sequence[str], places: Ints) -> dict[str, pa.Array]:
     at = pa.array(places)
     return {name: contiguous(piece.table[name]).take(at) for name in names}
 

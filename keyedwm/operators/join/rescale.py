@@ -15,20 +15,20 @@ import numpy as np
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.operators.join.bounds import Limits
+from keyedwm.operators.join.bounds import JoinHorizons
 from keyedwm.operators.join.change_table import CHANGES
 from keyedwm.operators.join.join_manifest import FORMAT, note
 from keyedwm.operators.join.keys import HASH, bucket_numbers
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, Piece, Slice, matched_rows
+from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
-from keyedwm.operators.state.cut import Cut
+from keyedwm.operators.state.cut import BlobPiece
 
 _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinMove:
+class JoinRescale:
     """How the state of old buckets goes to new ones (`Rescale`). Raises OptionError and FormatError if it cannot.
 
     who: the operator in messages. digest: of the old plan. facts: the operator's note in each old bucket. blobs: the
@@ -54,11 +54,11 @@ class JoinMove:
         if any(facts["received"] != self.facts[0]["received"] for facts in self.facts):
             raise FormatError(f"{self.who}: its buckets stand at different watermarks")
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:
         """Yield what one old blob gives to `count` new buckets; beside: the bits of a slice."""
         prefix = name.rpartition("-")[0]
         side = self.plan.sides[_SIDES[prefix]]
-        piece = Piece.of(side, read_stored(name, blob))
+        piece = SidePiece.of(side, read_stored(name, blob))
         if beside is not None:
             piece.matched = matched_rows(name, beside, len(piece))
         if prefix != CHANGES:
@@ -93,7 +93,7 @@ class JoinMove:
         if self.plan.latest:
             return [received.get(RIGHT)]
         side = _SIDES[prefix]
-        first, limits = self.plan.first_axis(side), Limits(self.plan.time, received)
+        first, limits = self.plan.first_axis(side), JoinHorizons(self.plan.time, received)
         return [limits.forgotten_below(first + at) for at in range(len(self.plan.sides[side].axes))]
 
 
@@ -104,18 +104,18 @@ def _facts_in(note: bytes) -> dict[str, list[list[int]]]:
     return {**found, CHANGES: held[CHANGES][0]} if CHANGES in held else found
 
 
-def _pieces(to: int, prefix: str, number: int, piece: Piece) -> Iterator[Cut]:
+def _pieces(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[BlobPiece]:
     """The blobs of a piece, which is not empty."""
     name = f"{prefix}-{number}"
     blob = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
     if prefix == CHANGES:
-        yield Cut(to, name, blob, [number, len(piece)])
+        yield BlobPiece(to, name, blob, [number, len(piece)])
         return
     one = Slice.of(piece)
-    yield Cut(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])
+    yield BlobPiece(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])
     if piece.matched.any():
         bits = f"{name}{MATCHED}"
-        yield Cut(to, bits, sealed(bits, np.packbits(piece.matched).tobytes()), None)
+        yield BlobPiece(to, bits, sealed(bits, np.packbits(piece.matched).tobytes()), None)
 
 
 def _places(buckets: Ints, to: int) -> Ints:

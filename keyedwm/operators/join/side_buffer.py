@@ -31,7 +31,7 @@ LimitsOf = Sequence[int | None]  # by axis of the side
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class SidePiece:
     """Rows of one side, `staged` columns without nulls in hash and times; matched: which of them found a match."""
 
     table: pa.Table
@@ -40,7 +40,7 @@ class Piece:
     matched: Flags
 
     @classmethod
-    def of(cls, side: JoinSide, table: pa.Table, matched: Flags | None = None) -> Piece:
+    def of(cls, side: JoinSide, table: pa.Table, matched: Flags | None = None) -> SidePiece:
         """Return the piece of a table; nothing is matched unless it is said."""
         table = table.combine_chunks()
         times = [ints(contiguous(table[name])) for name in side.times]
@@ -54,9 +54,9 @@ class Piece:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def take(self, places: Ints) -> Piece:
+    def take(self, places: Ints) -> SidePiece:
         """Return the rows at these places."""
-        return Piece(
+        return SidePiece(
             self.table.take(pa.array(places)),
             self.hashes[places],
             [times[places] for times in self.times],
@@ -81,17 +81,17 @@ class Slice:
     size: int
     low: list[int]
     high: list[int]
-    fresh: Piece | None = None
+    fresh: SidePiece | None = None
     matched: Flags | None = None  # as changed since it was read
 
     @classmethod
-    def of(cls, piece: Piece) -> Slice:
+    def of(cls, piece: SidePiece) -> Slice:
         """Return the slice of a piece that is not written yet."""
         low, high = ([int(getattr(times, end)()) for times in piece.times] for end in ("min", "max"))
         return cls(None, len(piece), piece.table.nbytes, low, high, piece)
 
 
-class HeldRows:
+class SideBuffer:
     """The held rows of one side.
 
     main: the axis that they are sorted by. keeps_matched: whether a row that found a match is held on. gap_ms: slices
@@ -123,19 +123,19 @@ class HeldRows:
         """How many rows the slices hold, forgotten ones that are not cleared away included."""
         return sum(one.rows for one in self._slices)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: SidePiece) -> None:
         """Hold rows."""
         if len(piece):
             self._slices.append(Slice.of(piece))
 
-    def in_reach(self, times: Ints, low_ms: int, high_ms: int) -> Iterator[tuple[Slice, Piece]]:
+    def in_reach(self, times: Ints, low_ms: int, high_ms: int) -> Iterator[tuple[Slice, SidePiece]]:
         """Yield the slices with a row for which one of these times, ascending, is in `[row + low, row + high]`."""
         for one in self._slices:
             first = np.searchsorted(times, one.low[self._main] + low_ms)
             if first < len(times) and times[first] <= one.high[self._main] + high_ms:
                 yield one, self._read(one)
 
-    def match(self, one: Slice, piece: Piece, places: Ints) -> Ints:
+    def match(self, one: Slice, piece: SidePiece, places: Ints) -> Ints:
         """Note that these rows of a slice found a match; return those that had none before, each once."""
         fresh = np.unique(places[~piece.matched[places]])
         if len(fresh):
@@ -143,7 +143,7 @@ class HeldRows:
             one.matched = piece.matched
         return fresh
 
-    def forget(self, before: LimitsOf, limits: LimitsOf, *, pads: bool) -> Iterator[Piece]:
+    def forget(self, before: LimitsOf, limits: LimitsOf, *, pads: bool) -> Iterator[SidePiece]:
         """Clear away what the limits forget; yield the unmatched rows that the limits before kept, if `pads`."""
         for one in list(self._slices):
             if not _below(one.low, limits):
@@ -162,7 +162,7 @@ class HeldRows:
             if len(leaving):
                 yield piece.take(leaving)
 
-    def held(self, limits: LimitsOf) -> Iterator[Piece]:
+    def held(self, limits: LimitsOf) -> Iterator[SidePiece]:
         """Yield the rows that are held and not forgotten."""
         for one in self._slices:
             piece = self._read(one)
@@ -197,15 +197,15 @@ class HeldRows:
         """Return what a later instance needs to know of the slices, ready for JSON."""
         return [[one.number, one.rows, one.size, *one.low, *one.high] for one in self._slices]
 
-    def _kept(self, piece: Piece, limits: LimitsOf) -> Flags:
+    def _kept(self, piece: SidePiece, limits: LimitsOf) -> Flags:
         kept = ~piece.forgotten(limits)
         return kept if self._keeps_matched else kept & ~piece.matched
 
-    def _read(self, one: Slice) -> Piece:
+    def _read(self, one: Slice) -> SidePiece:
         if one.fresh is not None:
             return one.fresh
         name = self._blob(one.number)
-        piece = Piece.of(self._side, read_stored(name, self._store.get(name)), one.matched)
+        piece = SidePiece.of(self._side, read_stored(name, self._store.get(name)), one.matched)
         if one.matched is None and f"{name}{MATCHED}" in self._store.sizes:
             piece.matched = matched_rows(name, self._store.get(f"{name}{MATCHED}"), len(piece))
         return piece
@@ -218,7 +218,7 @@ class HeldRows:
                 classes.setdefault(_size_class(one.size), []).append(one)
         return [one for of_size in classes.values() if len(of_size) >= FAN_OUT for one in of_size]
 
-    def _cut(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
+    def _cut(self, pieces: Sequence[SidePiece]) -> Iterator[SidePiece]:
         """Yield the rows by event time, in pieces of bounded size."""
         if not pieces:
             return
@@ -255,9 +255,9 @@ def _below(times: Sequence[int], limits: LimitsOf) -> bool:
     return any(limit_ms is not None and ms < limit_ms for ms, limit_ms in zip(times, limits, strict=True))
 
 
-def _concat(side: JoinSide, pieces: Sequence[Piece]) -> Piece:
+def _concat(side: JoinSide, pieces: Sequence[SidePiece]) -> SidePiece:
     table = pa.concat_tables([piece.table for piece in pieces])
-    return Piece.of(side, table, np.concatenate([piece.matched for piece in pieces]))
+    return SidePiece.of(side, table, np.concatenate([piece.matched for piece in pieces]))
 
 
 def _size_class(size: int) -> int:

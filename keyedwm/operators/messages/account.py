@@ -48,7 +48,7 @@ class Messages:
         return Messages(rows, self.at[span], self.channels[span], self.input_number)
 
 
-class Came(Protocol):
+class AccountedMessages(Protocol):
     """What must be known of messages to reject them: a plan has it, and a side of a join."""
 
     @property
@@ -63,7 +63,7 @@ class Came(Protocol):
 class Account:
     """The counts since the store was new, and the messages that were rejected since the last call."""
 
-    def __init__(self, plan: Came, state: Mapping[str, int]) -> None:
+    def __init__(self, plan: AccountedMessages, state: Mapping[str, int]) -> None:
         """state: as `state` gave it."""
         self._plan = plan
         self.late_rows = 0

@@ -22,7 +22,7 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.messages.shapes import shape_of
 from keyedwm.operators.messages.store_description import note, read_note
 from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
@@ -31,7 +31,7 @@ from keyedwm.operators.state.manifest import NOTE
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
-class Notes(NamedTuple):
+class ManifestAccess(NamedTuple):
     """How the note of an operator's state is read and written."""
 
     read: Callable[[BlobStore], dict[str, Any]]
@@ -42,24 +42,24 @@ class MessageOperator:
     """Windows of a plan over its messages; `store` is the state that it goes on from.
 
     shape: builds the windows, those of the plan's kind if it is left out. inputs: how many have accounts of their own.
-    notes: reads and writes the note, that of the plan if it is left out.
+    manifest: reads and writes the note, that of the plan if it is left out.
     """
 
     def __init__(
         self,
         plan: StorePlan,
         store: BlobStore,
-        shape: Callable[[Kept, Mapping[str, Any]], MessageShape] | None = None,
+        shape: Callable[[ShapeContext, Mapping[str, Any]], MessageShape] | None = None,
         *,
         inputs: int = 1,
-        notes: Notes | None = None,
+        manifest: ManifestAccess | None = None,
     ) -> None:
-        self._plan, self._notes = plan, notes or Notes(partial(read_note, plan), partial(note, plan))
-        state = self._notes.read(store)
+        self._plan, self._manifest = plan, manifest or ManifestAccess(partial(read_note, plan), partial(note, plan))
+        state = self._manifest.read(store)
         self._logs = TableLogs(store, note=NOTE, facts=state)
         self.channels = Channels(plan.record, state.get("channels", ()))
         self.accounts = [Account(plan, counts) for counts in state.get("accounts", [{}] * inputs)]
-        kept = Kept(plan, self.channels, self._logs, self.accounts)
+        kept = ShapeContext(plan, self.channels, self._logs, self.accounts)
         self.shape = (shape_of(plan) if shape is None else shape)(kept, state)
 
     @property
@@ -138,7 +138,7 @@ class MessageOperator:
             **self._logs.facts(), "channels": self.channels.facts(), **self.shape.state(),
             "accounts": [account.state() for account in self.accounts],
         }  # fmt: skip
-        return StateChanges({**changes.written, NOTE: self._notes.write(state)}, changes.removed)
+        return StateChanges({**changes.written, NOTE: self._manifest.write(state)}, changes.removed)
 
     def windows(self, start: int, end: int, *, by_key: bool) -> pa.Table:
         """Return the windows that overlap `[start, end]` and hold a message, one row for each topic and partition.

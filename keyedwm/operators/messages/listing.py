@@ -47,7 +47,7 @@ def shown_name(key: str, listed: Sequence[str]) -> str:
     return f"key_{key}" if key.lower() in listed else key
 
 
-class OnAxis(Protocol):
+class ListedTimeline(Protocol):
     """Windows on an axis, with the messages that are held for them; see `timeline.Timeline`."""
 
     @property
@@ -94,7 +94,9 @@ class Listing:
         return pa.Table.from_arrays(arrays, schema=windows_schema(plan, by_key=by_key))
 
 
-def windows(plan: StorePlan, channels: Channels, axis: OnAxis, start: int, end: int, *, by_key: bool) -> Listing:
+def windows(
+    plan: StorePlan, channels: Channels, axis: ListedTimeline, start: int, end: int, *, by_key: bool
+) -> Listing:
     """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
     keys = KeyDictionary(plan.key_fields)
     if by_key:
@@ -111,7 +113,7 @@ def windows(plan: StorePlan, channels: Channels, axis: OnAxis, start: int, end: 
 
 def _listed(
     channels: Channels,
-    axis: OnAxis,
+    axis: ListedTimeline,
     columns: list[Ints],
     *,
     keys: KeyDictionary,

@@ -26,7 +26,7 @@ _MESSAGES, _INDEX = "messages-", "slices-"
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "first", "last", "rows", "bytes")])
 
 
-class Kept(Protocol):
+class MessageLayout(Protocol):
     """What a store must know of its messages: a plan, or a side of a join."""
 
     @property
@@ -90,7 +90,9 @@ class SliceIndex:
 class MessageStore:
     """The messages of one axis; place: its number among those of the operator."""
 
-    def __init__(self, plan: Kept, channels: Channels, logs: TableLogs, place: int, expired: int | None) -> None:
+    def __init__(
+        self, plan: MessageLayout, channels: Channels, logs: TableLogs, place: int, expired: int | None
+    ) -> None:
         """expired: slices before this one are gone."""
         self._plan, self._channels, self._logs = plan, channels, logs
         self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
@@ -155,18 +157,18 @@ class MessageStore:
         return int(log.split("-", 2)[1])
 
 
-def places(plan: Kept, rows: pa.Table) -> Ints:
+def places(plan: MessageLayout, rows: pa.Table) -> Ints:
     """Return where messages are on the axis: event times in ms, or offsets."""
     return ints(contiguous(rows[plan.offset])) if plan.is_rows else millis(contiguous(rows[plan.time]))
 
 
-def in_order(plan: Kept, channels: Channels, rows: pa.Table) -> pa.Table:
+def in_order(plan: MessageLayout, channels: Channels, rows: pa.Table) -> pa.Table:
     """Return messages by event time (or offset), topic, partition and offset."""
     order = _order(plan, channels, rows, places(plan, rows), channels.numbers(rows))
     return rows.take(pa.array(order))
 
 
-def _order(plan: Kept, channels: Channels, rows: pa.Table, at: Ints, numbers: Ints) -> Ints:
+def _order(plan: MessageLayout, channels: Channels, rows: pa.Table, at: Ints, numbers: Ints) -> Ints:
     return np.lexsort((ints(contiguous(rows[plan.offset])), channels.ranks()[numbers], at))
 
 

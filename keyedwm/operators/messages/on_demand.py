@@ -16,7 +16,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.messages.checks import check_retention
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.windows import Full, Settings, WindowKind
+from keyedwm.operators.messages.windows import CompletedBy, Settings, WindowKind
 from keyedwm.operators.plan_checks import check_length
 
 _ON_DEMAND = "on_demand"
@@ -43,7 +43,7 @@ class OnDemandWindow(WindowKind):
         """See WindowKind."""
         check_retention(settings.retention, self.size_ms, is_rows=False)
         self.condition(settings.schema)
-        if settings.full is Full.MESSAGE or settings.has_other_panes:
+        if settings.full is CompletedBy.MESSAGE or settings.has_other_panes:
             raise OptionError(
                 "windows on demand speak when the watermark completes them and with each late message: leave full, "
                 "early and late panes out, and accumulating"

@@ -1,8 +1,8 @@
 """The (key, window) pairs that panes by the clock, or late ones by count, must show: those with news.
 
-Rule: what was shown has no news, and without news nothing is due: an idle query does not spin. When panes are due is
-said by `panes.Beat` and `panes.LateTimes`. Late panes by count have no interval: what was not enough waits until its
-window goes, which tells by its messages whether it was shown since.
+Rule: a pair leaves the log when its pane is shown, and an empty log has nothing due: an idle query does not spin.
+`panes.PaneTimer` and `panes.LateTimes` decide when panes are due. Late panes by count have no interval: a pair with too
+few new messages waits until its window goes, and the window's messages then say whether it was shown since.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.names import END
-from keyedwm.operators.panes import Beat, LateTimes
+from keyedwm.operators.panes import LateTimes, PaneTimer
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.store import TableLogs
 
 
-class Pending:
+class PendingPanes:
     """Pairs of a key and a window's end, in a log. times: a beat for all of them, or times of each window."""
 
-    def __init__(self, plan: StorePlan, log: str, logs: TableLogs, times: Beat | LateTimes) -> None:
+    def __init__(self, plan: StorePlan, log: str, logs: TableLogs, times: PaneTimer | LateTimes) -> None:
         self._pairs, self._times = PairLog(plan.key_fields, END, log, logs), times
 
     @property

@@ -25,7 +25,7 @@ from keyedwm.operators.messages.checks import (
 )
 from keyedwm.operators.messages.functions import FullState, FullStateSpec, bound
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import AnyWindow, Full, WindowKind, kind_of
+from keyedwm.operators.messages.windows import AnyWindow, CompletedBy, WindowKind, kind_of
 from keyedwm.operators.names import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import (
@@ -69,7 +69,7 @@ class StorePlan:
     topic: str = "topic"
     partition: str = "partition"
     offset: str = "offset"
-    full: Full = Full.WATERMARK
+    full: CompletedBy = CompletedBy.WATERMARK
     early: Early | None = None
     late_every_ms: int | None = None
     late_rows: int | None = None
@@ -100,7 +100,7 @@ class StorePlan:
         expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
         expect("early", self.early, (Early, type(None)), "Early(rows=..., every_ms=...), or nothing,")
         expect("accumulating", self.accumulating, bool, "True or False")
-        expect_member("full", self.full, Full)
+        expect_member("full", self.full, CompletedBy)
         expect_member("late_by", self.late_by, EveryBy)
         settle(
             self, by=names("by", self.by), aggregates=pairs("aggregates", self.aggregates, "(('rows', count()),)"),

@@ -23,7 +23,7 @@ from keyedwm.operators.state.store import TableLogs
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ShapeContext:
     """What a shape shares with the driver. accounts: of the messages of each input."""
 
     plan: StorePlan
@@ -38,7 +38,7 @@ class MessageShape:
     # Whether messages lie by event time; else by offset, so that no watermark says anything of them.
     of_time: ClassVar[bool] = True
 
-    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         del state
         self._plan, self.channels, self._logs = kept.plan, kept.channels, kept.logs
         self._accounts = kept.accounts

@@ -13,7 +13,7 @@ from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import StateChanges
 
 
-class KeptMessages(Protocol):
+class MessageDriver(Protocol):
     """An operator over kept messages."""
 
     @property
@@ -47,7 +47,7 @@ class KeptMessages(Protocol):
         """See `protocol.Operator`."""
 
 
-class Counting(Protocol):
+class CountedMessages(Protocol):
     """A store, or a side of a join."""
 
     @property
@@ -58,7 +58,7 @@ class Counting(Protocol):
 class StagedOperator:
     """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
 
-    def __init__(self, kept: KeptMessages, counting: Sequence[Counting]) -> None:
+    def __init__(self, kept: MessageDriver, counting: Sequence[CountedMessages]) -> None:
         self._kept, self._counting = kept, counting
         self._before = StoreCounts.together(one.counts for one in counting)
 

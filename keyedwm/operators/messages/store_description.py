@@ -22,7 +22,7 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import MOST, Retention
 from keyedwm.operators.messages.windows import (
     AnyWindow,
-    Full,
+    CompletedBy,
     HoppingWindow,
     KeyRowWindow,
     RowWindow,
@@ -34,12 +34,12 @@ from keyedwm.operators.messages.windows import (
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.state.description import columns, described, digest_of, schema_of
-from keyedwm.operators.state.manifest import NoteFormat
+from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
 STORE = "store"
 VERSION = 2
-_FORMAT = NoteFormat(
+_FORMAT = ManifestFormat(
     state="window store", version=VERSION, readable=(VERSION,),
     unchanged="windows, by columns, aggregates, the messages' columns, what completes a window, early panes, what late "
     "panes wait for and accumulating",
@@ -81,8 +81,9 @@ def plan_of(description: Mapping[str, Any]) -> StorePlan:
     topic, partition, offset = description["record"]
     return StorePlan(
         schema=schema_of(description), by=tuple(description["by"]), window=window, retention=any_retention(window),
-        aggregates=tuple((name, Described(text)) for name, text in description["aggregates"]),
-        time=description["time"], topic=topic, partition=partition, offset=offset, full=Full(description["full"]),
+        aggregates=tuple((name, DescribedAggregate(text)) for name, text in description["aggregates"]),
+        time=description["time"], topic=topic, partition=partition, offset=offset,
+        full=CompletedBy(description["full"]),
         early=None if early is None else Early(early["rows"], early["every_ms"], EveryBy(early["by"])),
         late_every_ms=1 if late["together"] else None, late_rows=1 if late["by_count"] else None,
         late_by=EveryBy(late["by"]), accumulating=description["accumulating"],
@@ -110,7 +111,7 @@ def any_retention(window: AnyWindow) -> Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedAggregate:
     """An aggregate of which nothing but its description is known; see `functions.FullStateSpec`."""
 
     text: str

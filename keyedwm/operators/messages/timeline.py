@@ -36,10 +36,10 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageStore
-from keyedwm.operators.messages.pending_panes import Pending
+from keyedwm.operators.messages.pending_panes import PendingPanes
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.results import key_numbers, keyed, panes
-from keyedwm.operators.panes import EveryBy, LateTimes, Timing, beat_of
+from keyedwm.operators.panes import EveryBy, LateTimes, Timing, pane_timer_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.pane_log import PaneLog
@@ -76,13 +76,13 @@ class Timeline:
         rest = (grid.origin + grid.size) % grid.step
         self._ends = SlidingWindow(grid.step, grid.step, rest)
         self._panes = PaneLog(plan, self._ends, logs, f"{_PANES}{place}-")
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingPanes] = {}
         if plan.early is not None and plan.early.every_ms is not None:
-            beat = beat_of(plan.early, facts.get(_EARLY))
-            self._pending[_EARLY] = Pending(plan, f"{_EARLY}{place}", logs, beat)
+            beat = pane_timer_of(plan.early, facts.get(_EARLY))
+            self._pending[_EARLY] = PendingPanes(plan, f"{_EARLY}{place}", logs, beat)
         if plan.late_every_ms is not None or plan.late_rows is not None:
             times = LateTimes(plan.late_every_ms, facts.get(_LATE, ()))
-            self._pending[_LATE] = Pending(plan, f"{_LATE}{place}", logs, times)
+            self._pending[_LATE] = PendingPanes(plan, f"{_LATE}{place}", logs, times)
 
     def facts(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""

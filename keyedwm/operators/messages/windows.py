@@ -24,7 +24,7 @@ from keyedwm.operators.plan_checks import FARTHEST_MS, settle_spans
 MOST_WINDOWS = 1_000_000  # that hold one message
 
 
-class Full(Enum):
+class CompletedBy(Enum):
     """What completes a window."""
 
     WATERMARK = "watermark"  # the watermark has come to its end; of rows: the next offset has, so it is known ahead
@@ -39,7 +39,7 @@ class Settings(Protocol):
         """The columns of messages."""
 
     @property
-    def full(self) -> Full:
+    def full(self) -> CompletedBy:
         """What completes it."""
 
     @property
@@ -246,7 +246,7 @@ def check_overlap(grid: Grid) -> None:
 
 def check_sessions(settings: Settings) -> None:
     """Refuse what has no meaning for sessions."""
-    if settings.full is Full.MESSAGE:
+    if settings.full is CompletedBy.MESSAGE:
         raise OptionError(
             "full='message' has no meaning for sessions: a message past the end of one says nothing of those of "
             "other keys; leave it out"

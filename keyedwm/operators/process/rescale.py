@@ -18,13 +18,13 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.cut import Cut, cut_table, rows_by_log
+from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
 from keyedwm.operators.state.manifest import FORMAT, note
 from keyedwm.operators.state.store import PART, part_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessMove:
+class ProcessRescale:
     """How the state of old buckets goes to `count` new ones. Raises OptionError and FormatError for what cannot move.
 
     who: the operator in messages. digest: of the old plan. facts: the operator's note in each old bucket. blobs: the
@@ -60,7 +60,7 @@ class ProcessMove:
         """Whether there are as many buckets as there were, so that every key stays in its bucket."""
         return len(self.facts) == self.count
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:  # noqa: ARG002  none
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
         """Yield what one old blob gives to new buckets; see `Rescale`."""
         log = name.partition(PART)[0]
         table = read_stored(name, blob)

@@ -15,7 +15,7 @@ from keyedwm.operators.state.blobs import stored
 from keyedwm.operators.state.store import PART
 
 
-class Cut(NamedTuple):
+class BlobPiece(NamedTuple):
     """A blob for a new bucket, by its number. fact: what the operator's note says of it, None where it says nothing."""
 
     bucket: int
@@ -36,7 +36,7 @@ class Rescale(Protocol):
     def who(self) -> str:
         """The operator in messages."""
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[Cut]:
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:
         """Yield what one old blob, and the one beside it, give to `count` new buckets; bucket: the old one's number.
 
         No two old blobs give one name to a bucket.
@@ -49,9 +49,9 @@ class Rescale(Protocol):
         """
 
 
-def cut_table(number: int, name: str, table: pa.Table, **fact: int | None) -> Cut:
+def cut_table(number: int, name: str, table: pa.Table, **fact: int | None) -> BlobPiece:
     """Return a table for a new bucket, with its rows as a fact beside those that are given."""
-    return Cut(number, name, stored(name, table), {"rows": table.num_rows, **fact})
+    return BlobPiece(number, name, stored(name, table), {"rows": table.num_rows, **fact})
 
 
 def rows_by_log(before: Mapping[str, Any], facts: Iterable[tuple[str, Any]]) -> dict[str, int]:

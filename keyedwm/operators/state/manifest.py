@@ -31,7 +31,7 @@ _CHECKSUM = re.compile(rb'\{"checksum": ([0-9]+), ')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NoteFormat:
+class ManifestFormat:
     """The notes of one kind of state. state: its name in errors; version: that is written; readable: those that are
     read; unchanged: what a plan must keep, for the error about another plan.
     """
@@ -93,7 +93,7 @@ class Planned(Protocol):
         """Return a short text that differs when the state of one plan cannot be used by the other."""
 
 
-FORMAT = NoteFormat(
+FORMAT = ManifestFormat(
     state="window state", version=VERSION, readable=(1, 2, VERSION),
     unchanged="windows, by columns, aggregates and late settings",
 )  # fmt: skip

@@ -16,7 +16,7 @@ from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
-from keyedwm.spark.api.process import Told, Where, processed
+from keyedwm.spark.api.process import OperatorPlacement, ProcessorSpec, processed
 from keyedwm.spark.arguments import named
 from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
@@ -62,5 +62,5 @@ def deduplicate(
         within_ms=duration_ms("within", within),
         time=axis_column(EVENT_TIME, axis),
     )
-    told = Told(partial(Deduplicate, plan), "deduplicate", 1, plan.result_schema)
-    return processed([frame], plan.on, told, Where((axis,), buckets, name, continue_from), "deduplicate")
+    spec = ProcessorSpec(partial(Deduplicate, plan), "deduplicate", 1, plan.result_schema)
+    return processed([frame], plan.on, spec, OperatorPlacement((axis,), buckets, name, continue_from), "deduplicate")

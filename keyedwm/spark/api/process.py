@@ -82,15 +82,15 @@ def process(
         check_rows(frame, of_axis, who, takes_panes=True)
         check_keys(frame, keys, who)
     check_sendable(processor, f"process: {called}")
-    told = Told(processor, called, made.version, result)
-    where = Where(tuple(axes), buckets, name, continue_from)
-    results = marked(processed(frames, keys, told, where), None)  # panes that came in are the processor's business
+    spec = ProcessorSpec(processor, called, made.version, result)
+    placement = OperatorPlacement(tuple(axes), buckets, name, continue_from)
+    results = marked(processed(frames, keys, spec, placement), None)  # panes that came in are the processor's business
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
     return results
 
 
-class Told(NamedTuple):
+class ProcessorSpec(NamedTuple):
     """A processor: what makes it, what it is called, its version, and the columns that it emits."""
 
     make: Callable[[], Processor]
@@ -99,7 +99,7 @@ class Told(NamedTuple):
     result: pa.Schema
 
 
-class Where(NamedTuple):
+class OperatorPlacement(NamedTuple):
     """The axis of each input, and buckets, name and savepoint as the user gave them."""
 
     axes: tuple[str, ...]
@@ -109,22 +109,26 @@ class Where(NamedTuple):
 
 
 def processed(
-    frames: Sequence[DataFrame], keys: tuple[str, ...], told: Told, where: Where, asked_by: str = "process"
+    frames: Sequence[DataFrame],
+    keys: tuple[str, ...],
+    spec: ProcessorSpec,
+    placement: OperatorPlacement,
+    asked_by: str = "process",
 ) -> DataFrame:
     """Return the results of a processor over frames that `check_rows` and `check_keys` took."""
-    name, continue_from = where.name, where.continue_from
+    name, continue_from = placement.name, placement.continue_from
     if name is not None and not (isinstance(name, str) and name):
         raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
     if continue_from is not None and not isinstance(continue_from, str):
         raise OptionError(f"{asked_by}: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
     spark = frames[0].sparkSession
     check_provider(spark, asked_by)
-    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, where.axes, strict=True)]
+    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, placement.axes, strict=True)]
     inputs = tuple(_input(frame, keys) for frame in timed)
-    plan = ProcessPlan(inputs=inputs, make=told.make, result=told.result, called=told.called, version=told.version)
-    wanted = spark.conf.get(PARTITIONS) if where.buckets is None else where.buckets
+    plan = ProcessPlan(inputs=inputs, make=spec.make, result=spec.result, called=spec.called, version=spec.version)
+    wanted = spark.conf.get(PARTITIONS) if placement.buckets is None else placement.buckets
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
-    axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, where.axes, strict=True))
+    axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, placement.axes, strict=True))
     layout = BucketLayout(name or f"{asked_by}-{plan.digest()[:6]}", tuple(ids), axes, "process")
     return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
 

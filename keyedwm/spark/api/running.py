@@ -17,7 +17,7 @@ from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
 from keyedwm.operators.process.running import VERSION, Running
 from keyedwm.operators.process.running_plan import RECORD, RunningPlan
-from keyedwm.spark.api.process import Told, Where, processed
+from keyedwm.spark.api.process import OperatorPlacement, ProcessorSpec, processed
 from keyedwm.spark.arguments import check_own_aggregates
 from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
@@ -77,5 +77,5 @@ def running(
         keep_ms=None if keep is None else duration_ms("keep", keep),
         late=choice("late", late, LatePolicy),
     )
-    told = Told(partial(Running, plan), plan.called, VERSION, plan.result_schema)
-    return processed([frame], plan.by, told, Where((axis,), buckets, name, continue_from), "running")
+    processor = ProcessorSpec(partial(Running, plan), plan.called, VERSION, plan.result_schema)
+    return processed([frame], plan.by, processor, OperatorPlacement((axis,), buckets, name, continue_from), "running")

@@ -25,7 +25,14 @@ from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
-from keyedwm.operators.messages.windows import Full, HoppingWindow, KeyRowWindow, RowKind, RowWindow, SessionRowWindow
+from keyedwm.operators.messages.windows import (
+    CompletedBy,
+    HoppingWindow,
+    KeyRowWindow,
+    RowKind,
+    RowWindow,
+    SessionRowWindow,
+)
 from keyedwm.operators.panes import EveryBy
 from keyedwm.spark.arguments import check_sendable
 from keyedwm.spark.hosting.lineage import streams_of
@@ -57,14 +64,14 @@ class Store:
     max_windows: int | None = None
     max_messages: int | None = None
     max_bytes: int | None = None
-    full: str = Full.WATERMARK.value
+    full: str = CompletedBy.WATERMARK.value
     late_every: str | None = None
     late_rows: int | None = None
     late_by: str = EveryBy.CLOCK.value
 
     def __post_init__(self) -> None:
         self.limits(1)
-        choice("full", self.full, Full)
+        choice("full", self.full, CompletedBy)
         choice("late_by", self.late_by, EveryBy)
         self.late_every_ms()
         self.late_count()
@@ -209,7 +216,8 @@ def _staged(schema: pa.Schema, keys: tuple[str, ...], asked: Mapping[str, Any], 
     store: Store = asked["store"]
     plan = StorePlan(
         schema=schema, by=keys, window=asked["window"], aggregates=asked["aggregates"],
-        retention=store.limits(buckets), time=axis_column(EVENT_TIME, axis), full=choice("full", store.full, Full),
+        retention=store.limits(buckets), time=axis_column(EVENT_TIME, axis),
+        full=choice("full", store.full, CompletedBy),
         early=asked["early"], late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
         late_by=choice("late_by", store.late_by, EveryBy), accumulating=asked["accumulating"],
     )  # fmt: skip

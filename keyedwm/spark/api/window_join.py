@@ -20,7 +20,7 @@ from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.join.plan import HOW_INSTEAD, How
 from keyedwm.operators.messages.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
-from keyedwm.operators.messages.windows import Full, HoppingWindow, RowKind, RowWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowKind, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.spark.api.store import Store, check_one_source
 from keyedwm.spark.api.two_sides import check_names, keys_of
@@ -90,7 +90,8 @@ def window_join(
     ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
     plan = WindowJoinPlan(
         left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=wanted, keep=kept,
-        emit=choice("emit", emit, Emit), full=choice("full", store.full, Full), late_every_ms=store.late_every_ms(),
+        emit=choice("emit", emit, Emit), full=choice("full", store.full, CompletedBy),
+        late_every_ms=store.late_every_ms(),
         early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)

@@ -23,9 +23,9 @@ from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
-from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
 from keyedwm.spark.hosting.bucket_state import (
-    Begun,
+    BucketOwner,
     SparkStore,
     named_state,
     read_note,
@@ -34,7 +34,7 @@ from keyedwm.spark.hosting.bucket_state import (
     write_state,
 )
 from keyedwm.spark.hosting.continue_from import FOLLOWS, check_follows
-from keyedwm.spark.hosting.rescale_state import Moved
+from keyedwm.spark.hosting.rescale_state import RescaledState
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ _MEANS: dict[type, str] = {
 class Bucket(VersionChecked, StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
-    def __init__(self, plan: AnyPlan, layout: BucketLayout, moved: Moved | None = None) -> None:
+    def __init__(self, plan: AnyPlan, layout: BucketLayout, moved: RescaledState | None = None) -> None:
         self._plan = plan
         self._layout = layout
         self._moved = moved
@@ -77,7 +77,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         timerValues: Any,  # noqa: N803, ARG002
     ) -> None:
         """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
-        begun = Begun(self._layout, int(key[0]), self._owner())
+        begun = BucketOwner(self._layout, int(key[0]), self._owner())
         take_over((self._note, self._blobs), initialState, self._moved, begun)
 
     def handleInputRows(
@@ -126,7 +126,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         if held is not None:
             earlier = self._plan.earlier_digests if isinstance(self._plan, WindowPlan) else ()
             require_owner(self._layout.kind, held, self._owner(), _MEANS[type(self._plan)], earlier)
-        note = BucketNote() if held is None else BucketNote.from_json(held)
+        note = BucketManifest() if held is None else BucketManifest.from_json(held)
         return BucketBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
 
     def _close(self, batch: BucketBatch) -> pd.DataFrame:

@@ -25,8 +25,8 @@ from keyedwm.operators.protocol import AnyPlan, operator_of, output_watermarks_m
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
-from keyedwm.spark.hosting.bucket_clock import Wakes
-from keyedwm.spark.hosting.channel_tracker import Inbox, barriers_of
+from keyedwm.spark.hosting.bucket_clock import WakeUps
+from keyedwm.spark.hosting.channel_tracker import ChannelTracker, barriers_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ class BucketLayout:
 
 
 @dataclass(slots=True)
-class BucketNote:
+class BucketManifest:
     """What a bucket remembers beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told.
 
     inbox: of the first input's first axis; inboxes: of the other axes and inputs, written where there are any. emitted:
@@ -107,7 +107,7 @@ class BucketNote:
         return {name: value for name, value in asdict(self).items() if added.get(name, True)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> BucketNote:
+    def from_json(cls, value: Mapping[str, Any]) -> BucketManifest:
         """Return the note of such values; further entries are ignored."""
         added = ("inboxes", "came_ms", "emitted")
         return cls(**{name: value[name] for name in cls.__slots__ if name in value or name not in added})
@@ -132,7 +132,7 @@ class BucketBatch:
         plan: AnyPlan,
         layout: BucketLayout,
         bucket: int,
-        note: BucketNote,
+        note: BucketManifest,
         store: BlobStore,
     ) -> None:
         self._layout = layout
@@ -141,12 +141,12 @@ class BucketBatch:
         self.note = note
         held = None if note.inbox is None else iter((note.inbox, *note.inboxes))
         self._inboxes = [
-            [Inbox(who, key) if held is None else Inbox.restore(who, key, next(held)) for key in keys]
+            [ChannelTracker(who, key) if held is None else ChannelTracker.restore(who, key, next(held)) for key in keys]
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
         intervals_ms = plan.clock_ms if isinstance(plan, (StagedStore, StagedWindowJoin)) else ()
-        self._wakes = Wakes(intervals_ms, note.came_ms, note.timer_ms) if intervals_ms else None
+        self._wakes = WakeUps(intervals_ms, note.came_ms, note.timer_ms) if intervals_ms else None
         self._control: list[ControlRow] = []
         self._null_event_time_rows = self._no_gap_rows = 0
 

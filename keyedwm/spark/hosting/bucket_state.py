@@ -59,7 +59,7 @@ def write_state(note: Any, blobs: Any, changes: StateChanges, told: Mapping[str,
     note.update((json.dumps(told, sort_keys=True),))
 
 
-class Moving(Protocol):
+class StateTakeover(Protocol):
     """What a new bucket must know of the old ones."""
 
     @property
@@ -74,7 +74,7 @@ class Moving(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BucketOwner:
     """Who takes over state: the bucket of a layout, and what it writes into its note (see `require_owner`)."""
 
     layout: Any
@@ -82,7 +82,7 @@ class Begun:
     owner: Mapping[str, Any]
 
 
-def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: Moving | None, begun: Begun) -> None:
+def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: StateTakeover | None, begun: BucketOwner) -> None:
     """Write state of a stopped query, before the first rows; Spark may hand it over in several pieces.
 
     states: as `named_state` returned them; initial: rows of name and blob, and what `moved` reads from them.

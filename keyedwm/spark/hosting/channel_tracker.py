@@ -51,7 +51,7 @@ class BatchWatermarks:
     woke: bool
 
 
-class Inbox:
+class ChannelTracker:
     """The channels of one bucket on one time axis, and the watermark that they add up to."""
 
     def __init__(self, owner: str, key: int) -> None:
@@ -220,7 +220,7 @@ class Inbox:
         }
 
     @classmethod
-    def restore(cls, owner: str, key: int, state: Mapping) -> Inbox:
+    def restore(cls, owner: str, key: int, state: Mapping) -> ChannelTracker:
         """Go on from a snapshot. Raises FormatError for one that `snapshot` never gives."""
         it = cls(owner, key)
         try:

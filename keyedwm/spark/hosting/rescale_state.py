@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.frames.rescale import Move
+from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.join.rescale import JoinMove
+from keyedwm.operators.join.rescale import JoinRescale
 from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.process.rescale import ProcessMove
+from keyedwm.operators.process.rescale import ProcessRescale
 from keyedwm.operators.state.cut import Rescale
 from keyedwm.operators.state.manifest import NOTE
 from keyedwm.savepoint_files import STATE, Files, OperatorState, check_blobs
-from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketNote
+from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
 from keyedwm.spark.hosting.continue_from import follows_of, operator_of
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ _PIECE = pa.schema(
         pa.field("fact", pa.string()),
     ]
 )
-MovedPlan = WindowPlan | ProcessPlan | JoinPlan
+RescalablePlan = WindowPlan | ProcessPlan | JoinPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moved:
+class RescaledState:
     """What every new bucket must know of the old ones. follows: source → the snapshot that must come next of it."""
 
     move: Rescale
@@ -51,7 +51,7 @@ class Moved:
     notes: tuple[Mapping[str, Any], ...]
     follows: Mapping[str, int | None]
 
-    def first_note(self, layout: BucketLayout, bucket: int) -> BucketNote:
+    def first_note(self, layout: BucketLayout, bucket: int) -> BucketManifest:
         """Return the note with which a new bucket begins.
 
         Who follows the operator has not heard of a channel that is new: its watermarks are told in the first batch.
@@ -59,7 +59,7 @@ class Moved:
         note = self.notes[0]
         number = layout.ids.index(bucket)
         is_known = number < len(self.notes) and layout.name == self.name
-        return BucketNote(
+        return BucketManifest(
             inbox=note["inbox"],
             inboxes=note.get("inboxes", ()),
             emitted_ms=note["emitted_ms"] if is_known else None,
@@ -73,7 +73,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class CutState:
+class CutBlobs:
     """Cuts old blobs by new buckets, on executors; a value for `mapInArrow`."""
 
     move: Rescale
@@ -90,18 +90,18 @@ class CutState:
                     yield pa.RecordBatch.from_pylist(pieces, schema=_PIECE)
 
 
-def _move(who: str, plan: MovedPlan, operator: OperatorState, count: int) -> Rescale:
+def _move(who: str, plan: RescalablePlan, operator: OperatorState, count: int) -> Rescale:
     """How the state goes to so many buckets. Raises OptionError and FormatError for what cannot move."""
     blobs = tuple(tuple(name for name in note["blobs"] if name != NOTE) for note in operator.notes)
     digest, facts = operator.digest, tuple(operator.facts)
     if isinstance(plan, JoinPlan):
-        return JoinMove(who=who, plan=plan, digest=digest, facts=facts, blobs=blobs)
+        return JoinRescale(who=who, plan=plan, digest=digest, facts=facts, blobs=blobs)
     if isinstance(plan, ProcessPlan):
-        return ProcessMove(who=who, plan=plan, count=count, digest=digest, facts=facts, blobs=blobs)
-    return Move(who=who, plan=plan, digest=digest, told=operator.told, facts=facts, blobs=blobs)
+        return ProcessRescale(who=who, plan=plan, count=count, digest=digest, facts=facts, blobs=blobs)
+    return FrameRescale(who=who, plan=plan, digest=digest, told=operator.told, facts=facts, blobs=blobs)
 
 
-def moved(place: str, plan: MovedPlan, layout: BucketLayout) -> Moved:
+def moved(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledState:
     """Return what the buckets of this plan begin with. Raises OptionError and FormatError for what cannot move."""
     savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
@@ -111,10 +111,12 @@ def moved(place: str, plan: MovedPlan, layout: BucketLayout) -> Moved:
             f"{who}: the state follows the time axis with key {operator.axis}, this plan the one with key "
             f"{layout.axis}: give that axis, or start from a new checkpoint"
         )
-    return Moved(move=move, name=operator.name, notes=tuple(operator.notes), follows=follows_of(savepoint, operator))
+    return RescaledState(
+        move=move, name=operator.name, notes=tuple(operator.notes), follows=follows_of(savepoint, operator)
+    )
 
 
-def initial_state(spark: SparkSession, place: str, moved: Moved, layout: BucketLayout) -> GroupedData:
+def initial_state(spark: SparkSession, place: str, moved: RescaledState, layout: BucketLayout) -> GroupedData:
     """Return the state as Spark hands it to the new buckets, once, before their first rows."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -124,7 +126,7 @@ def initial_state(spark: SparkSession, place: str, moved: Moved, layout: BucketL
     mine = state.where(F.col("operator") == moved.name).select("bucket", "name", "blob")
     counts = {row["bucket"]: row["count"] for row in mine.groupBy("bucket").count().collect()}
     check_blobs(moved.move.who, moved.notes, counts)
-    pieces = _with_beside(mine, moved.move.beside).mapInArrow(CutState(moved.move, layout.ids), schema)
+    pieces = _with_beside(mine, moved.move.beside).mapInArrow(CutBlobs(moved.move, layout.ids), schema)
     each = spark.createDataFrame([(one, None, None, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from keyedwm.operators.messages.read_only_store import CHANNEL, COMPLETE, EDGES, HELD, check_by_key
 from keyedwm.spark.arguments import require_session
-from keyedwm.spark.inspect.saved_store import held_store
+from keyedwm.spark.inspect.saved_store import saved_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ def held_windows(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     require_session(spark, "held_windows")
-    store = held_store(spark, checkpoint, name).of(side)
+    store = saved_store(spark, checkpoint, name).of(side)
     listed = methodcaller("windows", by_key=by_key)
     if by_key:
         check_by_key(store.description)
@@ -78,4 +78,4 @@ def held_messages(
     checkpoint, name, side: as for `held_windows`.
     """
     require_session(spark, "held_messages")
-    return held_store(spark, checkpoint, name).of(side).frame(methodcaller("messages"))
+    return saved_store(spark, checkpoint, name).of(side).frame(methodcaller("messages"))

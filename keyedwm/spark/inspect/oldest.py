@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from keyedwm.core.errors import OptionError
 from keyedwm.spark.api.savepoint import offsets_of
 from keyedwm.spark.arguments import require_session
-from keyedwm.spark.inspect.saved_store import HeldStore, held_store
+from keyedwm.spark.inspect.saved_store import SavedStore, saved_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
     for tp, channel in chain.from_iterable(source.channels.items() for source in sources):
         place = tp.topic, tp.partition
         found[place] = min(found.get(place, channel.next_offset), channel.next_offset)
-    store = held_store(spark, checkpoint, name)
+    store = saved_store(spark, checkpoint, name)
     for (topic, partition), offset in _of_sides(store, store.sides if side is None else [side]).items():
         if (topic, partition) not in found:
             raise OptionError(
@@ -52,7 +52,7 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
     return json.dumps(by_topic)
 
 
-def _of_sides(store: HeldStore, sides: Sequence[str | None]) -> dict[tuple[str, int], int]:
+def _of_sides(store: SavedStore, sides: Sequence[str | None]) -> dict[tuple[str, int], int]:
     """Return what `_oldest` does of these sides together; windows of rows, which begin there, must begin as one."""
     found: dict[tuple[str, int], int] = {}
     for side in sides:
@@ -67,7 +67,7 @@ def _of_sides(store: HeldStore, sides: Sequence[str | None]) -> dict[tuple[str, 
     return found
 
 
-def _oldest(store: HeldStore) -> dict[tuple[str, int], int]:
+def _oldest(store: SavedStore) -> dict[tuple[str, int], int]:
     """Return for each topic and partition where its records must be read from to have what is held again."""
     found: dict[tuple[str, int], int] = {}
     for of_bucket in store.each(methodcaller("oldest_offsets")):

@@ -29,7 +29,7 @@ _WITH_STORE = (STORE, WINDOW_JOIN)
 
 
 @dataclass(frozen=True)
-class HeldStore:
+class SavedStore:
     """An operator with a store. who: the checkpoint and its name, for errors. blobs: rows of bucket, name and blob.
 
     number: of the side that is meant, None for an aggregate, and for a join before a side is chosen.
@@ -55,7 +55,7 @@ class HeldStore:
         """The names of the sides of a join; None stands for what has none."""
         return [side["name"] for side in self.description.get("sides", ())] or [None]
 
-    def of(self, side: str | None) -> HeldStore:
+    def of(self, side: str | None) -> SavedStore:
         """Return it with this side chosen; raise OptionError if there is no such side."""
         if side is not None and not isinstance(side, str):
             raise OptionError(f"{self.who}: side={side!r}: the name of a side is expected, as text")
@@ -68,7 +68,7 @@ class HeldStore:
             raise OptionError(
                 f"{self.who}: side={side!r}: it is a window_join: give the name of one of its sides, {known}"
             )
-        return HeldStore(self.who, self.operator, self.blobs, self.sides.index(side))
+        return SavedStore(self.who, self.operator, self.blobs, self.sides.index(side))
 
     def each(self, of: Callable[[Listed], _Found]) -> list[_Found]:
         """Return what is listed of each bucket without its messages, which are not read."""
@@ -129,7 +129,7 @@ class _Buckets:
             yield from self.of(self.opening.bucket(bucket, blobs)).combine_chunks().to_batches()
 
 
-def held_store(spark: SparkSession, checkpoint: str, name: str | None) -> HeldStore:
+def saved_store(spark: SparkSession, checkpoint: str, name: str | None) -> SavedStore:
     """Return the operator with a store that is meant; raise InputError or OptionError if it is not clear which."""
     from keyedwm.spark.api.savepoint import read_operators
     from pyspark_wm_source.values.checkpoint import newest
@@ -145,7 +145,7 @@ def held_store(spark: SparkSession, checkpoint: str, name: str | None) -> HeldSt
     if not operators:
         raise InputError(f"{checkpoint} has no state of an operator: its query has none, or parts of it are missing")
     found = {
-        one.name: HeldStore(f"{checkpoint}, {one.name}", one, blobs)
+        one.name: SavedStore(f"{checkpoint}, {one.name}", one, blobs)
         for one, blobs in operators
         if (one.told or {}).get(KIND) in _WITH_STORE
     }

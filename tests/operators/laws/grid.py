@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, RowWindow
+from keyedwm.operators.messages.windows import CompletedBy, RowWindow
 from tests.operators.laws.scalar import NEVER, Listed, ScalarModel, by_key, by_offset, by_time
 from tests.operators.stored import KEEP_ALL, Message, table, told
 
@@ -20,7 +20,7 @@ class GridModel(ScalarModel):
     size: int
     step: int
     offset: int
-    full: Full = Full.WATERMARK
+    full: CompletedBy = CompletedBy.WATERMARK
     retention: Retention = KEEP_ALL
     rows: int | None = None
     late_rows: int | None = None
@@ -62,7 +62,7 @@ class GridModel(ScalarModel):
         self.now = now_ms
         horizon, kept_for = self.horizon, self.retention.time_ms
         fresh = [one for at, one in enumerate(messages) if one[3:] not in self.seen and one not in messages[:at]]
-        for at, one in enumerate(fresh if self.full is Full.MESSAGE and kept_for else ()):
+        for at, one in enumerate(fresh if self.full is CompletedBy.MESSAGE and kept_for else ()):
             floor, ends = horizon - kept_for, self.ends_of(one)
             if any(self.floor < end <= floor for end in ends) and ends[-1] > floor:
                 self.take(fresh[:at], now_ms)
@@ -100,7 +100,7 @@ class GridModel(ScalarModel):
 
     def moved(self, horizon: int, at: int) -> int:
         """Where the horizon stands behind a message at a place."""
-        return max(horizon, at) if self.full is Full.MESSAGE else horizon
+        return max(horizon, at) if self.full is CompletedBy.MESSAGE else horizon
 
     def show_late(self, pairs: list[tuple]) -> None:
         if self.late_every_ms is not None:
@@ -122,7 +122,7 @@ class GridModel(ScalarModel):
         self.due = {end: due for end, due in self.due.items() if end not in ends}
 
     def watermark(self, time: int) -> None:
-        if self.full is Full.WATERMARK:
+        if self.full is CompletedBy.WATERMARK:
             self.advance(time)
 
     def advance(self, horizon: int) -> None:
@@ -217,7 +217,7 @@ class OffsetGridModel(GridModel):
 
     def moved(self, horizon: int, at: int) -> int:
         """A window that the watermark completes is known to be full with its last offset."""
-        return max(horizon, at + (self.full is Full.WATERMARK))
+        return max(horizon, at + (self.full is CompletedBy.WATERMARK))
 
     def edges(self, end: int) -> tuple[int, int]:
         return end - self.size, end - 1
@@ -228,7 +228,7 @@ class RowGridModel(ScalarModel):
     """Windows of offsets: each topic and partition for itself, in order of offset."""
 
     window: RowWindow
-    full: Full
+    full: CompletedBy
     retention: Retention
     rows: int | None
     channels: dict[tuple, OffsetGridModel] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import Full, KeyRowWindow
+from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
 from tests.operators.laws.scalar import Listed, ScalarModel, by_key, by_offset, size
 from tests.operators.stored import KEEP_ALL, Message, table, told
 
@@ -18,7 +18,7 @@ from tests.operators.stored import KEEP_ALL, Message, table, told
 Place = tuple[str | None, str, int]
 
 
-class OfKeys(ScalarModel):
+class KeyedRowsShape(ScalarModel):
     """What both have in common: `held` gives the messages of each key and channel."""
 
     is_ordered = False
@@ -75,11 +75,11 @@ class OfKeys(ScalarModel):
 
 
 @dataclass
-class KeyRowModel(OfKeys):
+class KeyRowModel(KeyedRowsShape):
     """All that ever came of each key on each channel, since it was last dropped."""
 
     window: KeyRowWindow
-    full: Full
+    full: CompletedBy
     retention: Retention
     came: dict = field(default_factory=dict)
     next: dict = field(default_factory=dict)
@@ -97,7 +97,7 @@ class KeyRowModel(OfKeys):
             mine.append(one)
             if (len(mine) - 1) % self.window.step >= self.window.size:
                 self.rejected.append((one, "between windows"))
-            known_ahead = self.full is Full.WATERMARK
+            known_ahead = self.full is CompletedBy.WATERMARK
             for start in self.starts(len(mine)):
                 if start + self.window.size == len(mine) - (not known_ahead):
                     self.show(mine[max(start, 0) : start + self.window.size], "on_time")
@@ -108,7 +108,7 @@ class KeyRowModel(OfKeys):
 
     def open_windows(self, place: Place) -> list[list[Message]]:
         mine = self.came[place]
-        reached = len(mine) - (self.full is Full.MESSAGE)
+        reached = len(mine) - (self.full is CompletedBy.MESSAGE)
         return [
             mine[max(start, 0) : start + self.window.size]
             for start in self.starts(len(mine))
@@ -127,7 +127,7 @@ class KeyRowModel(OfKeys):
 
 
 @dataclass
-class SessionRowModel(OfKeys):
+class SessionRowModel(KeyedRowsShape):
     """All messages that are held; sessions are found anew each time."""
 
     between: int

@@ -16,7 +16,7 @@ from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import (
-    Full,
+    CompletedBy,
     HoppingWindow,
     KeyRowWindow,
     RowWindow,
@@ -46,13 +46,15 @@ class Kind:
     windows: Sequence[Any]
     settings: Callable[[int, Any], Settings]
     retention: Retention
-    fulls: Sequence[Full] = (Full.WATERMARK,)
+    fulls: Sequence[CompletedBy] = (CompletedBy.WATERMARK,)
     by_key: bool = False  # each key has windows of its own
     by_channel: bool = False  # each topic and partition has windows of its own
     joins: bool = False  # windows become one when a message lies between them
 
-    def plan(self, seed: int, window: object, full: Full) -> StorePlan:
-        return plan_of(window, **({} if full is Full.WATERMARK else {"full": full}), **self.settings(seed, window))
+    def plan(self, seed: int, window: object, full: CompletedBy) -> StorePlan:
+        return plan_of(
+            window, **({} if full is CompletedBy.WATERMARK else {"full": full}), **self.settings(seed, window)
+        )
 
 
 def grid(seed: int, _window: object) -> Settings:
@@ -105,9 +107,18 @@ SESSION_ROWS: tuple[SessionRowWindow, ...] = tuple(session_rows(between) for bet
 ON_DEMAND = tuple(OnDemandWindow(size_ms, f"n >= {least}") for size_ms, least in ((10, 6), (1, 4), (7, 3), (25, 8)))
 
 KINDS = (
-    Kind("grid", GridModel.of, GRIDS, grid, Retention(time_ms=20), tuple(Full)),
-    Kind("rows", RowGridModel.of, ROWS, rows, KEEP_ALL, tuple(Full), by_channel=True),
-    Kind("rows of a key", KeyRowModel.of, KEY_ROWS, rows_of_key, KEEP_ALL, tuple(Full), by_key=True, by_channel=True),
+    Kind("grid", GridModel.of, GRIDS, grid, Retention(time_ms=20), tuple(CompletedBy)),
+    Kind("rows", RowGridModel.of, ROWS, rows, KEEP_ALL, tuple(CompletedBy), by_channel=True),
+    Kind(
+        "rows of a key",
+        KeyRowModel.of,
+        KEY_ROWS,
+        rows_of_key,
+        KEEP_ALL,
+        tuple(CompletedBy),
+        by_key=True,
+        by_channel=True,
+    ),
     Kind("session", SessionModel.of, SESSIONS, sessions, Retention(time_ms=30), by_key=True, joins=True),
     Kind("session of rows", SessionRowModel.of, SESSION_ROWS, rows_of_key, KEEP_ALL, by_key=True, by_channel=True),
     Kind("on demand", OnDemandModel.of, ON_DEMAND, on_demand, Retention(time_ms=30), by_key=True),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from keyedwm.operators.messages.windows import Full
+from keyedwm.operators.messages.windows import CompletedBy
 from tests.operators.laws.kinds import Kind, steps
 from tests.operators.laws.played import Blobs, Played
 from tests.operators.stored import Message, cut, plan_of, random_messages
 
 
-def follows_the_model(kind: Kind, window: object, full: Full, seed: int) -> int:
+def follows_the_model(kind: Kind, window: object, full: CompletedBy, seed: int) -> int:
     """Panes, rejected messages, what is held and listed, timers and counts are those of the scalar model.
 
     The operator is built anew after each step, in two of three seeds; return how many panes there were.
@@ -40,7 +40,7 @@ def follows_the_model(kind: Kind, window: object, full: Full, seed: int) -> int:
     return len(model.made)
 
 
-def is_not_changed_by_the_cut(kind: Kind, window: object, full: Full, seed: int) -> int:
+def is_not_changed_by_the_cut(kind: Kind, window: object, full: CompletedBy, seed: int) -> int:
     """The last pane of each window and the rejected messages are those of any other cut, and of other tasks.
 
     Messages between two watermarks are cut in any way, and mixed in any order that keeps that of each channel, where
@@ -52,7 +52,7 @@ def is_not_changed_by_the_cut(kind: Kind, window: object, full: Full, seed: int)
         played, before = Played(plan, always=again % 2 == 0), 0
         for border in range(30, 121, 30):
             block = messages[before:border]
-            if full is Full.WATERMARK:
+            if full is CompletedBy.WATERMARK:
                 block = mixed(again, block)
             for _, piece in cut(f"{seed} {again}", block, watermarks=False):
                 played.play(("add_message", piece, 0))
@@ -64,7 +64,7 @@ def is_not_changed_by_the_cut(kind: Kind, window: object, full: Full, seed: int)
     return len(made[0][0])
 
 
-def knows_replays(kind: Kind, window: object, full: Full, seed: int) -> int:
+def knows_replays(kind: Kind, window: object, full: CompletedBy, seed: int) -> int:
     """A record that comes again, whenever it does, changes nothing but the count of replays; return how many came."""
     plan = kind.plan(seed, window, full)
     rng, seen, again = random.Random(f"replays {seed}"), [], 0
@@ -83,7 +83,7 @@ def knows_replays(kind: Kind, window: object, full: Full, seed: int) -> int:
     return again
 
 
-def is_listed_by_its_blobs(kind: Kind, window: object, full: Full, seed: int) -> int:
+def is_listed_by_its_blobs(kind: Kind, window: object, full: CompletedBy, seed: int) -> int:
     """Blobs alone tell what the operator lists and holds, after each step; return how many windows they told of."""
     plan = kind.plan(seed, window, full)
     played, told = Played(plan), 0

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from keyedwm.operators.messages.windows import Full, KeyRowWindow
+from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
 from keyedwm.operators.state.manifest import NOTE
 from tests.operators.laws import laws
 from tests.operators.laws.kinds import CASES, Kind, case_id
@@ -49,7 +49,7 @@ LAST = [Message("z", 9, 150, *channel, 10**6) for channel in (("a", 0), ("a", 1)
 
 
 @every_case
-def test_buckets_say_together_what_one_operator_says_whatever_the_tasks(kind: Kind, window, full: Full):
+def test_buckets_say_together_what_one_operator_says_whatever_the_tasks(kind: Kind, window, full: CompletedBy):
     messages = random_messages(f"buckets {window}", 90)
     steps = [*rising(cut(f"buckets {window}", messages, watermarks=True)), ("add_message", LAST)]
     settings = {"retention": kind.retention, "full": full}
@@ -57,7 +57,7 @@ def test_buckets_say_together_what_one_operator_says_whatever_the_tasks(kind: Ki
     for name, given in steps:
         played.step(name, table(given) if name == "add_message" else given)
     # A message completes windows of time for all keys of its bucket, so those are compared in one bucket and in order.
-    buckets, tasks = (1, 1) if full is Full.MESSAGE and not kind.by_channel else (3, 2)
+    buckets, tasks = (1, 1) if full is CompletedBy.MESSAGE and not kind.by_channel else (3, 2)
     for cut_so in [steps, joined(steps)] if kind.by_channel else [steps]:
         many = Buckets(staged(window, **settings), buckets, tasks=tasks)
         panes, rejected = many.run(cut_so)

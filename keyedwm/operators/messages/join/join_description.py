@@ -8,14 +8,14 @@ from typing import Any
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.store_description import any_retention, describe_window, read_window
-from keyedwm.operators.messages.windows import Full, kind_of
+from keyedwm.operators.messages.windows import CompletedBy, kind_of
 from keyedwm.operators.state.description import columns, digest_of, schema_of
-from keyedwm.operators.state.manifest import NoteFormat
+from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
 WINDOW_JOIN = "window_join"
 VERSION = 2
-_FORMAT = NoteFormat(
+_FORMAT = ManifestFormat(
     state="window join", version=VERSION, readable=(VERSION,),
     unchanged="windows, sides, their columns, the columns joined on, how, keep, emit, what completes a window, and "
     "whether pairs come early or late ones together",
@@ -46,7 +46,7 @@ def plan_of(description: Mapping[str, Any]) -> WindowJoinPlan:
     left, right = (_side_of(side) for side in description["sides"])
     window = read_window(description["window"])
     return WindowJoinPlan(
-        left=left, right=right, window=window, retention=any_retention(window), full=Full(description["full"]),
+        left=left, right=right, window=window, retention=any_retention(window), full=CompletedBy(description["full"]),
         early_every_ms=1 if description["early"] else None, late_every_ms=1 if description["late"] else None,
         keep=Keep(description["keep"]), how=How(description["how"]), emit=Emit(description["emit"]),
     )  # fmt: skip

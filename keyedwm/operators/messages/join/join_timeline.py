@@ -18,14 +18,14 @@ from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
-from keyedwm.operators.messages.windows import Full
+from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
 
 _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset", pa.int64())])
 
 
-class JoinAxis:
+class JoinTimeline:
     """What is held of a side on an axis. place: its number in the state. first: where offsets are counted from."""
 
     def __init__(
@@ -77,7 +77,7 @@ class JoinAxis:
         if self._is_unbounded:
             return LOWEST
         if self._plan.is_rows:
-            return self._channels.next[self._place // 2] - 1 if self._plan.full is Full.MESSAGE else LOWEST
+            return self._channels.next[self._place // 2] - 1 if self._plan.full is CompletedBy.MESSAGE else LOWEST
         return self.horizon
 
     def fills(self) -> bool:

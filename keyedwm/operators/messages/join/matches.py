@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, WindowJoinPlan
-from keyedwm.operators.messages.join.side_messages import Shown
+from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 MOST_PAIRS = 1 << 20  # of a piece
@@ -54,7 +54,7 @@ class Matches:
         return self.right[np.cumsum(edges[:-1]) > 0]
 
 
-def matches(plan: WindowJoinPlan, left: Shown, right: Shown, *, left_from: int = 0) -> Matches:
+def matches(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, *, left_from: int = 0) -> Matches:
     """Return which messages meet; left_from: what is added to the places of the left ones."""
     none = np.empty(0, np.int64)
     if not (left.rows.num_rows and right.rows.num_rows):
@@ -78,7 +78,7 @@ def _span(plan: WindowJoinPlan, at: Ints) -> tuple[Ints, Ints]:
     return grid.first_ends(at) - grid.size, grid.last_ends(at) - 1
 
 
-def keys_of(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[list[Ints], list[Flags]]:
+def keys_of(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tuple[list[Ints], list[Flags]]:
     """Return the keys as numbers, for each side, and which messages have one: null equals nothing."""
     fields = [pa.field(str(at), plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
     by_partition = plan.is_rows and plan.both_windowed

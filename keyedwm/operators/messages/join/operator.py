@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.messages.join.join_description import note, read_note
-from keyedwm.operators.messages.join.join_timeline import JoinAxis
+from keyedwm.operators.messages.join.join_timeline import JoinTimeline
 from keyedwm.operators.messages.join.matches import matches
 from keyedwm.operators.messages.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
-from keyedwm.operators.messages.join.side import JoinSide, Taken
-from keyedwm.operators.messages.join.side_messages import Shown
+from keyedwm.operators.messages.join.side import SideState, Taken
+from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.messages.join.waiting import EVERYTHING, FULL, Meant, WaitingTimes, reaching_back
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
@@ -41,7 +41,7 @@ class WindowJoinOperator:
         told = read_note(plan, store)
         self._logs = TableLogs(store, note=NOTE, facts=told)
         sides: Sequence[Any] = told.get("sides", ({}, {}))
-        self.sides = [JoinSide(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
+        self.sides = [SideState(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
         self.all_channels = [side.channels for side in self.sides]
         self._times = WaitingTimes(plan.early_every_ms, plan.late_every_ms, told.get("due", {}))
         self._full: int = told.get("full", LOWEST)  # windows that end by then have spoken
@@ -130,10 +130,10 @@ class WindowJoinOperator:
         made, self._results = self._results, []
         return chain.from_iterable(made)
 
-    def _all_axes(self) -> list[JoinAxis]:
+    def _all_axes(self) -> list[JoinTimeline]:
         return [axis for side in self.sides for axis in side.axes.values()]
 
-    def _axes(self) -> list[JoinAxis | None]:
+    def _axes(self) -> list[JoinTimeline | None]:
         """Return the axis of event time of each side, where it has come to one."""
         return [side.axes.get(0) for side in self.sides]
 
@@ -215,7 +215,7 @@ class WindowJoinOperator:
         found = matches(self._plan, *((mine, theirs) if number == LEFT else (theirs, mine)))
         self._give_alone(number, mine, np.setdiff1d(np.arange(rows.num_rows), found.met(number)), timing)
 
-    def _give_alone(self, number: int, shown: Shown, at: Ints, timing: Timing) -> None:
+    def _give_alone(self, number: int, shown: SideMessages, at: Ints, timing: Timing) -> None:
         if len(at):
             self._results.append([laid_out_alone(self._plan, number, shown, at, timing=timing)])
 
@@ -223,7 +223,7 @@ class WindowJoinOperator:
         self,
         end: int,
         timing: Timing,
-        is_new: Callable[[Sequence[Shown]], Flags] | None = None,
+        is_new: Callable[[Sequence[SideMessages]], Flags] | None = None,
         number: int = LEFT,
     ) -> None:
         """Give the rows of a window that is held whole; is_new: which messages of a side a row must have one of."""
@@ -294,7 +294,7 @@ class WindowJoinOperator:
             is_over = self._plan.grid().last_ends(mine.at[places]) <= self._full
             self._give_alone(number, mine, places[is_over], Timing.LATE)
 
-    def _gone(self, number: int, axis: JoinAxis) -> int:
+    def _gone(self, number: int, axis: JoinTimeline) -> int:
         """Return the first slice of an axis that is still of use."""
         if not self._plan.both_windowed or self._plan.is_rows:
             return max(axis.gone, axis.outlived())
@@ -333,7 +333,7 @@ class WindowJoinOperator:
             side.account.release(messages, size, 1, dropped=True)
             self._forget()
 
-    def _beyond(self) -> tuple[JoinSide, JoinAxis] | None:
+    def _beyond(self) -> tuple[SideState, JoinTimeline] | None:
         """Return the axis that must give a window: too many of its own, or else the oldest (of rows the fullest)."""
         limits = self._plan.retention
         held = [side.held for side in self.sides]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Ints, contiguous
 from keyedwm.operators.messages.join.matches import MOST_PAIRS, Matches, keys_of
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
-from keyedwm.operators.messages.join.side_messages import Shown
+from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
 from keyedwm.operators.names import WINDOW_TYPE
 from keyedwm.operators.panes import Timing
@@ -23,7 +23,7 @@ from keyedwm.operators.results import Output, instants, no_times
 NONE = -1
 
 
-def chosen(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]:
+def chosen(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tuple[Ints, Ints]:
     """Return the pairs of the first message of a key on each side, or of the last one; NONE where a side has none."""
     keys, known = keys_of(plan, left, right)
     heads = []
@@ -45,7 +45,7 @@ def chosen(plan: WindowJoinPlan, left: Shown, right: Shown) -> tuple[Ints, Ints]
 
 
 def laid_out_window(
-    plan: WindowJoinPlan, left: Shown, right: Shown, found: tuple[Ints, Ints], *, end: int, timing: Timing
+    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, found: tuple[Ints, Ints], *, end: int, timing: Timing
 ) -> Output:
     """Return pairs of one window as rows of the result, in order of the right message and of the left one."""
     at_left, at_right = found
@@ -55,7 +55,7 @@ def laid_out_window(
     return laid_out_rows(plan, (left, right), places, _edges(plan, ends), pa.repeat(timing.value, count))
 
 
-def laid_out_alone(plan: WindowJoinPlan, number: int, shown: Shown, at: Ints, *, timing: Timing) -> Output:
+def laid_out_alone(plan: WindowJoinPlan, number: int, shown: SideMessages, at: Ints, *, timing: Timing) -> Output:
     """Return messages of a side that met none, each with the first window that holds it, by window and in order."""
     ends = plan.grid().first_ends(shown.at[at])
     order = np.lexsort((shown.order[at], ends))
@@ -66,7 +66,9 @@ def laid_out_alone(plan: WindowJoinPlan, number: int, shown: Shown, at: Ints, *,
     return laid_out_rows(plan, sides, places, _edges(plan, ends[order]), pa.repeat(timing.value, len(order)))
 
 
-def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, found: Sequence[Matches]) -> Iterator[Output]:
+def laid_out(
+    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, found: Sequence[Matches]
+) -> Iterator[Output]:
     """Yield pairs as rows of the result, by window, then in order of the right message and of the left one.
 
     More than fit into a piece come piece by piece, each in that order.
@@ -81,7 +83,7 @@ def laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, found: Sequence[Ma
         yield _laid_out(plan, left, right, at_left, at_right)
 
 
-def _laid_out(plan: WindowJoinPlan, left: Shown, right: Shown, at_left: Ints, at_right: Ints) -> Output:
+def _laid_out(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, at_left: Ints, at_right: Ints) -> Output:
     grid = plan.grid()
     places = (left.at[at_left], right.at[at_right])
     windowed = LEFT if not plan.left.unbounded else RIGHT
@@ -100,7 +102,7 @@ def _edges(plan: WindowJoinPlan, ends: Ints) -> tuple[Ints, Ints]:
 
 def laid_out_rows(
     plan: WindowJoinPlan,
-    sides: tuple[Shown, Shown],
+    sides: tuple[SideMessages, SideMessages],
     places: tuple[Ints, Ints],
     edges: tuple[Ints, Ints],
     timing: pa.Array,
@@ -119,7 +121,7 @@ def laid_out_rows(
     return Output(rows, no_times(rows.num_rows) if plan.is_rows else ends - 1)
 
 
-def _taken(shown: Shown, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
+def _taken(shown: SideMessages, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
     if at.null_count == len(at):
         return pa.nulls(len(at), kind)
     return contiguous(shown.rows[name]).take(at)

@@ -28,7 +28,7 @@ from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import (
     AnyWindow,
-    Full,
+    CompletedBy,
     HoppingWindow,
     KeyRowWindow,
     RowWindow,
@@ -108,7 +108,7 @@ class WindowJoinSide:
 
 @dataclass(frozen=True, slots=True)
 class KeptSide:
-    """What the store of a side must know of its messages; see `messages.Kept`."""
+    """What the store of a side must know of its messages; see `messages.MessageLayout`."""
 
     stored_schema: pa.Schema
     time: str
@@ -133,7 +133,7 @@ class WindowJoinPlan:
     right: WindowJoinSide
     window: AnyWindow
     retention: Retention
-    full: Full = Full.WATERMARK
+    full: CompletedBy = CompletedBy.WATERMARK
     early_every_ms: int | None = None
     late_every_ms: int | None = None
     keep: Keep = Keep.ALL
@@ -289,7 +289,7 @@ class WindowJoinPlan:
         expect("the window", self.window, (SlidingWindow, SessionWindow, WindowKind), "one such as tumbling(60_000)")
         check_gap(self.window)
         expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
-        expect_member("full", self.full, Full)
+        expect_member("full", self.full, CompletedBy)
         expect_member("keep", self.keep, Keep)
         expect_member("how", self.how, How)
         expect_member("emit", self.emit, Emit)
@@ -306,7 +306,7 @@ class WindowJoinPlan:
                         f"columns: cast it to {one.type.value_type}"
                     )
         check_retention(self.retention, self.session.gap_ms, is_rows=False, called="gap")
-        if self.full is Full.MESSAGE or not self.both_windowed or self.by_clock:
+        if self.full is CompletedBy.MESSAGE or not self.both_windowed or self.by_clock:
             raise OptionError(
                 "sessions of both sides together are joined when the watermark has completed them, and late messages "
                 "at once: leave full='message', unbounded sides and intervals out"

@@ -13,17 +13,17 @@ from keyedwm.arrow.columns import contiguous
 from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.join_description import plan_of
-from keyedwm.operators.messages.join.join_timeline import JoinAxis
+from keyedwm.operators.messages.join.join_timeline import JoinTimeline
 from keyedwm.operators.messages.join.operator import WindowJoinOperator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.session_operator import PAYLOAD, SessionJoinOperator, topic_prefix
-from keyedwm.operators.messages.join.side import JoinSide
+from keyedwm.operators.messages.join.side import SideState
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.read_only_store import ALL, Listed, Offsets
-from keyedwm.operators.messages.store_description import Described
+from keyedwm.operators.messages.store_description import DescribedAggregate
 from keyedwm.operators.messages.timeline import LOWEST
-from keyedwm.operators.messages.windows import Full
+from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.state.store import BlobStore
 
 
@@ -53,7 +53,7 @@ class _GridSide:
         side = plan.sides[number]
         self._as_store = StorePlan(
             schema=side.schema, by=tuple(name for name in side.on if name not in side.record[:2]), window=plan.window,
-            aggregates=(("of one side", Described("none")),), retention=plan.retention, time=side.time,
+            aggregates=(("of one side", DescribedAggregate("none")),), retention=plan.retention, time=side.time,
             topic=side.topic, partition=side.partition, offset=side.offset,
         )  # fmt: skip
 
@@ -85,10 +85,10 @@ class _GridSide:
         for channel, axis in sorted(self._side.axes.items()):
             horizon = axis.horizon
             if self._plan.is_rows:  # complete with the message that fills a window, or with the one past its end
-                horizon = self._side.channels.next[channel] - (self._plan.full is Full.MESSAGE)
+                horizon = self._side.channels.next[channel] - (self._plan.full is CompletedBy.MESSAGE)
             yield _Axis(axis.grid, axis.store, horizon, self._floor(axis))
 
-    def _floor(self, axis: JoinAxis) -> int:
+    def _floor(self, axis: JoinTimeline) -> int:
         """Return the end of the last window that is gone: its slices are, or no side takes messages for it."""
         gone = axis.gone if axis.gone == LOWEST else axis.gone + axis.grid.size - axis.grid.step
         if self._plan.is_rows or not self._plan.both_windowed:
@@ -96,7 +96,7 @@ class _GridSide:
         return max(gone, min(_taken_above(side) for side in self._sides))
 
 
-def _taken_above(side: JoinSide) -> int:
+def _taken_above(side: SideState) -> int:
     return side.axes[0].floor if side.axes else LOWEST
 
 

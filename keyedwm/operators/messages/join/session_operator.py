@@ -19,17 +19,17 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.driver import MessageOperator, Notes
+from keyedwm.operators.messages.driver import ManifestAccess, MessageOperator
 from keyedwm.operators.messages.join.join_description import note, read_note
 from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
-from keyedwm.operators.messages.join.side_messages import Shown
+from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
-from keyedwm.operators.messages.shape import Kept
+from keyedwm.operators.messages.shape import ShapeContext
 from keyedwm.operators.messages.shapes.session import SessionShape
 from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.panes import Timing
@@ -50,7 +50,7 @@ class SeenOffsets(NamedTuple):
     next: list[int]
 
 
-class SessionJoinSide:
+class SessionSideState:
     """What a program asks of one side."""
 
     def __init__(self, driver: MessageOperator, number: int) -> None:
@@ -84,12 +84,12 @@ class SessionJoinOperator:
         self._plan = plan
         self.driver = MessageOperator(
             _store_plan(plan), store, self._shape, inputs=len(plan.sides),
-            notes=Notes(partial(read_note, plan), partial(note, plan)),
+            manifest=ManifestAccess(partial(read_note, plan), partial(note, plan)),
         )  # fmt: skip
-        self.sides = [SessionJoinSide(self.driver, number) for number in (LEFT, RIGHT)]
+        self.sides = [SessionSideState(self.driver, number) for number in (LEFT, RIGHT)]
         self.all_channels = [self.driver.channels]
 
-    def _shape(self, kept: Kept, state: Mapping[str, Any]) -> JoinedSessions:
+    def _shape(self, kept: ShapeContext, state: Mapping[str, Any]) -> JoinedSessions:
         self._sessions = JoinedSessions(self._plan, kept, state)
         return self._sessions
 
@@ -155,7 +155,7 @@ class SessionJoinOperator:
 class JoinedSessions(SessionShape):
     """Sessions of the messages of both sides, each with its side and whole in a column of its own."""
 
-    def __init__(self, plan: WindowJoinPlan, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: WindowJoinPlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         self._join = plan
         self.marks: list[int | None] = state.get("marks", [None, None])
@@ -255,7 +255,7 @@ class JoinedSessions(SessionShape):
     def _laid_out(
         self,
         sessions: Sessions,
-        shown: tuple[Shown, Shown],
+        shown: tuple[SideMessages, SideMessages],
         members: Sequence[Members],
         found: tuple[Ints, Ints],
         timing: Timing,
@@ -269,12 +269,12 @@ class JoinedSessions(SessionShape):
         edges = sessions.starts[of], sessions.ends[of]
         return laid_out_rows(self._join, shown, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
 
-    def _shown(self, number: int, rows: pa.Table) -> Shown:
+    def _shown(self, number: int, rows: pa.Table) -> SideMessages:
         """Return the messages of a side as they came."""
         schema = self._join.sides[number].schema
         whole = contiguous(rows[PAYLOAD[number]]).flatten() if rows.num_rows else schema.empty_table().columns
         none = np.zeros(rows.num_rows, np.int64)
-        return Shown(pa.Table.from_arrays(whole, schema=schema), none, none, none, none, none.astype(np.bool_))
+        return SideMessages(pa.Table.from_arrays(whole, schema=schema), none, none, none, none, none.astype(np.bool_))
 
     def _spans_of(self, rows: pa.Table, at: Ints) -> Ints:
         """Return the session in which each message was shown before, NONE for new ones."""

@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.messages.account import Account, Messages
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.join.join_timeline import JoinAxis
+from keyedwm.operators.messages.join.join_timeline import JoinTimeline
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
-from keyedwm.operators.messages.join.side_messages import Shown
+from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.timeline import met
 from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
-from keyedwm.operators.messages.windows import Full
+from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
 
@@ -34,7 +34,7 @@ from keyedwm.operators.state.store import TableLogs
 class Taken:
     """Messages that are taken, all of one axis. late: which came to a complete window."""
 
-    axis: JoinAxis
+    axis: JoinTimeline
     rows: pa.Table
     at: Ints
     numbers: Ints
@@ -46,7 +46,7 @@ class Taken:
         return Taken(self.axis, rows, self.at[flags], self.numbers[flags], self.late[flags])
 
 
-class JoinSide:
+class SideState:
     """A side of a plan by its number; facts: as `facts` gave them."""
 
     def __init__(self, plan: WindowJoinPlan, number: int, logs: TableLogs, facts: Mapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ class JoinSide:
         self._side, self._kept = plan.sides[number], plan.kept(number)
         self.channels = Channels(self._side.record, facts.get("channels", ()))
         self.account = Account(self._side, facts.get("counts", {}))
-        self.axes: dict[int, JoinAxis] = {}
+        self.axes: dict[int, JoinTimeline] = {}
         for channel, told in facts.get("axes", {}).items():
             self._axis(int(channel), told)
         self.rejected: list[pa.Table] = []
@@ -103,12 +103,12 @@ class JoinSide:
         """Take the side's watermark: it completes windows, or releases them where messages complete them."""
         if self._plan.is_rows:
             return
-        if self._plan.full is Full.WATERMARK:
+        if self._plan.full is CompletedBy.WATERMARK:
             self._axis(0, {}).advance(time_ms)
         elif self._plan.retention.time_ms is not None:
             self._axis(0, {}).leave(time_ms - self._plan.retention.time_ms)
 
-    def shown(self, rows: pa.Table, late: Flags) -> Shown:
+    def shown(self, rows: pa.Table, late: Flags) -> SideMessages:
         """Return messages of this side as they are joined."""
         at, numbers = places(self._kept, rows), self.channels.numbers(rows)
         first = np.zeros(len(at), np.int64)
@@ -118,13 +118,13 @@ class JoinSide:
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         partitions = ints(contiguous(rows[self._side.partition]).cast(pa.int64()))
-        return Shown(rows, at - first, first, partitions, ranks, late)
+        return SideMessages(rows, at - first, first, partitions, ranks, late)
 
     def visible(self, at: Ints | None) -> pa.Table:
         """Return the held messages that do not wait; see `JoinAxis.visible`."""
         return self._together([axis.visible(at) for axis in self.axes.values()])
 
-    def waiting(self, timing: Timing, meant: Callable[[JoinAxis, Ints], Flags]) -> pa.Table:
+    def waiting(self, timing: Timing, meant: Callable[[JoinTimeline, Ints], Flags]) -> pa.Table:
         """Return the messages that wait to be shown, those that are meant."""
         axes = [axis for axis in self.axes.values() if axis.waits(timing)]
         return self._together([axis.waiting(timing, meant(axis, axis.waiting_for(timing))) for axis in axes])
@@ -132,19 +132,19 @@ class JoinSide:
     def _together(self, tables: list[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._side.schema.empty_table(), *tables])
 
-    def _axis(self, channel: int, facts: Mapping[str, Any]) -> JoinAxis:
+    def _axis(self, channel: int, facts: Mapping[str, Any]) -> JoinTimeline:
         """Return the axis of event time (0), or that of a channel."""
         if channel not in self.axes:
-            self.axes[channel] = JoinAxis(
+            self.axes[channel] = JoinTimeline(
                 self._plan, self._number, self.channels, self._logs, place=2 * channel + self._number,
                 first=self.channels.first[channel] if self._plan.is_rows else 0, facts=facts,
             )  # fmt: skip
         return self.axes[channel]
 
-    def _admitted(self, axis: JoinAxis, rows: pa.Table, numbers: Ints) -> Taken:
+    def _admitted(self, axis: JoinTimeline, rows: pa.Table, numbers: Ints) -> Taken:
         """Return the messages that a window takes, and let them move the horizon where they do."""
         at = places(self._kept, rows)
-        moves = self._plan.full is Full.MESSAGE and not self._plan.is_rows
+        moves = self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
         horizons = met(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
         gap = axis.grid.in_a_gap(at)
         expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap

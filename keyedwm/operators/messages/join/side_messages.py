@@ -10,7 +10,7 @@ from keyedwm.arrow.columns import Flags, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SideMessages:
     """Messages of a side that are joined. at: places on the axis, of rows counted from the channel's first offset.
 
     first: that offset, or 0. order: of the messages by event time (or offset), topic, partition and offset. late: which
@@ -24,8 +24,10 @@ class Shown:
     order: Ints
     late: Flags
 
-    def part(self, start: int, stop: int | None = None) -> Shown:
+    def part(self, start: int, stop: int | None = None) -> SideMessages:
         """Return the messages in this range."""
         span = slice(start, stop)
         rows = self.rows.slice(start, None if stop is None else stop - start)
-        return Shown(rows, self.at[span], self.first[span], self.partitions[span], self.order[span], self.late[span])
+        return SideMessages(
+            rows, self.at[span], self.first[span], self.partitions[span], self.order[span], self.late[span]
+        )

@@ -12,19 +12,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.join.join_timeline import JoinAxis
-from keyedwm.operators.panes import Beat, LateTimes, Timing
+from keyedwm.operators.messages.join.join_timeline import JoinTimeline
+from keyedwm.operators.panes import LateTimes, PaneTimer, Timing
 
 # Which messages of an axis are meant, by the ends of the first windows that hold them.
-Meant: TypeAlias = Callable[[JoinAxis, Ints], Flags]
+Meant: TypeAlias = Callable[[JoinTimeline, Ints], Flags]
 
 
-def all_of_them(_axis: JoinAxis, ends: Ints) -> Flags:
+def all_of_them(_axis: JoinTimeline, ends: Ints) -> Flags:
     """Every message is meant."""
     return np.ones(len(ends), np.bool_)
 
 
-def of_full_windows(axis: JoinAxis, ends: Ints) -> Flags:
+def of_full_windows(axis: JoinTimeline, ends: Ints) -> Flags:
     """The messages of windows that are full on their side are meant."""
     return ends <= axis.full
 
@@ -35,7 +35,7 @@ def reaching_back(size: int, before: int) -> Mapping[Timing, Meant]:
     size: of the windows, which are of time and the same on both sides.
     """
 
-    def meant(_axis: JoinAxis, ends: Ints) -> Flags:
+    def meant(_axis: JoinTimeline, ends: Ints) -> Flags:
         return ends - size < before
 
     return {Timing.EARLY: meant, Timing.LATE: meant}
@@ -52,7 +52,7 @@ class WaitingTimes:
     """
 
     def __init__(self, early_every_ms: int | None, late_every_ms: int | None, told: Mapping[str, Any]) -> None:
-        self._early = Beat(early_every_ms, keeps_beat=True, told=told.get(Timing.EARLY.value, (None, None)))
+        self._early = PaneTimer(early_every_ms, keeps_beat=True, told=told.get(Timing.EARLY.value, (None, None)))
         self._late = LateTimes(late_every_ms, told.get(Timing.LATE.value, ()))
 
     def snapshot(self) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.shape import MessageShape
 from keyedwm.operators.messages.shapes.grid import GridShape, RowGridShape
 from keyedwm.operators.messages.shapes.on_demand import OnDemandShape
-from keyedwm.operators.messages.shapes.rows_of_key import RowsOfKey
+from keyedwm.operators.messages.shapes.rows_of_key import KeyRowsShape
 from keyedwm.operators.messages.shapes.session import SessionShape
-from keyedwm.operators.messages.shapes.session_rows import SessionOfRows
+from keyedwm.operators.messages.shapes.session_rows import RowSessionShape
 from keyedwm.operators.messages.windows import (
     HoppingWindow,
     KeyRowWindow,
@@ -22,9 +22,9 @@ from keyedwm.operators.messages.windows import (
 SHAPES: dict[type[WindowKind], type[MessageShape]] = {
     HoppingWindow: GridShape,
     RowWindow: RowGridShape,
-    KeyRowWindow: RowsOfKey,
+    KeyRowWindow: KeyRowsShape,
     SessionKind: SessionShape,
-    SessionRowWindow: SessionOfRows,
+    SessionRowWindow: RowSessionShape,
     OnDemandWindow: OnDemandShape,
 }
 

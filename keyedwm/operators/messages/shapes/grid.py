@@ -19,16 +19,16 @@ from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST, Timeline, met
-from keyedwm.operators.messages.windows import Full, HoppingWindow, RowWindow
+from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.results import Output
 
 
 class GridShape(MessageShape):
     """Windows of event time: one timeline, whose number is 0."""
 
-    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         self._states: dict[str, Any] = state.get("axes", {})
         self.timelines: dict[int, Timeline] = {}
@@ -38,7 +38,7 @@ class GridShape(MessageShape):
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages, and let them move the horizon where they complete windows."""
         timeline = self._timeline(0)
-        if self._plan.full is Full.MESSAGE:
+        if self._plan.full is CompletedBy.MESSAGE:
             yield from self._take_in_turn(timeline, messages, now_ms)
         else:
             horizons = np.full(len(messages), LOWEST if timeline.horizon is None else timeline.horizon)
@@ -50,7 +50,7 @@ class GridShape(MessageShape):
         Their panes would be behind the watermark that was passed on: few messages may come to this bucket.
         """
         timeline, kept_for = self._timeline(0), self._plan.retention.time_ms
-        if self._plan.full is Full.WATERMARK:
+        if self._plan.full is CompletedBy.WATERMARK:
             yield from self._advance(timeline, watermark_ms)
         elif kept_for is not None:
             yield from timeline.advance(watermark_ms - kept_for)
@@ -130,7 +130,7 @@ class GridShape(MessageShape):
 
     def _take_in_turn(self, timeline: Timeline, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that move the horizon: a window goes before the message comes that would still reach it."""
-        known_ahead = not self.of_time and self._plan.full is Full.WATERMARK
+        known_ahead = not self.of_time and self._plan.full is CompletedBy.WATERMARK
         while len(messages):
             first = max(1, timeline.before_outlived(messages.at))
             now, messages = messages.part(0, first), messages.part(first)

@@ -21,19 +21,19 @@ from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.results import KeyedMessages, panes
-from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
 MESSAGES, OPEN = "messages-keys", "open-keys"
 
 
-class OfKeys(MessageShape):
+class KeyedRowsShape(MessageShape):
     """Of each key and channel, how many messages came, and those that windows which are not complete need."""
 
     of_time = False
 
-    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
 

@@ -25,7 +25,7 @@ from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWind
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.results import KeyedMessages, panes
-from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
@@ -34,7 +34,7 @@ from keyedwm.operators.results import Output
 class OnDemandShape(MessageShape):
     """The windows that were opened, and all messages from which one that opens a window may still come."""
 
-    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         plan = self._plan
         window = plan.kind_as(OnDemandWindow)

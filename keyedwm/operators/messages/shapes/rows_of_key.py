@@ -15,20 +15,20 @@ from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.shape import Kept
-from keyedwm.operators.messages.shapes.of_keys import MESSAGES, OfKeys
-from keyedwm.operators.messages.windows import Full, KeyRowWindow
+from keyedwm.operators.messages.shape import ShapeContext
+from keyedwm.operators.messages.shapes.of_keys import MESSAGES, KeyedRowsShape
+from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
 
-class RowsOfKey(OfKeys):
+class KeyRowsShape(KeyedRowsShape):
     """So many messages of a key, and again at every step."""
 
-    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         window = self._plan.kind_as(KeyRowWindow)
-        self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is Full.WATERMARK)
+        self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is CompletedBy.WATERMARK)
 
     def needed(self, counts: Ints) -> Ints:
         """See OfKeys."""

@@ -26,17 +26,17 @@ from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.session_messages import SessionMessages
 from keyedwm.operators.messages.sessions import INDEX, OpenSessions, Parts, Sessions, joined
-from keyedwm.operators.messages.shape import Kept, MessageShape
+from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import SessionKind
-from keyedwm.operators.panes import Beat, EveryBy, Timing, beat_of
+from keyedwm.operators.panes import EveryBy, PaneTimer, Timing, pane_timer_of
 from keyedwm.operators.results import Output
 
 
 class SessionShape(MessageShape):
     """Of each session its edges and counts, and its messages in slices of event time."""
 
-    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         plan = self._plan
         self._window = plan.kind_as(SessionKind).window
@@ -45,8 +45,8 @@ class SessionShape(MessageShape):
         self._watermark_ms: int | None = state.get("watermark")
         self._complete: int = state.get("complete", NEVER)  # sessions that end by then are
         self._floor: int = state.get("floor", NEVER)  # sessions that end by then are released
-        self._early = beat_of(plan.early, state.get("early"))
-        self._late = Beat(plan.late_every_ms, keeps_beat=False, told=state.get("late", (None, None)))
+        self._early = pane_timer_of(plan.early, state.get("early"))
+        self._late = PaneTimer(plan.late_every_ms, keeps_beat=False, told=state.get("late", (None, None)))
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages in the sessions that they make with those that are held."""

@@ -19,17 +19,17 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.pieces import pieces
-from keyedwm.operators.messages.shape import Kept
-from keyedwm.operators.messages.shapes.of_keys import MESSAGES, OfKeys
+from keyedwm.operators.messages.shape import ShapeContext
+from keyedwm.operators.messages.shapes.of_keys import MESSAGES, KeyedRowsShape
 from keyedwm.operators.messages.windows import SessionRowWindow
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
 
-class SessionOfRows(OfKeys):
+class RowSessionShape(KeyedRowsShape):
     """A session that is not over holds all messages of its key that came since it began."""
 
-    def __init__(self, kept: Kept, state: Mapping[str, Any]) -> None:
+    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(kept, state)
         self._reach = self._plan.kind_as(SessionRowWindow).between + 1
 
