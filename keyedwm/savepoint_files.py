@@ -110,15 +110,35 @@ class Files:
             return bool(files.get_file_info(at).type != FileType.NotFound)
 
     def names(self, directory: str = "") -> list[str] | None:
-        """Return what is in a directory; None if there is none."""
+        """Return the names in a directory; None if there is no directory."""
         from pyarrow.fs import FileSelector, FileType
 
         files, at = self._opened()
         at = f"{at}/{directory}".rstrip("/")
         with _told(self.place):
-            if files.get_file_info(at).type == FileType.NotFound:
+            if files.get_file_info(at).type in (FileType.NotFound, FileType.File):
                 return None
             return sorted(info.base_name for info in files.get_file_info(FileSelector(at)))
+
+    def written_ms(self, name: str) -> int | None:
+        """Return when a file was written, by the clock of its file system; None if there is no such file."""
+        files, at = self._opened()
+        with _told(self.place):
+            found_ns = files.get_file_info(f"{at}/{name}").mtime_ns
+        return None if found_ns is None else found_ns // 1_000_000
+
+    def times_ms(self, directory: str) -> dict[str, int]:
+        """Return when each file of a directory was written, in one look; empty if there is none."""
+        from pyarrow.fs import FileSelector, FileType
+
+        files, at = self._opened()
+        with _told(self.place):
+            found = files.get_file_info(FileSelector(f"{at}/{directory}", allow_not_found=True))
+        return {
+            info.base_name: info.mtime_ns // 1_000_000
+            for info in found
+            if info.type == FileType.File and info.mtime_ns is not None
+        }
 
     def read(self, name: str) -> str | None:
         """Return a file's text, None if there is no such file."""

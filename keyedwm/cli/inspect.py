@@ -17,9 +17,11 @@ from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.inspect_checkpoint import print_checkpoint
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.log import is_checkpoint
+from keyedwm.cli.query.records import in_order, lowest_of_channels
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import one_line
+from keyedwm.savepoint import Files
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
@@ -98,8 +100,8 @@ def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int)
     if directory is not None and not directory.exists():
         raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected")
     table = open_table(path, storage) if directory is None or directory.is_dir() else None
-    if table is None and directory is not None and is_checkpoint(directory):
-        if print_checkpoint(out, directory):
+    if table is None and is_checkpoint(Files(path)):
+        if print_checkpoint(out, Files(path)):
             return
         raise InputError(
             f"the checkpoint {path} holds no ledger: give the option ledger of its query, or the Delta table it "
@@ -112,9 +114,9 @@ def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int)
         raise InputError(f"the Delta table {path} holds no record of keyedwm: it was written by somebody else")
     by = ", ".join(table.metadata().partition_columns) or "nothing"
     out.print(f"Delta table {path}: version {table.version()}, partitioned by {by}", highlight=False)
-    for query in sorted({record.query or "" for _, record in records}):
+    for query in sorted({one.record.query or "" for one in records}):
         out.print(one_line(f"query {query}") if query else "batch writes", highlight=False, soft_wrap=True)
-        own = [(str(version), record) for version, record in records if (record.query or "") == query]
+        own = [(str(one.version), one.record) for one in records if (one.record.query or "") == query]
         _print_records(out, own, "version")
 
 
@@ -138,9 +140,7 @@ def _coalesced(record: Record) -> str:
     """Show the watermark that the rows told, or that of the channels where they told none, as an aggregate's do."""
     if record.coalesced:
         return _watermarks(record.coalesced)
-    active = [channel.watermarks for channel in record.channels.values() if not channel.idle]
-    keys = set.intersection(*map(set, active)) if active else set()
-    lowest = {key: min(of_key[key] for of_key in active) for key in keys}
+    lowest = lowest_of_channels(record)
     return f"{_watermarks(lowest)}, lowest of the channels" if lowest else "none"
 
 
@@ -148,7 +148,7 @@ def _channels(record: Record) -> Table:
     """Where each channel stood at the end of a batch."""
     named = "a batch write" if record.batch is None else f"batch {record.batch}"
     table = Table("channel", "snapshot", "next offset", "status", "watermark", title=f"Channels after {named}")
-    for name, channel in sorted(record.channels.items(), key=lambda item: _in_order(item[0])):
+    for name, channel in sorted(record.channels.items(), key=lambda item: in_order(item[0])):
         status = "idle" if channel.idle else "active"
         table.add_row(
             one_line(name),
@@ -158,12 +158,6 @@ def _channels(record: Record) -> Table:
             _watermarks(channel.watermarks),
         )
     return table
-
-
-def _in_order(channel: str) -> tuple[str, int, str]:
-    """Sort t-2 before t-10."""
-    topic, _, number = channel.rpartition("-")
-    return (topic, int(number), channel) if number.isascii() and number.isdecimal() else (channel, -1, channel)
 
 
 def _watermarks(of_key: Mapping[int, int]) -> str:

@@ -6,8 +6,6 @@ those at the start of the newest planned batch.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
@@ -15,19 +13,20 @@ from keyedwm.arrow.instants import iso_text
 from keyedwm.cli.query.log import newest_planned
 from keyedwm.core.text import one_line
 from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.savepoint import Files
 from pyspark_wm_source.values.holding import emitted_ms, holders_of, keys_of
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
 
 
-def print_checkpoint(out: Console, directory: Path) -> bool:
+def print_checkpoint(out: Console, files: Files) -> bool:
     """Print the sources of the newest planned batch; False if there is none of keyedwm."""
-    newest = newest_planned(directory)
+    newest = newest_planned(files)
     if newest is None:
-        out.print(one_line(f"checkpoint {directory}: no batch was planned yet"), highlight=False, soft_wrap=True)
+        out.print(one_line(f"checkpoint {files.place}: no batch was planned yet"), highlight=False, soft_wrap=True)
         return True
     done = "committed" if newest.is_committed else "planned, not committed yet"
     for number, planned in newest.sources.items():
-        told = f"checkpoint {directory}: batch {newest.number}, {done}; source {number}, group {planned.group}"
+        told = f"checkpoint {files.place}: batch {newest.number}, {done}; source {number}, group {planned.group}"
         out.print(one_line(told), highlight=False, soft_wrap=True)
         if planned.outage:
             out.print(

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType({
     "doctor": "keyedwm.cli.doctor",
     "inspect": "keyedwm.cli.inspect",
     "migrate": "keyedwm.cli.migrate",
+    "plot": "keyedwm.cli.plot",
     "savepoint": "keyedwm.cli.savepoint",
     "vectors": "keyedwm.cli.vectors",
     "warm": "keyedwm.cli.warm",

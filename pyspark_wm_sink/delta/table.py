@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 import pyarrow as pa
@@ -206,10 +207,22 @@ def holds_attempt(table: DeltaTable, attempt: str) -> bool:
     return any(any(record.attempt == attempt for record in _records(table.history(limit))) for limit in _LOOK_BACK)
 
 
-def newest_records(table: DeltaTable, most: int) -> list[tuple[int, Record]]:
-    """Return the newest records of keyedwm in the table with their versions, at most `most`, oldest first."""
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A record and the commit of the table that holds it; at_ms: when its writer made the commit."""
+
+    version: int
+    at_ms: int
+    record: Record
+
+
+def newest_records(table: DeltaTable, most: int) -> list[Published]:
+    """Return the newest records of keyedwm in the table, at most `most`, oldest first."""
     commits = [commit for commit in table.history() if METADATA_KEY in commit][:most]
-    return [(commit["version"], Record.from_json(commit[METADATA_KEY])) for commit in reversed(commits)]
+    return [
+        Published(commit["version"], commit["timestamp"], Record.from_json(commit[METADATA_KEY]))
+        for commit in reversed(commits)
+    ]
 
 
 def newest_of_each_query(table: DeltaTable) -> dict[str, Record]:

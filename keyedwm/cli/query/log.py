@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from keyedwm.core.errors import FormatError
+from keyedwm.savepoint import Files
 from pyspark_wm_source.values.checkpoint import newest, sources_of
 from pyspark_wm_source.values.offsets import QueryOffset
+
+OFFSETS, COMMITS = "offsets", "commits"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,39 +32,51 @@ class PlannedBatch:
         return self.committed is not None and self.committed >= self.number
 
 
-def is_checkpoint(directory: Path) -> bool:
+def is_checkpoint(files: Files) -> bool:
     """Whether a query of Spark was started with this checkpoint; its first file is `metadata`."""
-    return (directory / "offsets").is_dir() or (directory / "metadata").is_file()
+    return bool({"offsets", "metadata"} & set(files.names() or ()))
 
 
-def newest_planned(directory: Path) -> PlannedBatch | None:
-    """Read the newest planned batch; None if there is none yet. Raises FormatError."""
-    number = newest(_names(directory / "offsets"))
+def newest_planned(files: Files) -> PlannedBatch | None:
+    """Read the newest planned batch; None if there is none yet. Raises FormatError, UnavailableError."""
+    number = newest(files.names(OFFSETS) or ())
     if number is None:
         return None
     # Second: a batch that is committed between the two looks is not taken for one that is not.
-    committed = newest(_names(directory / "commits"))
+    committed = newest(files.names(COMMITS) or ())
     return PlannedBatch(
         number=number,
-        sources=_sources(directory / "offsets" / str(number)),
+        sources=_sources(files, number),
         committed=committed,
-        committed_ms=None if committed is None else _written_ms(directory / "commits" / str(committed)),
+        committed_ms=None if committed is None else files.written_ms(f"{COMMITS}/{committed}"),
     )
 
 
-def unmoved_since(directory: Path, batch: PlannedBatch, source: int, key: int) -> QueryOffset:
+def planned_numbers(files: Files) -> list[int]:
+    """Return the batches that the log of offsets still has, in order."""
+    return sorted(int(name) for name in files.names(OFFSETS) or () if name.isascii() and name.isdecimal())
+
+
+def planned_before(files: Files, number: int) -> Mapping[int, QueryOffset] | None:
+    """Return the sources of a batch before the newest; None where Spark has deleted it by now. Raises FormatError."""
+    try:
+        return _sources_written(files.for_spark, number, files.written_ms(f"{OFFSETS}/{number}"))
+    except FileNotFoundError:
+        return None
+
+
+def unmoved_since(files: Files, batch: PlannedBatch, source: int, key: int) -> QueryOffset:
     """Return the oldest batch in the log with the same watermark of a key: since then it has not moved.
 
     The log keeps some batches only (spark.sql.streaming.minBatchesToRetain), so it may be older than that.
     """
-    log, found = directory / "offsets", batch.sources[source]
+    found = batch.sources[source]
     watermark_ms = found.watermark_ms(key)
-    numbers = sorted(int(name) for name in _names(log) if name.isascii() and name.isdecimal())
-    numbers = [number for number in numbers if number < batch.number]
+    numbers = [number for number in planned_numbers(files) if number < batch.number]
     first, last = 0, len(numbers)
     while first < last:  # a watermark never goes back, so the batches with this one are the last ones
         middle = (first + last) // 2
-        older = _older(log / str(numbers[middle]), source)
+        older = _older(files, numbers[middle], source)
         if older is not None and older.channels and older.watermark_ms(key) == watermark_ms:
             found, last = older, middle
         else:
@@ -70,34 +84,24 @@ def unmoved_since(directory: Path, batch: PlannedBatch, source: int, key: int) -
     return found
 
 
-def _older(path: Path, source: int) -> QueryOffset | None:
-    """Read a batch before the newest one; None where Spark has deleted it by now."""
+def _older(files: Files, number: int, source: int) -> QueryOffset | None:
     try:
-        return _sources_written(path, path.stat().st_mtime_ns).get(source)
-    except (FileNotFoundError, FormatError):
+        return (planned_before(files, number) or {}).get(source)
+    except FormatError:
         return None
 
 
-@lru_cache(maxsize=32)
-def _sources_written(path: Path, _written_ns: int) -> Mapping[int, QueryOffset]:
+@lru_cache(maxsize=128)
+def _sources_written(place: str, number: int, written_ms: int | None) -> Mapping[int, QueryOffset]:
     """Read a file of the log once: a view that is refreshed asks for the same ones again."""
-    return _sources(path)
+    if written_ms is None:
+        raise FileNotFoundError(f"{place}/{OFFSETS}/{number}")
+    return _sources(Files(place), number)
 
 
-def _sources(path: Path) -> Mapping[int, QueryOffset]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read as an offset log of Spark: {error}") from error
+def _sources(files: Files, number: int) -> Mapping[int, QueryOffset]:
+    name = f"{OFFSETS}/{number}"
+    text = files.read(name)
+    if text is None:
+        raise FormatError(f"{files.place}/{name} has gone while it was read: look again")
     return {source: planned for source, planned in sources_of(text) if planned is not None}
-
-
-def _names(log: Path) -> list[str]:
-    return [path.name for path in log.iterdir()] if log.is_dir() else []
-
-
-def _written_ms(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except FileNotFoundError:  # Spark deletes old ones
-        return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from keyedwm.cli.query.log import PlannedBatch, unmoved_since
 from keyedwm.cli.query.picture import Holder, PartitionPicture, SourcePicture, WatermarkPicture, slowest_first
@@ -21,6 +20,7 @@ from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.savepoint import Files
 from pyspark_wm_source.driver.plan import advances_of, coalescer_state
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of
@@ -43,7 +43,7 @@ class Ends:
 class SourceReader:
     """The sources at one look. cluster: None without log ends, and then `unasked` is the cause of every holder."""
 
-    directory: Path
+    files: Files
     cluster: Cluster | None
     options: SourceOptions | None
     unasked: Cause
@@ -70,7 +70,7 @@ class SourceReader:
         for key in keys_of(current):
             watermark_ms = emitted.get(key)
             has_moved = watermark_ms != planned.watermark_ms(key)
-            since = planned if has_moved else unmoved_since(self.directory, batch, number, key)
+            since = planned if has_moved else unmoved_since(self.files, batch, number, key)
             held_by = tuple(
                 self._holder(tp, current[tp], since.channels.get(tp), key, ends) for tp in holders_of(current, key)
             )

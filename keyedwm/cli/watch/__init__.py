@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.log import newest_planned
@@ -21,9 +20,9 @@ from keyedwm.cli.query.reader import QueryReader
 from keyedwm.cli.watch.live import show_live
 from keyedwm.cli.watch.table import layout
 from keyedwm.config.secrets import pairs_of, refuse_login_in
-from keyedwm.core.errors import InputError, OptionError, UnavailableError
+from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.kafka.requests.cluster import Cluster
-from pyspark_wm_sink.places.paths import local_directory
+from keyedwm.savepoint import Files
 from pyspark_wm_source.options.source_options import SourceOptions
 
 HELP = "watch a query: its partitions, its watermark, who holds it and why"
@@ -53,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a picture, or show them until `q`; raises InputError, OptionError or UnavailableError with one sentence."""
-    directory, options = _checked(args)
+    files, options = _checked(args)
     out = PlainConsole.open()
     if not args.once and not out.is_terminal:
         raise OptionError("the output is no terminal: give --once to print one picture, or --once --json")
-    with _reader(directory, options) as reader:
+    with _reader(files, options) as reader:
         first = reader.picture(_now_ms())
         if args.json:
             print(json.dumps(as_json(first)))
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _checked(args: argparse.Namespace) -> tuple[Path, Mapping[str, str]]:
+def _checked(args: argparse.Namespace) -> tuple[Files, Mapping[str, str]]:
     for name, value, right in (
         ("CHECKPOINT", args.checkpoint, "the checkpointLocation of a query"),
         ("--bootstrap", args.bootstrap, "host:port of a broker"),
@@ -80,9 +79,6 @@ def _checked(args: argparse.Namespace) -> tuple[Path, Mapping[str, str]]:
     if not 0 < args.every < float("inf"):
         raise OptionError(f"--every: {args.every:g} is wrong, seconds above 0 are expected")
     refuse_login_in("CHECKPOINT", args.checkpoint)
-    directory = local_directory(args.checkpoint)
-    if directory is None:
-        raise InputError(f"{args.checkpoint} is not a local directory: mount it, or copy the checkpoint here first")
     options = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
     for name in options:
         if not name.lower().startswith("kafka.") and name.lower() not in _OURS:
@@ -91,16 +87,16 @@ def _checked(args: argparse.Namespace) -> tuple[Path, Mapping[str, str]]:
         options["kafka.bootstrap.servers"] = args.bootstrap
     elif options:
         raise OptionError("--option needs --bootstrap: host:port of a broker is expected")
-    return directory, options
+    return Files(args.checkpoint), options
 
 
 @contextmanager
-def _reader(directory: Path, options: Mapping[str, str]) -> Iterator[QueryReader]:
+def _reader(files: Files, options: Mapping[str, str]) -> Iterator[QueryReader]:
     """Connect, if there are options; the topics are those of the checkpoint."""
-    newest = newest_planned(directory) if options else None
+    newest = newest_planned(files) if options else None
     topics = sorted({tp.topic for one in newest.sources.values() for tp in one.channels}) if newest else []
     if not topics:
-        yield QueryReader(directory)  # it says what the checkpoint lacks
+        yield QueryReader(files)  # it says what the checkpoint lacks
         return
     parsed = SourceOptions.parse({"subscribe": ",".join(topics), **options})
     config = replace(
@@ -108,7 +104,7 @@ def _reader(directory: Path, options: Mapping[str, str]) -> Iterator[QueryReader
         partition_fetch_bytes=_FETCH_BYTES,
     )  # fmt: skip
     with closing(Cluster.connect(config, _LIMIT_MS)) as cluster:
-        yield QueryReader(directory, cluster, parsed)
+        yield QueryReader(files, cluster, parsed)
 
 
 def _look(reader: QueryReader) -> Picture:

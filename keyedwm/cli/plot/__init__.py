@@ -1,0 +1,95 @@
+"""`keyedwm plot CHECKPOINT|TABLE`: the watermarks of a query over time, as a page that zooms or as a picture.
+
+Rule: it only reads, and needs neither broker nor Spark. The page holds everything that it shows, and asks no network;
+PNG and SVG are drawn by matplotlib, which is an extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+
+from keyedwm.cli.plot.history import Histories
+from keyedwm.config.secrets import pairs_of, refuse_login_in
+from keyedwm.config.validation import whole
+from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
+from keyedwm.core.text import words_of
+
+HELP = "draw the watermarks of a query over time: an HTML page that zooms, a PNG or an SVG"
+_PAGE = ".html"
+_PICTURES = (".png", ".svg")
+_OUT = "watermarks.html"
+_MOST_BATCHES, _MOST_PARTITIONS = "1000", "30"
+
+
+class MatplotlibMissingError(KeyedwmError):
+    """A picture was asked for without matplotlib."""
+
+    advice = "pip install 'keyedwm[plot]', or give -o FILE.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, -o, --last, --partitions and --storage."""
+    parser.add_argument("path", metavar="CHECKPOINT|TABLE", help="the checkpoint of a query, or its Delta table")
+    parser.add_argument(
+        "-o", "--out", default=_OUT, metavar="FILE",
+        help=f"the file to write: .html, .png or .svg (default: {_OUT}); one that is there is replaced",
+    )  # fmt: skip
+    parser.add_argument(
+        "--last", default=_MOST_BATCHES, metavar="N", help=f"how many batches at most (default: {_MOST_BATCHES})"
+    )
+    parser.add_argument(
+        "--partitions", default=_MOST_PARTITIONS, metavar="N",
+        help=f"how many partitions have a line of their own, the slowest first (default: {_MOST_PARTITIONS})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--storage", action="append", default=[], metavar="NAME=VALUE",
+        help="how to reach the table's object store; secrets as NAME=env:VARIABLE or NAME=file:PATH",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the file; raises OptionError, InputError, FormatError or UnavailableError with one sentence."""
+    for name, value, right in (
+        ("CHECKPOINT|TABLE", args.path, "the checkpoint of a query, or a Delta table"), ("-o", args.out, "a file"),
+    ):  # fmt: skip
+        if not value.strip():
+            raise OptionError(f"{name} is empty: {right} is expected")
+    refuse_login_in("CHECKPOINT|TABLE", args.path)
+    batches, partitions = whole("--last", args.last), whole("--partitions", args.partitions)
+    storage, out = pairs_of("--storage", args.storage, "aws_region=eu-west-1"), _writable(args.out)
+
+    from keyedwm.cli.plot.read import histories_of
+
+    found = histories_of(args.path, storage, batches).slowest(partitions)
+    try:
+        _write(found, out)
+    except OSError as error:
+        raise UnavailableError(f"-o {out} cannot be written: {words_of(error)}") from error
+    print(f"{out}: {found.summary()}")
+    return 0
+
+
+def _writable(name: str) -> Path:
+    """Refuse a name that says no format, or one that cannot be drawn here, before anything is read."""
+    out = Path(name)
+    ending = out.suffix.lower()
+    if ending != _PAGE and ending not in _PICTURES:
+        raise OptionError(f"-o {name}: a file that ends in .html, .png or .svg is expected")
+    if not out.absolute().parent.is_dir():
+        raise OptionError(f"-o {name}: there is no directory {out.absolute().parent}: make it first")
+    if ending in _PICTURES and find_spec("matplotlib") is None:
+        raise MatplotlibMissingError(f"-o {name}: a {ending[1:].upper()} needs matplotlib, which is not installed")
+    return out
+
+
+def _write(found: Histories, out: Path) -> None:
+    if out.suffix.lower() == _PAGE:
+        from keyedwm.cli.plot.page import page_of
+
+        out.write_text(page_of(found), encoding="utf-8")
+        return
+    from keyedwm.cli.plot.image import draw
+
+    draw(found, out)

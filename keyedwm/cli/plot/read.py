@@ -1,0 +1,189 @@
+"""Histories out of a checkpoint (Spark's logs and the ledger in it) or out of the commits of a Delta table.
+
+Rule: it only reads. A batch in the offset log holds the states at its start, so its watermarks belong to the time when
+it was planned; the rows that it read are known from the batch after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from keyedwm.cli.plot.history import Bars, Column, Histories, History, Track, Unit, bounds_of
+from keyedwm.cli.query.log import COMMITS, OFFSETS, is_checkpoint, planned_before, planned_numbers
+from keyedwm.cli.query.reader import ledger_of, planned_of
+from keyedwm.cli.query.records import in_order, lowest_of_channels
+from keyedwm.core.errors import InputError
+from keyedwm.core.watermark import Status
+from keyedwm.savepoint import Files
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.delta.table import Published, newest_records, open_table
+from pyspark_wm_sink.places.ledger_files import is_address
+from pyspark_wm_sink.places.paths import local_directory
+from pyspark_wm_source.values.holding import emitted_ms, keys_of
+from pyspark_wm_source.values.offsets import QueryOffset
+
+# A file that was written so long before or after its batch was planned was copied, or by another clock.
+_COPIED_MS = 60_000
+_PUBLISHED = "Rows published by each batch"
+
+
+def histories_of(path: str, storage: Mapping[str, str], most: int) -> Histories:
+    """Read the newest batches, at most `most`. Raises InputError for a place that is neither checkpoint nor table."""
+    directory = local_directory(path)
+    if directory is not None and not directory.exists():
+        raise InputError(f"{path} does not exist: the checkpoint of a query, or a Delta table is expected")
+    if directory is not None or (is_address(path) and not storage):  # a checkpoint is reached without --storage
+        files = Files(path)
+        if is_checkpoint(files):
+            return _of_checkpoint(files, most)
+    table = open_table(path, storage) if directory is None or directory.is_dir() else None
+    if table is None:
+        raise InputError(f"{path} is neither the checkpoint of a query nor a Delta table")
+    records = newest_records(table, most)
+    if not records:
+        raise InputError(f"the Delta table {path} holds no record of keyedwm: it was written by somebody else")
+    histories = tuple(_of_records(records))
+    if not histories:
+        raise InputError(f"the Delta table {path} holds records of batch writes only: that of a query is expected")
+    about = "Each point is a commit of the table, at its time; watermarks are those of its snapshot."
+    return Histories(title=path, about=about, each=histories)
+
+
+def _of_checkpoint(files: Files, most: int) -> Histories:
+    planned_of(files)  # it says what the checkpoint lacks
+    found = [(number, planned_before(files, number)) for number in planned_numbers(files)[-most:]]
+    batches = {number: sources for number, sources in found if sources is not None}
+    planned_ms, committed_ms = files.times_ms(OFFSETS), files.times_ms(COMMITS)
+    published = _published(files)
+    histories = []
+    for source in sorted({source for sources in batches.values() for source in sources}):
+        offsets = {
+            number: sources[source]
+            for number, sources in batches.items()
+            if source in sources and sources[source].channels
+        }
+        if not offsets:
+            continue
+        durations = tuple(
+            _duration_ms(one.now_ms, planned_ms.get(str(number)), committed_ms.get(str(number)))
+            for number, one in offsets.items()
+        )
+        bars = [
+            *_counted(list(offsets.values())),
+            *([_rows_of(published, offsets)] if published else []),
+            Bars(title="Duration of each batch", unit=Unit.MS, values=durations),
+        ]
+        keys = sorted({key for one in offsets.values() for key in keys_of(one.channels)})
+        histories += [_of_source(source, key, offsets, bars) for key in keys]
+    if not histories:
+        raise InputError(
+            f"the query of {files.place} has planned no batch of any partition yet: there is nothing to see"
+        )
+    return Histories(
+        title=files.place,
+        about="Each point is a batch in the offset log, at the time when it was planned; watermarks are those at its "
+        "start.",
+        each=tuple(histories),
+    )
+
+
+def _of_source(source: int, key: int, offsets: Mapping[int, QueryOffset], bars: Sequence[Bars]) -> History:
+    planned = list(offsets.values())
+    tracks = tuple(
+        Track(
+            name=str(tp),
+            watermarks_ms=tuple(emitted_ms(one.channels[tp], key) if tp in one.channels else None for one in planned),
+            idle=tuple(tp in one.channels and one.channels[tp].status is Status.IDLE for one in planned),
+        )
+        for tp in sorted({tp for one in planned for tp in one.channels})
+    )
+    lowest, highest = bounds_of(tracks, len(planned))
+    return History(
+        name=f"source {source}" + (f", watermark {key}" if key else ""),
+        batches=tuple(offsets), at_ms=tuple(one.now_ms for one in planned), tracks=tracks,
+        coalesced_ms=tuple(one.watermark_ms(key) for one in planned), lowest_ms=lowest, highest_ms=highest,
+        bars=tuple(bars),
+    )  # fmt: skip
+
+
+def _counted(planned: Sequence[QueryOffset]) -> Iterator[Bars]:
+    """Yield what each batch read, and what of it was late; what was unreadable or of the future where there was any."""
+    read = tuple(sum(channel.read for channel in one.channels.values()) for one in planned)
+    yield Bars(title="Offsets read by each batch", unit=Unit.OFFSETS, values=read)
+    for name, title in (
+        ("late", "Late rows"),
+        ("bad", "Unreadable event times"),
+        ("future", "Event times too far ahead"),
+    ):
+        values = _grown(planned, name)
+        if name == "late" or any(values):
+            yield Bars(title=f"{title} of each batch", unit=Unit.ROWS, values=values)
+
+
+def _grown(planned: Sequence[QueryOffset], name: str) -> Column:
+    """By how much a count has grown until the next batch was planned; None for the last one."""
+    grown = [
+        sum(
+            max(getattr(channel.counts, name) - getattr(one.channels[tp].counts, name), 0)
+            for tp, channel in then.channels.items()
+            if tp in one.channels
+        )
+        for one, then in pairwise(planned)
+    ]
+    return (*grown, None)
+
+
+def _duration_ms(now_ms: int, planned_ms: int | None, committed_ms: int | None) -> int | None:
+    """Return how long after its planning a batch was committed, by the file system's clock."""
+    if planned_ms is None or committed_ms is None or abs(planned_ms - now_ms) > _COPIED_MS or committed_ms < planned_ms:
+        return None
+    return committed_ms - planned_ms
+
+
+def _published(files: Files) -> dict[int, Record]:
+    ledger = ledger_of(files)
+    entries = [] if ledger is None else ledger.entries(1_000)
+    return {entry.batch: entry.record for entry in entries if entry.published}
+
+
+def _rows_of(published: Mapping[int, Record], batches: Mapping[int, QueryOffset]) -> Bars:
+    values = tuple(published[number].rows if number in published else None for number in batches)
+    return Bars(title=_PUBLISHED, unit=Unit.ROWS, values=values)
+
+
+def _of_records(records: Sequence[Published]) -> Iterator[History]:
+    """Yield a history for each query and watermark key that the table's records tell of."""
+    for query in sorted({one.record.query for one in records if one.record.query is not None}):
+        own = [one for one in records if one.record.query == query and one.record.batch is not None]
+        keys = {
+            key
+            for one in own
+            for watermarks in (one.record.coalesced, *(channel.watermarks for channel in one.record.channels.values()))
+            for key in watermarks
+        }
+        for key in sorted(keys or {0}):
+            yield _of_query(query, key, own)
+
+
+def _of_query(query: str, key: int, own: Sequence[Published]) -> History:
+    records = [one.record for one in own]
+    tracks = tuple(
+        Track(
+            name=name,
+            watermarks_ms=tuple(
+                record.channels[name].watermarks.get(key) if name in record.channels else None for record in records
+            ),
+            idle=tuple(name in record.channels and record.channels[name].idle for record in records),
+        )
+        for name in sorted({name for record in records for name in record.channels}, key=in_order)
+    )
+    lowest, highest = bounds_of(tracks, len(own))
+    published = Bars(title=_PUBLISHED, unit=Unit.ROWS, values=tuple(record.rows for record in records))
+    return History(
+        name=f"query {query}" + (f", watermark {key}" if key else ""),
+        batches=tuple(record.batch for record in records if record.batch is not None),
+        at_ms=tuple(one.at_ms for one in own), tracks=tracks,
+        coalesced_ms=tuple((record.coalesced or lowest_of_channels(record)).get(key) for record in records),
+        lowest_ms=lowest, highest_ms=highest, bars=(published,),
+    )  # fmt: skip

@@ -1,0 +1,64 @@
+"""A checkpoint whose offset log the planner itself has written, over a cluster that answers as the test says."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from keyedwm.cli.printable import PlainConsole
+from keyedwm.cli.query import source as source_module
+from keyedwm.cli.query.picture import Picture, SourcePicture
+from keyedwm.cli.query.reader import QueryReader
+from keyedwm.cli.watch.table import layout
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.savepoint import Files
+from pyspark_wm_source.values.holding import Cause
+from tests.source.scripted import Driver, Log, ScriptedCluster
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+T_MS = 1_700_000_000_000
+
+
+class Planted:
+    """A checkpoint whose offset log the planner has written, over a cluster that answers as the test says."""
+
+    def __init__(self, monkeypatch, directory: Path, logs: dict[TopicPartition, Log], **given: str) -> None:
+        self.cluster = ScriptedCluster(logs)
+        self.cluster.close = lambda: None
+        self.driver = Driver(monkeypatch, self.cluster, startingOffsets="earliest", **given)
+        self.driver.clock = T_MS
+        self.directory = directory
+        monkeypatch.setattr(source_module, "record_times", lambda _cluster, _offsets: {})
+
+    def plan(self, *, committed: bool = True) -> None:
+        """Plan a batch and write it down as Spark does."""
+        planned = self.driver.plan()
+        assert planned is not None
+        for log in ("offsets", "commits"):
+            (self.directory / log).mkdir(exist_ok=True)
+        text = f"v1\n{{}}\n{json.dumps(self.driver.offset)}\n"
+        (self.directory / "offsets" / str(planned.batch)).write_text(text)
+        if committed:
+            (self.directory / "commits" / str(planned.batch)).write_text("v1\n{}")
+
+    def reader(self) -> QueryReader:
+        return QueryReader(Files(str(self.directory)), self.cluster, self.driver.options)
+
+    def picture(self) -> Picture:
+        return self.reader().picture(self.driver.clock)
+
+    def source(self) -> SourcePicture:
+        return self.picture().sources[0]
+
+
+def shown(picture: Picture, *, width: int = 80, height: int | None = None, before: Picture | None = None) -> str:
+    out = PlainConsole(file=io.StringIO(), width=width, markup=False)
+    out.print(layout(picture, before, width=width, height=height))
+    return out.file.getvalue()
+
+
+def only_cause(source: SourcePicture) -> tuple[TopicPartition, Cause]:
+    (watermark,) = source.watermarks
+    (holder,) = watermark.held_by
+    return holder.channel, holder.cause
