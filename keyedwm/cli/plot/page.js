@@ -208,12 +208,15 @@
       for (const panel of this.panels) {
         panel.svg.replaceChildren();
         panel.svg.setAttribute("viewBox", `0 0 ${this.width} ${panel.height}`);
-        made(panel.svg, "text", { class: "title", x: LEFT, y: 14 }, panel.title);
+        const when = panel === this.panels[0] ? `; batches planned from ${second(this.seen[0])} to ${second(this.seen[1])}` : "";
+        made(panel.svg, "text", { class: "title", x: LEFT, y: 14 }, panel.title + when);
         this.times(panel);
         const id = `clip${this.number}-${this.panels.indexOf(panel)}`;
         const clip = made(made(panel.svg, "defs"), "clipPath", { id });
         made(clip, "rect", { x: LEFT, y: TOP - 2, width: this.width - LEFT - RIGHT, height: panel.height - TOP - BOTTOM + 4 });
-        this[panel.kind](panel, made(panel.svg, "g", { "clip-path": `url(#${id})` }));
+        const plot = made(panel.svg, "g", { "clip-path": `url(#${id})` });
+        this[panel.kind](panel, plot);
+        panel.svg.append(plot); // above the grid
       }
       this.root.dataset.seen = this.seen.join(" ");
     }
