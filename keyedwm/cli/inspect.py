@@ -21,7 +21,7 @@ from keyedwm.cli.query.records import in_order, lowest_of_channels
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import one_line
-from keyedwm.savepoint import Files
+from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger

@@ -13,7 +13,7 @@ from keyedwm.arrow.instants import iso_text
 from keyedwm.cli.query.log import newest_planned
 from keyedwm.core.text import one_line
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.savepoint import Files
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.values.holding import emitted_ms, holders_of, keys_of
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
 

@@ -6,14 +6,13 @@ import io
 import json
 from pathlib import Path
 
-from keyedwm.savepoint import Files
-
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query import source as source_module
 from keyedwm.cli.query.picture import Picture, SourcePicture
 from keyedwm.cli.query.reader import QueryReader
 from keyedwm.cli.watch.table import layout
 from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.values.holding import Cause
 from tests.source.scripted import Driver, Log, ScriptedCluster
 

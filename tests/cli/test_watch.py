@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from keyedwm.savepoint import Files
 
 from keyedwm.cli import watch
 from keyedwm.cli.main import main
@@ -15,6 +14,7 @@ from keyedwm.core.errors import UnavailableError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
+from keyedwm.savepoint_files import Files
 from keyedwm.testing.local import free_ports
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger

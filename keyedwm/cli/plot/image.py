@@ -76,10 +76,10 @@ def _watermarks(panel: Axes, one: History) -> None:
     for label, values, colour, style in thick:
         panel.step(at, _times(values), where="post", color=colour, linewidth=3, linestyle=style, label=label, zorder=3)
     for number, track in enumerate(one.tracks):
-        label = shortened(printable(track.name), _MOST_CHARACTERS) if number < _MOST_NAMED else None
+        name = shortened(printable(track.name), _MOST_CHARACTERS) if number < _MOST_NAMED else None
         style = "-" if number % (2 * len(_COLOURS)) < len(_COLOURS) else "--"
         panel.step(
-            at, _times(track.watermarks_ms), style, where="post", color=_colour(number), linewidth=1.2, label=label
+            at, _times(track.watermarks_ms), style, where="post", color=_colour(number), linewidth=1.2, label=name
         )
     if one.left_out:
         label = f"{one.left_out} more partitions lie in here"

@@ -15,7 +15,7 @@ from keyedwm.cli.query.reader import ledger_of, planned_of
 from keyedwm.cli.query.records import in_order, lowest_of_channels
 from keyedwm.core.errors import InputError
 from keyedwm.core.watermark import Status
-from keyedwm.savepoint import Files
+from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.table import Published, newest_records, open_table
 from pyspark_wm_sink.places.ledger_files import is_address

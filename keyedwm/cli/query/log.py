@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from keyedwm.core.errors import FormatError
-from keyedwm.savepoint import Files
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.values.checkpoint import newest, sources_of
 from pyspark_wm_source.values.offsets import QueryOffset
 

@@ -14,7 +14,7 @@ from keyedwm.cli.query.picture import Picture, Publication
 from keyedwm.cli.query.source import SourceReader
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.savepoint import Files
+from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause

@@ -20,7 +20,7 @@ from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.savepoint import Files
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.driver.plan import advances_of, coalescer_state
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of

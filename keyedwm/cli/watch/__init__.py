@@ -22,7 +22,7 @@ from keyedwm.cli.watch.table import layout
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.savepoint import Files
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.options.source_options import SourceOptions
 
 HELP = "watch a query: its partitions, its watermark, who holds it and why"
