@@ -156,7 +156,7 @@ def inboxes(channels: int) -> Iterator[Cost]:
 
     yield "control rows taken by a bucket, a partition", "us", best(lambda: inbox.take(rows), tell) / channels * 1e6
     yield "control rows shipped to a bucket, a partition", "bytes", len(encode_rows(rows)) / channels
-    yield "a bucket's note of its channels, a partition", "bytes", len(json.dumps(inbox.snapshot())) / channels
+    yield "a bucket's note of its channels, a partition", "bytes", len(json.dumps(inbox.state())) / channels
 
 
 def committed_bytes() -> int:

@@ -26,7 +26,7 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.names import END, LAST, PANE, ROWS, START, WINDOW
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.state.manifest import NOTE, note
+from keyedwm.operators.state.manifest import MANIFEST, manifest_of
 
 Results = list[WindowResult | Late]
 _BUILT_IN = {
@@ -108,8 +108,8 @@ class Engine:
 
     def stand_at(self, watermark_ms: int | None) -> None:
         """Take this for the last watermark, whatever is held."""
-        facts = note(self._plan, {"watermark_ms": watermark_ms, "due_ms": None})
-        self._operator = DrivenOperator(self._plan, self._operator.snapshot() | {NOTE: facts})
+        manifest = manifest_of(self._plan, {"watermark_ms": watermark_ms, "due_ms": None})
+        self._operator = DrivenOperator(self._plan, self._operator.snapshot() | {MANIFEST: manifest})
 
     def complete(self) -> Results:
         """Close every window."""

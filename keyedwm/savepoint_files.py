@@ -24,48 +24,55 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 VERSION = 1
-MANIFEST = "savepoint.json"
+SAVEPOINT_MANIFEST = "savepoint.json"
 STATE = "state"
-_NOTE = "note"  # of an operator, which stands in the manifest
+_NOTE = "note"  # the blob of an operator's manifest, which stands in the savepoint's
+# Names of `OperatorState` that the file calls otherwise.
+_IN_FILE = {"description": "told", "manifests": "notes", "states": "facts"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
-def kind_of(told: Mapping[str, Any] | None) -> str:
+def kind_of(description: Mapping[str, Any] | None) -> str:
     """Return the name among users of the operator of a plan."""
-    kind: str = (told or {}).get("kind", "aggregate")
+    kind: str = (description or {}).get("kind", "aggregate")
     return "aggregate" if kind == "store" else kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorState:
-    """An aggregate, processor or join of the old query. `told`: its plan, None where keyedwm 0.2.0 wrote the state.
+    """An aggregate, processor or join of the old query. description: of its plan, None where keyedwm 0.2.0 wrote
+    the state.
 
-    axis: that it follows, of several inputs or axes a list. notes: of each old bucket the note without
-    its owner; facts: of each the note of its operator. snapshot: the last barrier that it told.
+    axis: that it follows, of several inputs or axes a list. manifests: of each old bucket, without its owner; states:
+    of each the manifest of its operator. snapshot: the last barrier that it passed on.
     """
 
     name: str
     axis: int | list[int]
     digest: str
-    told: Mapping[str, Any] | None
-    notes: Sequence[Mapping[str, Any]]
-    facts: Sequence[Mapping[str, Any]]
+    description: Mapping[str, Any] | None
+    manifests: Sequence[Mapping[str, Any]]
+    states: Sequence[Mapping[str, Any]]
 
     @property
     def snapshot(self) -> int | None:
-        """The last barrier that it told."""
-        return self.notes[0]["snapshot"]
+        """The last barrier that it passed on."""
+        return self.manifests[0]["snapshot"]
 
     @property
     def kind(self) -> str:
         """Its name among users."""
-        return kind_of(self.told)
+        return kind_of(self.description)
 
     @property
     def sources(self) -> set[str]:
         """The owners of the channels that it follows: sources and other operators, where they are named."""
-        note = self.notes[0]
-        return {source for inbox in (note["inbox"], *note.get("inboxes", ())) for source in inbox["sources"].values()}
+        manifest = self.manifests[0]
+        return {
+            source
+            for inbox in (manifest["inbox"], *manifest.get("inboxes", ()))
+            for source in inbox["sources"].values()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +113,7 @@ class Files:
         from pyarrow.fs import FileType
 
         files, at = self._opened()
-        with _told(self.place):
+        with _one_sentence(self.place):
             return bool(files.get_file_info(at).type != FileType.NotFound)
 
     def names(self, directory: str = "") -> list[str] | None:
@@ -115,7 +122,7 @@ class Files:
 
         files, at = self._opened()
         at = f"{at}/{directory}".rstrip("/")
-        with _told(self.place):
+        with _one_sentence(self.place):
             if files.get_file_info(at).type in (FileType.NotFound, FileType.File):
                 return None
             return sorted(info.base_name for info in files.get_file_info(FileSelector(at)))
@@ -123,7 +130,7 @@ class Files:
     def written_ms(self, name: str) -> int | None:
         """Return when a file was written, by the clock of its file system; None if there is no such file."""
         files, at = self._opened()
-        with _told(self.place):
+        with _one_sentence(self.place):
             found_ns = files.get_file_info(f"{at}/{name}").mtime_ns
         return None if found_ns is None else found_ns // 1_000_000
 
@@ -132,7 +139,7 @@ class Files:
         from pyarrow.fs import FileSelector, FileType
 
         files, at = self._opened()
-        with _told(self.place):
+        with _one_sentence(self.place):
             found = files.get_file_info(FileSelector(f"{at}/{directory}", allow_not_found=True))
         return {
             info.base_name: info.mtime_ns // 1_000_000
@@ -143,7 +150,7 @@ class Files:
     def read(self, name: str) -> str | None:
         """Return a file's text, None if there is no such file."""
         files, at = self._opened()
-        with _told(self.place):
+        with _one_sentence(self.place):
             try:
                 with files.open_input_stream(f"{at}/{name}") as stream:
                     return bytes(stream.read()).decode()
@@ -153,7 +160,7 @@ class Files:
     def write(self, name: str, text: str) -> None:
         """Write a file, which is there as a whole or not at all."""
         files, at = self._opened()
-        with _told(self.place):
+        with _one_sentence(self.place):
             files.create_dir(at, recursive=True)
             if self.is_local:
                 self._put(Path(at), name, text)
@@ -191,7 +198,7 @@ class Files:
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
+def _one_sentence(place: str) -> Iterator[None]:
     """Turn an error of the file system into one sentence."""
     try:
         yield
@@ -201,15 +208,19 @@ def _told(place: str) -> Iterator[None]:
 
 def write_savepoint(files: Files, savepoint: Savepoint) -> None:
     """Write the manifest, after everything else is written."""
-    told = {name: value for name, value in asdict(savepoint).items() if name != "place"}
-    files.write(MANIFEST, json.dumps({"version": VERSION, **told}, sort_keys=True))
+    content = {name: value for name, value in asdict(savepoint).items() if name != "place"}
+    content["operators"] = {
+        name: {_IN_FILE.get(part, part): value for part, value in operator.items()}
+        for name, operator in content["operators"].items()
+    }
+    files.write(SAVEPOINT_MANIFEST, json.dumps({"version": VERSION, **content}, sort_keys=True))
 
 
 def read_savepoint(asked_by: str, place: str) -> Savepoint:
     """Read a savepoint. asked_by: the option that names it. Raises OptionError and FormatError in one sentence."""
     if not place.strip():
         raise OptionError(f"{asked_by}: it is empty, the place of a savepoint is expected")
-    text = Files(place).read(MANIFEST)
+    text = Files(place).read(SAVEPOINT_MANIFEST)
     if text is None:
         raise OptionError(
             f"{asked_by}: there is no savepoint at {place}: make one with keyedwm savepoint CHECKPOINT {place}"
@@ -219,7 +230,7 @@ def read_savepoint(asked_by: str, place: str) -> Savepoint:
         version = found["version"]
         if version != VERSION:
             raise FormatError(f"{asked_by}: {place} has version {shown(version)}, this keyedwm reads version {VERSION}")
-        operators = {name: _whole(OperatorState(**one)) for name, one in found["operators"].items()}
+        operators = {name: _operator_of(one) for name, one in found["operators"].items()}
         if not _are_objects(found["sources"]):
             raise TypeError("sources are no list of objects")
         return Savepoint(
@@ -232,10 +243,12 @@ def read_savepoint(asked_by: str, place: str) -> Savepoint:
         ) from error
 
 
-def _whole(operator: OperatorState) -> OperatorState:
-    if not (_are_objects(operator.notes) and _are_objects(operator.facts) and operator.notes):
+def _operator_of(found: Mapping[str, Any]) -> OperatorState:
+    names = {in_file: name for name, in_file in _IN_FILE.items()}
+    operator = OperatorState(**{names.get(part, part): value for part, value in found.items()})
+    if not (_are_objects(operator.manifests) and _are_objects(operator.states) and operator.manifests):
         raise TypeError("an operator has no list of notes, or none of facts")
-    if not isinstance(operator.told, dict | None) or len(operator.notes) != len(operator.facts):
+    if not isinstance(operator.description, dict | None) or len(operator.manifests) != len(operator.states):
         raise TypeError("an operator has no plan, or another number of notes than of facts")
     return operator
 
@@ -244,15 +257,15 @@ def _are_objects(found: object) -> bool:
     return isinstance(found, list) and all(isinstance(one, dict) for one in found)
 
 
-def check_blobs(who: str, notes: Sequence[Mapping[str, Any]], counts: Mapping[int, int]) -> None:
-    """Raise FormatError unless every bucket has the blobs that its note tells of: a copy cut short would lose rows.
+def check_blobs(who: str, manifests: Sequence[Mapping[str, Any]], counts: Mapping[int, int]) -> None:
+    """Raise FormatError unless every bucket has the blobs that its manifest names: a copy cut short would lose rows.
 
-    counts: blobs found of each old bucket, by its number, without its operator's note.
+    counts: blobs found of each old bucket, by its number, without its operator's manifest.
     """
-    for bucket, note in enumerate(notes):
-        told = len(note["blobs"].keys() - {_NOTE})
-        if counts.get(bucket, 0) != told:
+    for bucket, manifest in enumerate(manifests):
+        expected = len(manifest["blobs"].keys() - {_NOTE})
+        if counts.get(bucket, 0) != expected:
             raise FormatError(
-                f"{who} has {counts.get(bucket, 0)} blobs of bucket {bucket} under {STATE}, and {MANIFEST} tells of "
-                f"{told}: it is not whole; copy it once more, or make it anew"
+                f"{who} has {counts.get(bucket, 0)} blobs of bucket {bucket} under {STATE}, and {SAVEPOINT_MANIFEST} "
+                f"tells of {expected}: it is not whole; copy it once more, or make it anew"
             )

@@ -37,31 +37,31 @@ def print_state(out: Console, checkpoint: str) -> None:
 
 def _table(operator: OperatorState) -> Table:
     title = f"{operator.kind.capitalize()} {operator.name}, plan {operator.digest}"
-    told = operator.told or {}
-    is_store = told.get(KIND) == STORE
+    description = operator.description or {}
+    is_store = description.get(KIND) == STORE
     counted = ("windows", "messages") if is_store else ("frames", "rows")
     table = Table("bucket", "watermark", *counted, "bytes", "oldest", title=title)
-    for number, (note, facts) in enumerate(zip(operator.notes, operator.facts, strict=True)):
-        held = of_store(told, note["blobs"], facts) if is_store else summary(note["blobs"], facts)
+    for number, (note, state) in enumerate(zip(operator.manifests, operator.states, strict=True)):
+        held = of_store(description, note["blobs"], state) if is_store else summary(note["blobs"], state)
         of_frames = "sessions" if held.frames is None else str(held.frames)
         frames = of_frames if operator.kind == "aggregate" else "-"
         table.add_row(
-            str(number), _time(_watermark_ms(told, facts)), frames,
+            str(number), _time(_watermark_ms(description, state)), frames,
             str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
         )  # fmt: skip
     return table
 
 
-def _watermark_ms(told: Mapping[str, Any], facts: Mapping[str, Any]) -> int | None:
+def _watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> int | None:
     """Where event time stands, in a join the lowest of its sides; a store notes it with its windows of time."""
-    if "received" in facts:
-        return min(facts["received"].values(), default=None)
+    if "received" in state:
+        return min(state["received"].values(), default=None)
     of_time = (
-        facts.get("axes", {}).get("0", {}).get("horizon")
-        if "rows" not in told.get("window", {}).get(KIND, "")
+        state.get("axes", {}).get("0", {}).get("horizon")
+        if "rows" not in description.get("window", {}).get(KIND, "")
         else None
     )
-    return facts.get("watermark_ms", facts.get("watermark", of_time))
+    return state.get("watermark_ms", state.get("watermark", of_time))
 
 
 def _time(time_ms: int | None) -> str:

@@ -35,6 +35,6 @@ def run(args: argparse.Namespace) -> int:
         made = savepoint(spark, args.checkpoint, args.target)
     print(f"{args.target}: savepoint of {args.checkpoint} after batch {made.batch}, {len(made.sources)} sources")
     for name, operator in sorted(made.operators.items()):
-        size = sum(sum(note["blobs"].values()) for note in operator.notes)
-        print(f"{operator.kind} {name}: {len(operator.notes)} buckets, {size} bytes")
+        size = sum(sum(manifest["blobs"].values()) for manifest in operator.manifests)
+        print(f"{operator.kind} {name}: {len(operator.manifests)} buckets, {size} bytes")
     return 0

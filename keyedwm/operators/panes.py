@@ -26,7 +26,7 @@ is `complete` and `floor` is `kept`. With `key_watermark` each key has a `comple
 `frames/per_key_windows.py`.
 
 The calls of a batch: `on_rows` and `on_merge` while rows are taken, `at_once` when they are held, `closed` when the
-watermark has moved, `due` for early panes by time, `fired` for panes that leave, `snapshot` when state is written.
+watermark has moved, `due` for early panes by time, `fired` for panes that leave, `state` when state is written.
 """
 
 from __future__ import annotations
@@ -116,15 +116,15 @@ def all_shown(pieces: Sequence[Shown]) -> Shown:
 
 
 class PaneTimer:
-    """When panes by time are due next, None if they are not. told: as `snapshot` gave it.
+    """When panes by time are due next, None if they are not. state: as `state` gave it.
 
     keeps_beat: panes are due at multiples of the interval from the first news of all, else an interval after the first
     news since panes were shown.
     """
 
-    def __init__(self, every_ms: int | None, *, keeps_beat: bool, told: Sequence[int | None] = (None, None)) -> None:
+    def __init__(self, every_ms: int | None, *, keeps_beat: bool, state: Sequence[int | None] = (None, None)) -> None:
         self._every_ms, self._keeps_beat = every_ms, keeps_beat
-        self.due_ms, self._began_ms = told
+        self.due_ms, self._began_ms = state
 
     def begin(self, now_ms: int) -> None:
         """Called when there is news, which panes that are due already will show."""
@@ -141,27 +141,27 @@ class PaneTimer:
         """Called when all news was shown."""
         self.due_ms = None
 
-    def snapshot(self) -> list[int | None]:
+    def state(self) -> list[int | None]:
         """Return what a later instance needs to know, ready for JSON."""
         return [self.due_ms, self._began_ms]
 
 
-def pane_timer_of(early: Early | None, told: Sequence[int | None] | None = None) -> PaneTimer:
+def pane_timer_of(early: Early | None, state: Sequence[int | None] | None = None) -> PaneTimer:
     """Return the beat of early panes that rest without news; by event time it is that of the interval's multiples."""
     if early is None:
         return PaneTimer(None, keeps_beat=True)
-    return PaneTimer(early.every_ms, keeps_beat=True, told=told or (None, 0 if early.by_event else None))
+    return PaneTimer(early.every_ms, keeps_beat=True, state=state or (None, 0 if early.by_event else None))
 
 
 class LateTimes:
     """When the late panes of each window are due: an interval from its first news, whatever other windows have.
 
-    every_ms: None if nothing is due by time. told: as `snapshot` gave it.
+    every_ms: None if nothing is due by time. state: as `state` gave it.
     """
 
-    def __init__(self, every_ms: int | None, told: Iterable[Any] = ()) -> None:
+    def __init__(self, every_ms: int | None, state: Iterable[Any] = ()) -> None:
         self._every_ms = every_ms
-        self._due_ms: dict[int, int] = dict(told)
+        self._due_ms: dict[int, int] = dict(state)
 
     @property
     def due_ms(self) -> int | None:
@@ -183,22 +183,22 @@ class LateTimes:
         kept = set(ends)
         self._due_ms = {end: due_ms for end, due_ms in self._due_ms.items() if end in kept}
 
-    def snapshot(self) -> list[list[int]]:
+    def state(self) -> list[list[int]]:
         """Return what a later instance needs to know, ready for JSON."""
         return sorted(map(list, self._due_ms.items()))
 
 
 class PanePolicy:
-    """See the theory above. told: as `snapshot` gave it."""
+    """See the theory above. state: as `state` gave it."""
 
-    def __init__(self, early: Early | None, lateness_ms: int, *, accumulating: bool, told: Mapping[str, Any]) -> None:
+    def __init__(self, early: Early | None, lateness_ms: int, *, accumulating: bool, state: Mapping[str, Any]) -> None:
         self._early, self._lateness_ms = early, lateness_ms
         self.has_panes = early is not None or lateness_ms > 0
         self.accumulating = accumulating or not self.has_panes
         self.by_rows = early is not None and early.rows is not None
         self.by_time = early is not None and early.every_ms is not None
         every_ms, by_event = (None, False) if early is None else (early.every_ms, early.by_event)
-        self._beat = PaneTimer(every_ms, keeps_beat=by_event, told=(told.get("due_ms"), 0 if by_event else None))
+        self._beat = PaneTimer(every_ms, keeps_beat=by_event, state=(state.get("due_ms"), 0 if by_event else None))
 
     @property
     def next_timer_ms(self) -> int | None:
@@ -242,13 +242,13 @@ class PanePolicy:
 
     def fired(self, shown: Shown, rows: Ints, timing: Timing) -> Shown:
         """Called when a pane of each of some windows leaves. rows: they hold; return what is shown of them then."""
-        told = rows if self.accumulating else np.zeros(len(rows), np.int64)
-        return Shown(shown.panes + 1, told, np.full(len(rows), int(timing is not Timing.EARLY)))
+        shown_rows = rows if self.accumulating else np.zeros(len(rows), np.int64)
+        return Shown(shown.panes + 1, shown_rows, np.full(len(rows), int(timing is not Timing.EARLY)))
 
     def is_last(self, timing: Timing) -> bool:
         """Whether no pane of a window follows one of this timing."""
         return timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._lateness_ms)
 
-    def snapshot(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Called when the state is written. Return what a later instance needs to know, ready for JSON."""
         return {"due_ms": self._beat.due_ms}

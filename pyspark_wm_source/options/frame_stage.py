@@ -64,7 +64,7 @@ class FrameSpec(StageSpec):
     axis: str
     key_watermark: PerKey | None = None
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return all but the kind, ready for JSON."""
         return {
             "axis": self.axis,
@@ -72,30 +72,30 @@ class FrameSpec(StageSpec):
             "late_rule": self.late_rule.value,
             "by": dict(self.by),
             "aggregates": {name: spec.describe() for name, spec in self.aggregates.items()},
-            **_told_window(self.window),
-            **_told_key_watermark(self.key_watermark),
+            **_window_description(self.window),
+            **_key_watermark_description(self.key_watermark),
         }
 
     @classmethod
-    def of(cls, told: Mapping[str, Any], text: str) -> FrameSpec:
+    def of(cls, description: Mapping[str, Any], text: str) -> FrameSpec:
         """Return what was told; see `StageSpec`."""
-        window = ("gap_ms", "touching") if "gap_ms" in told else ("size_ms", "offset_ms")
-        zone = ("zone", "months", "rules") if "zone" in told and "gap_ms" not in told else ()
-        per_key = ["key_watermark"] if "key_watermark" in told else []
-        check_fields(told, ("axis", "buckets", "late_rule", "by", "aggregates", *window, *zone, *per_key), text)
-        if not all(is_whole(told[name]) for name in told if name == "months" or name.endswith("_ms")):
+        window = ("gap_ms", "touching") if "gap_ms" in description else ("size_ms", "offset_ms")
+        zone = ("zone", "months", "rules") if "zone" in description and "gap_ms" not in description else ()
+        per_key = ["key_watermark"] if "key_watermark" in description else []
+        check_fields(description, ("axis", "buckets", "late_rule", "by", "aggregates", *window, *zone, *per_key), text)
+        if not all(is_whole(description[name]) for name in description if name == "months" or name.endswith("_ms")):
             raise wrong(STAGE, text, "whole milliseconds are expected")
-        texts = [told["by"], told["aggregates"]]
+        texts = [description["by"], description["aggregates"]]
         if not all(isinstance(one, dict) and all(isinstance(value, str) for value in one.values()) for one in texts):
             raise wrong(STAGE, text, "by and aggregates as JSON objects of texts are expected")
         return cls(
-            window=_window(told),
-            late_rule=choice(STAGE, told["late_rule"], LateRule),
-            by=told["by"],
-            aggregates={name: aggregate_of(one) for name, one in told["aggregates"].items()},
-            axis=told["axis"],
-            buckets=told["buckets"],
-            key_watermark=_key_watermark(told.get("key_watermark"), text),
+            window=_window(description),
+            late_rule=choice(STAGE, description["late_rule"], LateRule),
+            by=description["by"],
+            aggregates={name: aggregate_of(one) for name, one in description["aggregates"].items()},
+            axis=description["axis"],
+            buckets=description["buckets"],
+            key_watermark=_key_watermark(description.get("key_watermark"), text),
         )
 
     def stage(self, source: SourceColumns) -> FrameStage:
@@ -140,7 +140,7 @@ class FrameStage(Stage):
         )
 
 
-def _told_window(window: FrameWindow | SessionWindow) -> dict[str, Any]:
+def _window_description(window: FrameWindow | SessionWindow) -> dict[str, Any]:
     if isinstance(window, SessionWindow):
         return {"gap_ms": window.gap_ms, "touching": window.touching.value}
     frame = {"size_ms": window.slide_ms, "offset_ms": window.offset_ms}
@@ -149,30 +149,32 @@ def _told_window(window: FrameWindow | SessionWindow) -> dict[str, Any]:
     return frame
 
 
-def _told_key_watermark(given: PerKey | None) -> dict[str, Any]:
+def _key_watermark_description(given: PerKey | None) -> dict[str, Any]:
     return {} if given is None else {"key_watermark": asdict(given) | {"partitions": given.partitions.value}}
 
 
-def _key_watermark(told: Any, text: str) -> PerKey | None:
-    if told is None:
+def _key_watermark(description: Any, text: str) -> PerKey | None:
+    if description is None:
         return None
     names = {one.name for one in fields(PerKey)}
-    if not isinstance(told, dict) or set(told) != names:
+    if not isinstance(description, dict) or set(description) != names:
         raise wrong(STAGE, text, f"key_watermark with {', '.join(sorted(names))} and nothing else is expected")
-    by = None if told["by"] is None else tuple(told["by"])
-    return PerKey(**{**told, "by": by, "partitions": choice(STAGE, told["partitions"], Partitions)})
+    by = None if description["by"] is None else tuple(description["by"])
+    return PerKey(**{**description, "by": by, "partitions": choice(STAGE, description["partitions"], Partitions)})
 
 
-def _window(told: Mapping[str, Any]) -> FrameWindow | SessionWindow:
+def _window(description: Mapping[str, Any]) -> FrameWindow | SessionWindow:
     """The session, or the windows of a single frame."""
-    if "gap_ms" in told:
-        return SessionWindow(told["gap_ms"], choice(STAGE, told["touching"], Touching))
-    if "zone" not in told:
-        return SlidingWindow(told["size_ms"], told["size_ms"], told["offset_ms"])
-    window = ZonedWindow(told["zone"], told["size_ms"], told["months"], 1, told["offset_ms"])
-    if window.rules_digest != told["rules"]:
+    if "gap_ms" in description:
+        return SessionWindow(description["gap_ms"], choice(STAGE, description["touching"], Touching))
+    if "zone" not in description:
+        return SlidingWindow(description["size_ms"], description["size_ms"], description["offset_ms"])
+    window = ZonedWindow(
+        description["zone"], description["size_ms"], description["months"], 1, description["offset_ms"]
+    )
+    if window.rules_digest != description["rules"]:
         raise OptionError(
-            f"option {STAGE}: the time zone {told['zone']!r} has other rules on this machine than where the plan was "
-            "made: install the same tzdata on driver and workers, or load() the source"
+            f"option {STAGE}: the time zone {description['zone']!r} has other rules on this machine than where the "
+            "plan was made: install the same tzdata on driver and workers, or load() the source"
         )
     return window

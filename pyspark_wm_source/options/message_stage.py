@@ -35,18 +35,18 @@ class MessageSpec(StageSpec):
     axis: str
     number: int
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return all but the kind, ready for JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, told: Mapping[str, Any], text: str) -> MessageSpec:
+    def of(cls, description: Mapping[str, Any], text: str) -> MessageSpec:
         """Return what was told; see `StageSpec`."""
-        check_fields(told, [one.name for one in fields(cls)], text)
-        read, by = told["fields"], told["by"]
+        check_fields(description, [one.name for one in fields(cls)], text)
+        read, by = description["fields"], description["by"]
         if not isinstance(read, dict) or not are_texts([*read.values()]) or not are_texts(by):
             raise wrong(STAGE, text, "fields as a JSON object of texts and by as a list of them are expected")
-        return cls(**{**told, "by": tuple(by)})
+        return cls(**{**description, "by": tuple(by)})
 
     def stage(self, source: SourceColumns) -> MessageStage:
         """Return what the tasks do; see `StageSpec`."""

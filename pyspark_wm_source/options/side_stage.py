@@ -43,18 +43,22 @@ class SideSpec(StageSpec):
     on: tuple[str, ...]
     axes: tuple[str, ...]
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return all but the kind, ready for JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, told: Mapping[str, Any], text: str) -> SideSpec:
+    def of(cls, description: Mapping[str, Any], text: str) -> SideSpec:
         """Return what was told; see `StageSpec`."""
-        check_fields(told, [one.name for one in fields(cls)], text)
-        lists = {name: told[name] for name in ("columns", "on", "axes")}
-        if not isinstance(told["name"], str) or not all(map(are_texts, lists.values())) or not told["axes"]:
+        check_fields(description, [one.name for one in fields(cls)], text)
+        lists = {name: description[name] for name in ("columns", "on", "axes")}
+        if (
+            not isinstance(description["name"], str)
+            or not all(map(are_texts, lists.values()))
+            or not description["axes"]
+        ):
             raise wrong(STAGE, text, "a name, columns, keys and at least one time axis are expected, as texts")
-        return cls(**{**told, **{name: tuple(some) for name, some in lists.items()}})
+        return cls(**{**description, **{name: tuple(some) for name, some in lists.items()}})
 
     def stage(self, source: SourceColumns) -> SideStage:
         """Return what the tasks do; see `StageSpec`."""

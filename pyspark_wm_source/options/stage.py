@@ -69,29 +69,29 @@ class StageSpec(ABC):
 
     def as_options(self) -> dict[str, str]:
         """Return the option. Raises OptionError for what has no text."""
-        return {STAGE: json.dumps({"kind": self.kind, **self.told()})}
+        return {STAGE: json.dumps({"kind": self.kind, **self.description()})}
 
     @abstractmethod
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return all but the kind, ready for JSON."""
 
     @classmethod
     @abstractmethod
-    def of(cls, told: Mapping[str, Any], text: str) -> StageSpec:
-        """Return what was told. Raises OptionError, which shows the text, for what `told` never returns."""
+    def of(cls, description: Mapping[str, Any], text: str) -> StageSpec:
+        """Return what was told. Raises OptionError, which shows the text, for what `description` never returns."""
 
     @abstractmethod
     def stage(self, source: SourceColumns) -> Stage:
         """Return what the tasks do. Raises OptionError for what the source does not have."""
 
 
-def check_fields(told: Mapping[str, Any], names: Sequence[str], text: str) -> None:
+def check_fields(description: Mapping[str, Any], names: Sequence[str], text: str) -> None:
     """Refuse a text with other fields than these, without a whole number of buckets, or with another input than two."""
-    if set(told) != set(names):
+    if set(description) != set(names):
         raise wrong(STAGE, text, f"it must have {', '.join(names)} and nothing else")
-    if not is_whole(told["buckets"]) or told["buckets"] < 1:
+    if not is_whole(description["buckets"]) or description["buckets"] < 1:
         raise wrong(STAGE, text, "a whole number of buckets from 1 up is expected")
-    if "number" in told and not (is_whole(told["number"]) and told["number"] in _INPUTS):
+    if "number" in description and not (is_whole(description["number"]) and description["number"] in _INPUTS):
         raise wrong(STAGE, text, "input 0 or 1 is expected")
 
 

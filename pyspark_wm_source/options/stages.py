@@ -14,8 +14,8 @@ _KINDS: dict[object, type[StageSpec]] = {spec.kind: spec for spec in (FrameSpec,
 
 def parse_stage(text: str) -> StageSpec:
     """Read the option's text. Raises OptionError."""
-    told = json_object(STAGE, text)
-    kind = told.pop("kind", None)
+    description = json_object(STAGE, text)
+    kind = description.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise wrong(STAGE, text, "what an operator over keyedwm.spark.source writes is expected")
-    return _KINDS[kind].of(told, text)
+    return _KINDS[kind].of(description, text)

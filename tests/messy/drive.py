@@ -23,7 +23,7 @@ from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessRescale
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.savepoint_files import kind_of
 from keyedwm.spark.hosting.bucket import Bucket
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
@@ -65,7 +65,7 @@ class Pipeline:
 
     def __init__(self, plan: Any, buckets: int, others: int = 0) -> None:
         self.plan = pickle.loads(dumps(plan))  # noqa: S301  as Spark sends it
-        self.kind = kind_of(plan.told())
+        self.kind = kind_of(plan.description())
         self.axes = ((0,),) * (1 + others)
         self.inputs = plan.inputs if hasattr(plan, "inputs") else [getattr(plan, "messages", plan)]
         self.unpack = Unpack.of(plan)
@@ -110,15 +110,15 @@ class Pipeline:
     def move(self, buckets: int) -> None:
         """Go on with another number of buckets, as from a savepoint."""
         states = [self.state[one] for one in self.layout.ids]
-        notes = tuple(json.loads(one.note[0]) for one in states)
-        facts = tuple(json.loads(one.blobs[NOTE]) for one in states)
-        blobs = tuple(tuple(name for name in one.blobs if name != NOTE) for one in states)
+        notes = tuple(json.loads(one.manifest[0]) for one in states)
+        facts = tuple(json.loads(one.blobs[MANIFEST]) for one in states)
+        blobs = tuple(tuple(name for name in one.blobs if name != MANIFEST) for one in states)
         self.open(buckets)
         begun = self._moved(notes, facts, blobs)
         self.begun = pickle.loads(dumps(begun))  # noqa: S301
         cut = pieces(begun, self.layout, [one.blobs for one in states])
         for bucket in self.layout.ids:
-            blank = {"name": None, "blob": None, "fact": None}
+            blank = {"name": None, "blob": None, "entry": None}
             mine = [vars(piece) for piece in cut if piece.bucket == bucket]
             of_bucket = self.bucket()
             of_bucket.init(self.state[bucket])
@@ -127,15 +127,15 @@ class Pipeline:
 
     def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> RescaledState:
         given: dict[str, Any] = {
-            "who": NAME, "plan": self.plan, "digest": self.plan.digest(), "facts": facts, "blobs": blobs
+            "who": NAME, "plan": self.plan, "digest": self.plan.digest(), "states": facts, "blobs": blobs
         }  # fmt: skip
         if isinstance(self.plan, ProcessPlan):
             move: Any = ProcessRescale(count=len(self.layout.ids), **given)
         elif isinstance(self.plan, JoinPlan):
             move = JoinRescale(**given)
         else:
-            move = FrameRescale(told=json.loads(json.dumps(self.plan.told())), **given)
-        return RescaledState(move=move, name=NAME, notes=notes, follows={})
+            move = FrameRescale(description=json.loads(json.dumps(self.plan.description())), **given)
+        return RescaledState(move=move, name=NAME, manifests=notes, follows={})
 
     @property
     def can_move(self) -> bool:

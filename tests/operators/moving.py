@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessRescale
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.rescale_state import CutBlobs, RescaledState
 
@@ -27,7 +27,7 @@ def pieces(begin: RescaledState, layout: BucketLayout, old: Iterable[Mapping[str
         {"bucket": number, "name": name, "blob": blob, "beside": blobs.get(f"{name}{suffix}")}
         for number, blobs in enumerate(old)
         for name, blob in blobs.items()
-        if name != NOTE and not (suffix and name.endswith(suffix))
+        if name != MANIFEST and not (suffix and name.endswith(suffix))
     ]
     batches = pa.Table.from_pylist(rows, _COLUMNS).to_batches(max_chunksize=3)
     cut = CutBlobs(begin.move, layout.ids)(batches)
@@ -36,13 +36,13 @@ def pieces(begin: RescaledState, layout: BucketLayout, old: Iterable[Mapping[str
 
 def processor_in_buckets(who: str, plan: ProcessPlan, blobs: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
     """The blobs of so many new buckets of a processor that had one."""
-    names = tuple(name for name in blobs if name != NOTE)
-    facts = (json.loads(blobs[NOTE]),)
-    move = ProcessRescale(who=who, plan=plan, count=count, digest=plan.digest(), facts=facts, blobs=(names,))
+    names = tuple(name for name in blobs if name != MANIFEST)
+    facts = (json.loads(blobs[MANIFEST]),)
+    move = ProcessRescale(who=who, plan=plan, count=count, digest=plan.digest(), states=facts, blobs=(names,))
     new: list[dict[str, bytes]] = [{} for _ in range(count)]
     told: list[list[tuple[str, Any]]] = [[] for _ in range(count)]
     for name in names:
         for number, called, blob, fact in move.cuts(0, name, blobs[name], None, count):
             new[number][called] = blob
             told[number].append((called, fact))
-    return [held | {NOTE: move.note_with(None, told[number], number)} for number, held in enumerate(new)]
+    return [held | {MANIFEST: move.manifest_with(None, told[number], number)} for number, held in enumerate(new)]

@@ -25,13 +25,13 @@ class Kept:
         self.written_bytes = 0
 
     def batch(self, keys):
-        logs = TableLogs(self.store, note="note", facts=self.facts)
+        logs = TableLogs(self.store, manifest="note", state=self.facts)
         logs.append(LOG, pa.table({"k": keys, "n": np.ones(len(keys), np.int64)}))
         changes = logs.drain(merge)
         self.store.blobs.update(changes.written)
         for name in changes.removed:
             del self.store.blobs[name]
-        self.facts = logs.facts()
+        self.facts = logs.state()
         self.written_bytes += sum(map(len, changes.written.values()))
 
     @property
@@ -39,7 +39,7 @@ class Kept:
         return sum(map(len, self.store.blobs.values()))
 
     def total(self):
-        return sum(pa.concat_tables(TableLogs(self.store, note="note", facts={}).read(LOG))["n"].to_pylist())
+        return sum(pa.concat_tables(TableLogs(self.store, manifest="note", state={}).read(LOG))["n"].to_pylist())
 
 
 def test_large_parts_of_distinct_keys_are_written_once(monkeypatch):

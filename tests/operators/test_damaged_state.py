@@ -21,7 +21,7 @@ from keyedwm.operators.messages.windows import KeyRowWindow, session_rows, tumbl
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import blobs as stored_blobs
 from keyedwm.operators.state.blobs import packed, read_stored, stored
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore, TableLogs
 from keyedwm.spark.hosting.bucket_state import SparkStore
 from keyedwm.windows import WindowJoin, WindowOperator
@@ -180,7 +180,7 @@ def test_a_blob_that_is_cut_off_is_refused(kind, seed):
     found = [
         refused(kind, wanted, kind.blobs | {name: blob[: rng.randrange(len(blob) - 16)]})
         for name, blob in sorted(kind.blobs.items())
-        if name != NOTE and len(blob) > 100
+        if name != MANIFEST and len(blob) > 100
     ]
     assert any(found)
 
@@ -189,14 +189,14 @@ def test_a_blob_that_is_missing_is_refused(kind):
     wanted = kind.answer(kind.blobs)
     found = [
         refused(kind, wanted, {name: blob for name, blob in kind.blobs.items() if name != gone})
-        for gone in sorted(kind.blobs.keys() - {NOTE})
+        for gone in sorted(kind.blobs.keys() - {MANIFEST})
         if not gone.endswith(MATCHED)  # of which the bucket's note in Spark knows
     ]
     assert any(found)
 
 
 def test_blobs_in_each_others_place_are_refused(kind):
-    wanted, names = kind.answer(kind.blobs), sorted(kind.blobs.keys() - {NOTE})
+    wanted, names = kind.answer(kind.blobs), sorted(kind.blobs.keys() - {MANIFEST})
     found = [
         refused(kind, wanted, kind.blobs | {one: kind.blobs[other], other: kind.blobs[one]})
         for one, other in combinations(names, 2)
@@ -227,13 +227,13 @@ def test_blobs_of_0_2_0_which_have_no_checksum_are_read():
 
 def test_a_part_that_is_missing_from_the_end_of_a_log_is_refused():
     kept_in, tables = MemoryStore(), [pa.table({"n": [at]}) for at in range(3)]
-    logs = TableLogs(kept_in, note=NOTE, facts={})
+    logs = TableLogs(kept_in, manifest=MANIFEST, state={})
     for table in tables:
         logs.append("frame-1", table)
         kept_in.apply(logs.drain(lambda _, parts: pa.concat_tables(parts)))
     del kept_in.blobs["frame-1+2"]
     with pytest.raises(DamagedError, match=r"'frame-1' .* holds 2 rows of 3: a part of it is missing"):
-        TableLogs(kept_in, note=NOTE, facts=logs.facts()).read("frame-1")
+        TableLogs(kept_in, manifest=MANIFEST, state=logs.state()).read("frame-1")
 
 
 def test_a_stored_blob_is_longer_by_its_checksum_alone():

@@ -19,7 +19,7 @@ from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
 
@@ -77,7 +77,7 @@ class Played:
 
     @property
     def held(self) -> int:
-        return sum(json.loads(self.blobs[NOTE])["rows"].values())
+        return sum(json.loads(self.blobs[MANIFEST])["rows"].values())
 
 
 def model(rows: list[tuple], within_ms: int) -> list[int]:
@@ -168,7 +168,7 @@ def test_keys_are_forgotten_once_nothing_can_repeat_them():
         assert played.held <= 3
     played.batch([], 1_000 * 200)
     assert played.held == 0
-    assert list(played.blobs) == [NOTE]
+    assert list(played.blobs) == [MANIFEST]
 
 
 def test_a_batch_reads_the_logs_that_its_times_and_keys_can_meet_and_no_others(monkeypatch):
@@ -186,7 +186,7 @@ def test_a_batch_reads_the_logs_that_its_times_and_keys_can_meet_and_no_others(m
     asked: list[str] = []
     operator = operator_of(played.plan, Watched(dict(played.blobs)))
     assert list(operator.on_rows(0, table([("key 77", 0.0, 3_601_000, 0)]), None)) == []
-    read = {name.partition("+")[0] for name in asked if name != NOTE}
+    read = {name.partition("+")[0] for name in asked if name != MANIFEST}
     assert read
     assert all(name.startswith("passed:3600000:1000:") for name in read)
     of_slice = {name.partition("+")[0] for name in played.blobs if name.startswith("passed:3600000:1000:")}

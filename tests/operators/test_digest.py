@@ -27,7 +27,7 @@ from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.streams import Event, plan_of, table
 
@@ -155,9 +155,9 @@ def held_by(plan: WindowPlan, version: str) -> MemoryStore:
     list(operator.on_rows(0, combine_rows(plan, ROWS), None))
     store.apply(operator.drain())
     if version == "0.2.0":
-        note = json.loads(store.blobs[NOTE])
+        note = json.loads(store.blobs[MANIFEST])
         del note["checksum"]
-        store.blobs[NOTE] = json.dumps({**note, "plan": plan.earlier_digests[0]}).encode()
+        store.blobs[MANIFEST] = json.dumps({**note, "plan": plan.earlier_digests[0]}).encode()
     return store
 
 
@@ -194,12 +194,17 @@ def test_state_of_0_2_0_under_another_python_is_refused_with_what_to_do_and_one_
 
 def test_state_of_0_2_0_moves_to_other_buckets_by_its_digest():
     plan = own_plan(accumulate=add)
-    facts = json.loads(held_by(plan, "0.2.0").blobs[NOTE])
-    moved = FrameRescale(who="w", plan=plan, digest=facts["plan"], told=None, facts=(facts,), blobs=((),))
+    facts = json.loads(held_by(plan, "0.2.0").blobs[MANIFEST])
+    moved = FrameRescale(who="w", plan=plan, digest=facts["plan"], description=None, states=(facts,), blobs=((),))
     assert all(name == was for name, was in moved.columns.items())
     with pytest.raises(OptionError, match=r"state is of keyedwm 0\.2\.0"):
         FrameRescale(
-            who="w", plan=own_plan(accumulate=scaled(2)), digest=facts["plan"], told=None, facts=(facts,), blobs=((),)
+            who="w",
+            plan=own_plan(accumulate=scaled(2)),
+            digest=facts["plan"],
+            description=None,
+            states=(facts,),
+            blobs=((),),
         )
 
 

@@ -41,7 +41,7 @@ PLANS = {
 
 def listed_of(plan, number: int, store: MemoryStore) -> Listed:
     """A side as somebody opens it who has the description of the join and the blobs."""
-    return side_of(json.loads(json.dumps(StagedWindowJoin(plan=plan).told())), number, store)
+    return side_of(json.loads(json.dumps(StagedWindowJoin(plan=plan).description())), number, store)
 
 
 def messages_in(listed: Listed) -> list[Message]:
@@ -158,8 +158,8 @@ def test_the_messages_of_a_session_join_have_the_columns_in_which_they_came():
 
 
 def test_a_side_that_there_is_not_is_refused():
-    description = StagedWindowJoin(plan=PLANS["tumbling"]).told()
-    state = OperatorState(name="here", axis=0, digest="d", told=description, notes=[{}], facts=[{}])
+    description = StagedWindowJoin(plan=PLANS["tumbling"]).description()
+    state = OperatorState(name="here", axis=0, digest="d", description=description, manifests=[{}], states=[{}])
     store = SavedStore("here", state, None)
     for wrong in (None, "orders"):
         with pytest.raises(OptionError, match=f"here: side={wrong!r}: it is a window_join: .* 'left' or 'right'"):

@@ -16,7 +16,7 @@ from keyedwm.operators.join import change_table
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, How, JoinPlan
 from keyedwm.operators.join.side_buffer import MATCHED
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import Files, OperatorState, Savepoint, write_savepoint
 from keyedwm.spark.hosting.rescale_state import RescaledState, moved
@@ -37,9 +37,9 @@ def saved(old: TwoInputs, place: str, **others: OperatorState) -> None:
         name=old.layout.name,
         axis=old.layout.axis,
         digest=old.plan.digest(),
-        told=old.plan.told(),
-        notes=[json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids],
-        facts=[json.loads(old.state[one][1].get(NOTE)) for one in old.layout.ids],
+        description=old.plan.description(),
+        manifests=[json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids],
+        states=[json.loads(old.state[one][1].get(MANIFEST)) for one in old.layout.ids],
     )
     operators = {operator.name: operator, **others}
     write_savepoint(Files(place), Savepoint(place=place, checkpoint="c", batch=3, sources=[], operators=operators))
@@ -60,10 +60,10 @@ def begun(new: TwoInputs, begin: RescaledState, bucket: int, mine: list) -> None
     """Begin a bucket as Spark does, which may hand its pieces over in several turns, in any order."""
     blobs = {piece.name: piece.blob for piece in mine}
     assert len(blobs) == len(mine)
-    whole = begin.note_with(None, mine, 0)
-    assert begin.note_with(begin.note_with(None, mine[1::2], 0), mine[::2], 0) == whole
-    blobs[NOTE] = whole
-    note = begin.first_note(new.layout, bucket)
+    whole = begin.manifest_with(None, mine, 0)
+    assert begin.manifest_with(begin.manifest_with(None, mine[1::2], 0), mine[::2], 0) == whole
+    blobs[MANIFEST] = whole
+    note = begin.first_manifest(new.layout, bucket)
     note.blobs = {name: len(blob) for name, blob in blobs.items()}
     new.state[bucket] = note, MemoryStore(blobs)
 
@@ -160,7 +160,7 @@ def test_of_changes_at_one_time_the_one_after_the_move_counts(tmp_path):
 
 def held(pipeline: TwoInputs) -> int:
     """How many rows of the left side stand in slices."""
-    return sum(one[1] for _, store in pipeline.state.values() for one in json.loads(store.get(NOTE))["left"])
+    return sum(one[1] for _, store in pipeline.state.values() for one in json.loads(store.get(MANIFEST))["left"])
 
 
 @pytest.mark.parametrize(("name", "new"), [("pairs", 1), ("others", 3)])
@@ -178,18 +178,18 @@ def test_another_join_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(OptionError, match=r"join_latest rates: continue_from .* holds the state of no join_latest"):
         moved(place, latest_plan(), layout_of(latest_plan(), 2, "rates"))
     begin = moved(place, old.plan, old.layout)
-    apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.move.facts)]
+    apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.move.states)]
     with pytest.raises(FormatError, match="its buckets stand at different watermarks"):
-        replace(begin.move, facts=tuple(apart))
-    newer = [dict(facts, version=2) for facts in begin.move.facts]
+        replace(begin.move, states=tuple(apart))
+    newer = [dict(facts, version=2) for facts in begin.move.states]
     with pytest.raises(FormatError, match="its state is of version 2, this keyedwm reads 1"):
-        replace(begin.move, facts=tuple(newer))
+        replace(begin.move, states=tuple(newer))
 
 
 def test_a_join_that_another_operator_follows_keeps_its_name(tmp_path):
     place, old = str(tmp_path / "target"), ran()
     note = {"inbox": {"sources": {"pairs#0": "pairs"}}, "snapshot": 3}
-    follower = OperatorState(name="hours", axis=0, digest="d", told=None, notes=[note], facts=[{}])
+    follower = OperatorState(name="hours", axis=0, digest="d", description=None, manifests=[note], states=[{}])
     saved(old, place, hours=follower)
     with pytest.raises(OptionError, match=r"aggregate hours follows its channels by name: give name='pairs'"):
         moved(place, old.plan, layout_of(old.plan, 2, "others"))

@@ -18,7 +18,7 @@ from keyedwm.operators.messages.windows import (
 )
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import messages_of, operator_of, panes_of, plan_of, random_messages, table
@@ -85,7 +85,7 @@ def test_closed_windows_leave_nothing_behind(monkeypatch):
     for key in range(200):
         operator.add_message(table(given((2 * key, f"{key}", 1), (2 * key + 1, f"{key}", 2))))
         assert operator.flush().num_rows == 1
-        assert set(store.blobs) <= {NOTE, "open-keys"}  # a log of few rows may wait
+        assert set(store.blobs) <= {MANIFEST, "open-keys"}  # a log of few rows may wait
         assert sum(store.sizes.values()) < 5_000
 
 

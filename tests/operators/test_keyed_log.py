@@ -38,7 +38,7 @@ class Bucket:
         self.store, self._facts = MemoryStore(), {}
 
     def batch(self, puts: list[tuple[str, int, int]], *, tidy: bool) -> dict[tuple[str, int], int]:
-        tables = TableLogs(self.store, note="note", facts=self._facts)
+        tables = TableLogs(self.store, manifest="note", state=self._facts)
         log = KeyedLog(Held, BY, tables, "held")
         for key, place, count in puts:
             log.put(Held(log.numbers(pa.table({"k": [key]})), np.array([place]), np.array([count])))
@@ -46,7 +46,7 @@ class Bucket:
             log.keys.compact([log])
             log.tidy()
         self.store.apply(tables.drain(lambda _, parts: log.merge(parts)))
-        self._facts = tables.facts()
+        self._facts = tables.state()
         return told(log)
 
 
@@ -79,13 +79,13 @@ def test_a_log_of_which_nothing_counts_any_more_is_dropped():
 
 def test_a_change_of_rows_by_their_places_is_read_by_the_next_instance():
     store = MemoryStore()
-    tables = TableLogs(store, note="note", facts={})
+    tables = TableLogs(store, manifest="note", state={})
     log = KeyedLog(Held, BY, tables, "held")
     log.put(Held(log.numbers(pa.table({"k": ["b", "a"]})), np.array([1, 1]), np.array([5, 6])))
     log.change(np.array([1]), Held(log.rows.keys[1:], np.array([1]), np.array([9])))
     assert told(log) == {("b", 1): 5, ("a", 1): 9}
     store.apply(tables.drain(lambda _, parts: log.merge(parts)))
-    again = KeyedLog(Held, BY, TableLogs(store, note="note", facts=tables.facts()), "held")
+    again = KeyedLog(Held, BY, TableLogs(store, manifest="note", state=tables.state()), "held")
     assert told(again) == {("b", 1): 5, ("a", 1): 9}
 
 

@@ -19,7 +19,7 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPl
 from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
@@ -62,12 +62,12 @@ def move_of(old: Pipeline, plan: WindowPlan, told=True) -> RescaledState:
         who="aggregate hours",
         plan=plan,
         digest=old.plan.digest(),
-        told=json.loads(json.dumps(old.plan.told())) if told else None,
-        facts=tuple(json.loads(store.get(NOTE)) for store in stores),
-        blobs=tuple(tuple(name for name in store.blobs if name != NOTE) for store in stores),
+        description=json.loads(json.dumps(old.plan.description())) if told else None,
+        states=tuple(json.loads(store.get(MANIFEST)) for store in stores),
+        blobs=tuple(tuple(name for name in store.blobs if name != MANIFEST) for store in stores),
     )
     notes = tuple(json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids)
-    return RescaledState(move=move, name="hours", notes=notes, follows={})
+    return RescaledState(move=move, name="hours", manifests=notes, follows={})
 
 
 def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
@@ -79,10 +79,12 @@ def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
         mine = [piece for piece in cut if piece.bucket == one]
         blobs = {piece.name: piece.blob for piece in mine}
         assert len(blobs) == len(mine)
-        half = begin.note_with(begin.note_with(None, mine[::2], 0), mine[1::2], 0)  # Spark may hand it over in pieces
-        assert json.loads(half) == json.loads(begin.note_with(None, mine, 0))
-        blobs[NOTE] = half
-        note = begin.first_note(new.layout, one)
+        half = begin.manifest_with(
+            begin.manifest_with(None, mine[::2], 0), mine[1::2], 0
+        )  # Spark may hand it over in pieces
+        assert json.loads(half) == json.loads(begin.manifest_with(None, mine, 0))
+        blobs[MANIFEST] = half
+        note = begin.first_manifest(new.layout, one)
         note.blobs = {name: len(blob) for name, blob in blobs.items()}
         new.state[one] = note, MemoryStore(blobs)
     return new
@@ -197,8 +199,8 @@ def test_a_plan_that_nobody_noted_moves_as_it_is_or_not_at_all():
 def test_results_that_are_held_back_do_not_move():
     old = begun(plan_of(TUMBLING, ("rows",)))
     _, store = old.state[old.layout.ids[1]]
-    told = json.loads(store.get(NOTE))
-    store.blobs[NOTE] = json.dumps(told | {"watermark_ms": told["watermark_ms"] - 6_000}).encode()
+    told = json.loads(store.get(MANIFEST))
+    store.blobs[MANIFEST] = json.dumps(told | {"watermark_ms": told["watermark_ms"] - 6_000}).encode()
     with pytest.raises(OptionError, match="max_rows_per_batch holds results back"):
         move_of(old, old.plan)
 
@@ -208,7 +210,7 @@ def test_a_savepoint_that_was_copied_in_part_is_refused():
     notes = move_of(old, old.plan).notes
     counts = {number: len(note["blobs"]) - 1 for number, note in enumerate(notes)}
     check_blobs("place", notes, counts)
-    check_blobs("place", [*notes, {"blobs": {NOTE: 5}}], counts)  # a bucket that holds nothing
+    check_blobs("place", [*notes, {"blobs": {MANIFEST: 5}}], counts)  # a bucket that holds nothing
     assert counts[1] > 1
     for found in (counts | {1: counts[1] - 1}, counts | {1: 2 * counts[1]}, {0: counts[0]}):
         said = f"place has {found.get(1, 0)} blobs of bucket 1 under state, and savepoint.json tells of {counts[1]}"
@@ -220,9 +222,9 @@ def test_channels_that_are_new_tell_their_watermark_and_known_ones_do_not():
     old = begun(plan_of(TUMBLING))
     begin = move_of(old, old.plan)
     layout = BucketLayout("hours", tuple(bucket_ids(3)), ((0,),))
-    emitted = [begin.first_note(layout, one).emitted_ms for one in layout.ids]
+    emitted = [begin.first_manifest(layout, one).emitted_ms for one in layout.ids]
     assert emitted == [old.state[0][0].emitted_ms] * 2 + [None]
-    assert isinstance(begin.first_note(layout, 0), BucketManifest)
+    assert isinstance(begin.first_manifest(layout, 0), BucketManifest)
 
 
 def barriers(source: str, snapshot: int) -> list[ControlRow]:

@@ -17,7 +17,7 @@ from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators import stored
@@ -128,7 +128,7 @@ def test_windows_that_are_gone_leave_nothing_behind(monkeypatch):
         assert sum(store.sizes.values()) < 20_000
     operator.watermark(10**6)
     operator.flush()
-    assert set(store.blobs) == {NOTE}
+    assert set(store.blobs) == {MANIFEST}
     assert operator.counts.expired == operator.counts.rejected == 200
 
 

@@ -9,7 +9,7 @@ from keyedwm.operators.panes import Early, EveryBy, LateTimes, PanePolicy, PaneT
 
 
 def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **told) -> PanePolicy:
-    return PanePolicy(early, lateness_ms, accumulating=accumulating, told=told)
+    return PanePolicy(early, lateness_ms, accumulating=accumulating, state=told)
 
 
 def ints(*values: int) -> np.ndarray:
@@ -60,7 +60,7 @@ def test_the_clock_of_early_panes_begins_with_the_first_batch_and_again_whenever
     told.on_rows(3)
     told.on_rows(9)
     assert told.next_timer_ms == 13
-    again = policy(Early(every_ms=10), **told.snapshot())
+    again = policy(Early(every_ms=10), **told.state())
     assert [again.due(EveryBy.CLOCK, now_ms) for now_ms in (12, 15, 24, 25)] == [False, True, False, True]
     assert not again.due(EveryBy.EVENT, 99)
 
@@ -87,10 +87,10 @@ def test_panes_that_rest_without_news_keep_the_beat_of_the_first_news_of_all():
     beat.begin(9)
     assert (beat.is_due(12), beat.is_due(13)) == (False, True)
     beat.end()
-    again = pane_timer_of(Early(every_ms=10), beat.snapshot())
+    again = pane_timer_of(Early(every_ms=10), beat.state())
     again.begin(28)
     assert again.due_ms == 33
-    loose = PaneTimer(10, keeps_beat=False, told=beat.snapshot())
+    loose = PaneTimer(10, keeps_beat=False, state=beat.state())
     loose.begin(28)
     assert loose.due_ms == 38
 
@@ -99,7 +99,7 @@ def test_late_panes_of_a_window_are_due_an_interval_after_its_own_first_news():
     times = LateTimes(10)
     times.begin(100, [20])
     times.begin(105, [20, 30])
-    again = LateTimes(10, times.snapshot())
+    again = LateTimes(10, times.state())
     assert (again.due_ms, again.due(110), sorted(again.due(115))) == (110, [20], [20, 30])
     again.keep([30])
     assert again.due_ms == 115

@@ -211,7 +211,7 @@ def test_reading_tasks_make_the_partials_that_the_operator_takes(per_key):
     per_key = replace(per_key, by=None if per_key.by is None else ("k",))
     how = {"window": SlidingWindow(10, 10), "late_rule": LateRule.EVENT, "by": {"k": "key::string"}, "axis": ""}
     spec = FrameSpec(key_watermark=per_key, aggregates={"n": agg.count()}, buckets=3, **how)
-    told = json.loads(json.dumps(spec.told()))
+    told = json.loads(json.dumps(spec.description()))
     assert FrameSpec.of(told, "") == spec
     stage = spec.stage(
         SourceColumns(every=row_schema([""], headers=False, control=False), chosen=None, axes={"": None})

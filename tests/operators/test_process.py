@@ -371,7 +371,7 @@ def test_the_watermark_is_the_lowest_of_the_inputs_once_each_has_told_one():
 
 def test_a_plan_describes_its_inputs_and_keys_of_two_types_are_refused():
     columns = [["id", "string"], ["n", "int64"], ["event_time", "timestamp[us, tz=UTC]"], ["__time", "int64"]]
-    assert plan_of(Deduplicate).told() == {
+    assert plan_of(Deduplicate).description() == {
         "kind": "process", "processor": "Mine", "version": 1, "by": ["id"],
         "inputs": [{"name": "input 0", "schema": columns}],
     }  # fmt: skip

@@ -18,7 +18,7 @@ from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.state.blobs import unpacked
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import STATE, Files, OperatorState, Savepoint, write_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
@@ -51,7 +51,7 @@ class Pipeline:
                 made.update(map(repr, unpacked(frame["results"][0]).to_pylist()))
             changed, removed = now.drain()
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
-            self.state[bucket] = now.note, MemoryStore(kept)
+            self.state[bucket] = now.manifest, MemoryStore(kept)
         return made
 
     def _shipped(self, of: int, bucket: int, events) -> list[pa.Table]:
@@ -82,9 +82,9 @@ def saved(old: Pipeline, place: str) -> None:
         name=old.layout.name,
         axis=old.layout.axis,
         digest=old.plan.digest(),
-        told=old.plan.told(),
-        notes=notes,
-        facts=[json.loads(old.state[one][1].get(NOTE)) for one in old.layout.ids],
+        description=old.plan.description(),
+        manifests=notes,
+        states=[json.loads(old.state[one][1].get(MANIFEST)) for one in old.layout.ids],
     )
     write_savepoint(
         Files(place), Savepoint(place=place, checkpoint="c", batch=3, sources=[], operators={operator.name: operator})
@@ -106,16 +106,16 @@ def begun(begin: RescaledState, new: Pipeline, number: int, mine: list) -> None:
     one = new.layout.ids[number]
     blobs = {piece.name: piece.blob for piece in mine}
     assert len(blobs) == len(mine)
-    half = begin.note_with(begin.note_with(None, mine[::2], number), mine[1::2], number)  # Spark may cut it
-    assert json.loads(half) == json.loads(begin.note_with(None, mine, number))
-    blobs[NOTE] = half
-    note = begin.first_note(new.layout, one)
+    half = begin.manifest_with(begin.manifest_with(None, mine[::2], number), mine[1::2], number)  # Spark may cut it
+    assert json.loads(half) == json.loads(begin.manifest_with(None, mine, number))
+    blobs[MANIFEST] = half
+    note = begin.first_manifest(new.layout, one)
     note.blobs = {name: len(blob) for name, blob in blobs.items()}
     new.state[one] = note, MemoryStore(blobs)
 
 
 def watermarks(pipeline: Pipeline) -> set[tuple]:
-    notes = [json.loads(store.get(NOTE)) for _, store in pipeline.state.values()]
+    notes = [json.loads(store.get(MANIFEST)) for _, store in pipeline.state.values()]
     return {(note["watermark_ms"], *note["watermarks_ms"]) for note in notes}
 
 
@@ -133,7 +133,7 @@ def test_results_are_those_of_a_processor_that_was_not_moved(buckets, seed, tmp_
         assert moving.batch(number, events[at : at + 40]) == wanted
         seen += wanted.total()
     assert seen > 100
-    rows = sum(json.loads(moving.state[one][1].get(NOTE))["rows"]["open"] for one in moving.layout.ids)
+    rows = sum(json.loads(moving.state[one][1].get(MANIFEST))["rows"]["open"] for one in moving.layout.ids)
     assert rows == 6
 
 
@@ -178,7 +178,7 @@ def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(t
     ):
         old = ran(make)
         new = gone_on(old, str(tmp_path / f"{number}"), 2)
-        facts = [[json.loads(state.get(NOTE)) for _, state in one.state.values()] for one in (old, new)]
+        facts = [[json.loads(state.get(MANIFEST)) for _, state in one.state.values()] for one in (old, new)]
         assert facts[0] == facts[1]
         with pytest.raises(OptionError, match=rf"{said}.*give buckets=2"):
             gone_on(old, str(tmp_path / f"{number} others"), 3)

@@ -24,7 +24,7 @@ from keyedwm.operators.process.running_plan import RunningPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
 
@@ -207,7 +207,7 @@ def test_silent_keys_are_forgotten_after_keep(monkeypatch):
 
 
 def operator_facts(played: Played) -> dict:
-    return json.loads(played.blobs[NOTE])
+    return json.loads(played.blobs[MANIFEST])
 
 
 def test_state_moves_to_another_number_of_buckets(seed):

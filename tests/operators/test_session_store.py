@@ -19,7 +19,7 @@ from keyedwm.operators.panes import Early
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators import stored
 from tests.operators.stored import messages_of, panes_of, plan_of, table
@@ -102,7 +102,7 @@ def test_a_session_that_never_ends_keeps_its_messages_and_not_those_of_others():
     assert stored < 800  # a slice is looked at again only when it is twice as old
     operator.watermark(4_100)
     assert told(operator)[-2][:3] == ("long", 0, 4_002)  # of equal ends the earlier start first
-    assert set(store.blobs) <= {NOTE, INDEX, *(n for n in store.blobs if n.startswith("messages-"))}
+    assert set(store.blobs) <= {MANIFEST, INDEX, *(n for n in store.blobs if n.startswith("messages-"))}
     operator.add_message(table(given((20_000, "z", 9_000))))
     operator.watermark(9_000)
     operator.flush()

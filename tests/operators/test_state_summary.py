@@ -8,7 +8,7 @@ import pytest
 
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.operators.summary import Summary, summary
 from keyedwm.windows import WindowJoin
@@ -22,7 +22,7 @@ def told(window, batches=3) -> Summary:
     for tasks in steps("told")[:batches]:
         pipeline.batch([staged(rows) for rows in tasks])
     note, store = pipeline.state[0]
-    return summary(note.blobs, json.loads(store.get(NOTE)))
+    return summary(note.blobs, json.loads(store.get(MANIFEST)))
 
 
 def test_frames_are_counted_with_their_rows_and_the_oldest_is_named():
@@ -42,7 +42,7 @@ def test_of_a_join_of_windows_the_messages_that_both_sides_hold_are_counted():
     join.flush()
     held = sum(join.counts(side).taken - join.counts(side).expired for side in ("left", "right"))
     assert held < 5
-    assert summary(store.sizes, json.loads(store.get(NOTE))).rows == held
+    assert summary(store.sizes, json.loads(store.get(MANIFEST))).rows == held
 
 
 @pytest.mark.parametrize("gap_ms", [700, 5_000])

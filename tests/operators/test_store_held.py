@@ -21,7 +21,7 @@ from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.messages.store_description import plan_of as plan_from
 from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, tumbling_key_rows
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.operators.summary import Summary
 from keyedwm.savepoint_files import OperatorState
@@ -54,7 +54,7 @@ def kept_for(window) -> Retention:
 
 def opened(plan, store) -> ListedStore:
     """The store as somebody opens it who has its description and its blobs."""
-    return ListedStore(json.loads(json.dumps(StagedStore(plan=plan).told())), store)
+    return ListedStore(json.loads(json.dumps(StagedStore(plan=plan).description())), store)
 
 
 def rows_of(found: pa.Table) -> list[tuple]:
@@ -101,7 +101,7 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
     plan = plan_of(window, retention=kept_for(window))
     steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
     operator, store = played(plan, steps, lambda _: True)
-    told, facts = StagedStore(plan=plan).told(), json.loads(store.get(NOTE))
+    told, facts = StagedStore(plan=plan).description(), json.loads(store.get(MANIFEST))
     found = summary(told, store.sizes, facts)
     windows = operator.get_windows(-(10**6), 10**6)
     ends = {(row["end"], *((row["topic"], row["partition"]) if plan.is_rows else ())) for row in windows.to_pylist()}
@@ -111,7 +111,7 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
     assert found.size_bytes == sum(store.sizes.values())
     shown = Console(file=StringIO(), width=200)
     state = OperatorState(
-        name="medians", axis=0, digest="d", told=told, notes=[{"blobs": store.sizes}], facts=[facts]
+        name="medians", axis=0, digest="d", description=told, manifests=[{"blobs": store.sizes}], states=[facts]
     )  # fmt: skip
     shown.print(_table(state))
     text = " ".join(shown.file.getvalue().replace("┃", " ").replace("│", " ").split())
@@ -120,7 +120,7 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
 
 
 def test_a_store_without_messages_holds_nothing():
-    description = StagedStore(plan=plan_of(WINDOWS[0], retention=Retention(time_ms=60))).told()
+    description = StagedStore(plan=plan_of(WINDOWS[0], retention=Retention(time_ms=60))).description()
     assert summary(description, {}, {}) == Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)
 
 

@@ -199,7 +199,7 @@ def test_windows_hold_the_rows_of_their_days_for_any_cut_and_after_every_restart
 def test_a_plan_tells_its_zone_and_not_the_data_of_it():
     berlin, vienna = (plan_of(tumbling("1 day", zone=zone)) for zone in ("Europe/Berlin", "Europe/Vienna"))
     assert berlin.digest() != vienna.digest()
-    assert berlin.told()["window"]["zone"] == "Europe/Berlin"
+    assert berlin.description()["window"]["zone"] == "Europe/Berlin"
     assert plan_of(ZonedWindow("Europe/Berlin", DAY, rules=((0, 0),))).digest() == berlin.digest()
 
 

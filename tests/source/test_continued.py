@@ -14,7 +14,7 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.savepoint_files import MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
+from keyedwm.savepoint_files import SAVEPOINT_MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
 from keyedwm.spark.api.savepoint import _check_free
 from pyspark_wm_source.driver.continue_offsets import continued
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -75,7 +75,7 @@ def test_a_source_that_is_not_there_is_one_sentence(place, topics, said):
 )
 def test_a_savepoint_that_cannot_be_read_is_one_sentence(place, tmp_path, spoil, said):
     target = place(offset("a"))
-    manifest = tmp_path / "target" / MANIFEST
+    manifest = tmp_path / "target" / SAVEPOINT_MANIFEST
     manifest.write_text(spoil(manifest.read_text()))
     with pytest.raises(FormatError, match=said):
         read_savepoint("option continueFrom", target)
@@ -107,7 +107,7 @@ def test_a_batch_read_takes_none():
 def test_a_link_that_lies_in_the_place_of_a_savepoint_leads_nowhere(tmp_path):
     mine, target = tmp_path / "mine", tmp_path / "target"
     mine.write_text("precious")
-    for name, found in ((f"_{MANIFEST}", "_savepoint.json"), (STATE, "state")):
+    for name, found in ((f"_{SAVEPOINT_MANIFEST}", "_savepoint.json"), (STATE, "state")):
         target.mkdir()
         (target / name).symlink_to(mine)
         with pytest.raises(OptionError, match=rf"target has a link \({found}\), which is not followed"):
@@ -115,12 +115,12 @@ def test_a_link_that_lies_in_the_place_of_a_savepoint_leads_nowhere(tmp_path):
         (target / name).unlink()
         target.rmdir()
     Files(str(target)).write("first", "left behind")  # and one that is laid there after the look is replaced
-    for name in (f"_{MANIFEST}", MANIFEST):
+    for name in (f"_{SAVEPOINT_MANIFEST}", SAVEPOINT_MANIFEST):
         (target / name).symlink_to(mine)
-    Files(str(target)).write(MANIFEST, "{}")
+    Files(str(target)).write(SAVEPOINT_MANIFEST, "{}")
     assert mine.read_text() == "precious"
-    assert (target / MANIFEST).read_text() == "{}"
-    assert not (target / MANIFEST).is_symlink()
+    assert (target / SAVEPOINT_MANIFEST).read_text() == "{}"
+    assert not (target / SAVEPOINT_MANIFEST).is_symlink()
 
 
 @pytest.mark.parametrize(("place", "inside"), [("/c", True), ("/c/x", True), ("file:///c/x", True), ("/cd", False)])
@@ -150,10 +150,10 @@ def test_what_a_file_system_says_on_pages_is_told_by_its_beginning():
 def test_an_interrupted_savepoint_is_written_again(tmp_path):
     target = tmp_path / "target"
     (target / STATE).mkdir(parents=True)
-    (target / f"_{MANIFEST}").write_text("half of")
+    (target / f"_{SAVEPOINT_MANIFEST}").write_text("half of")
     _check_free(Files(str(target)))
-    Files(str(target)).write(MANIFEST, "{}")
-    assert sorted(path.name for path in target.iterdir()) == [MANIFEST, STATE]
+    Files(str(target)).write(SAVEPOINT_MANIFEST, "{}")
+    assert sorted(path.name for path in target.iterdir()) == [SAVEPOINT_MANIFEST, STATE]
 
 
 def places_in(value: object, here: tuple = ()) -> Iterator[tuple]:
@@ -165,7 +165,7 @@ def places_in(value: object, here: tuple = ()) -> Iterator[tuple]:
 
 def test_a_damaged_savepoint_is_one_short_sentence_wherever_the_damage_is(place):
     files = Files(place(offset("a"), offset("b")))
-    sound = json.loads(files.read(MANIFEST))
+    sound = json.loads(files.read(SAVEPOINT_MANIFEST))
     note = {"inbox": {"sources": {}}, "blobs": {}, "snapshot": 2}
     operator = {"name": "x", "axis": 0, "digest": "d", "told": None, "notes": [note], "facts": [{}]}
     sound["operators"] = {"x": operator}
@@ -177,7 +177,7 @@ def test_a_damaged_savepoint_is_one_short_sentence_wherever_the_damage_is(place)
             for name in ("", *path)[:-1]:
                 inner = inner[name]
             inner[("", *path)[-1]] = wrong
-            files.write(MANIFEST, json.dumps(changed[""]))
+            files.write(SAVEPOINT_MANIFEST, json.dumps(changed[""]))
             try:
                 continued(files.place, Topics(names=("a",)))
             except (FormatError, OptionError) as error:

@@ -51,7 +51,7 @@ class Follower:
             return False
         self.batches += 1
         self.sim.restart()
-        self.inbox = ChannelTracker.restore("aggregate hours", 0, self.inbox.snapshot())
+        self.inbox = ChannelTracker.restore("aggregate hours", 0, self.inbox.state())
         self.inbox.take(self._rows(before, self.sim.offset))
         return True
 

@@ -97,7 +97,7 @@ def test_a_source_without_channels_holds_nobody_and_promises_nothing_for_the_oth
     box.take([*rows(0, "A", a=100), *rows(0, "B", b=5_000)])
     flush = ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=5_000, source="B")
     idle = ControlRow(kind=ControlKind.IDLE, source="B")
-    box = ChannelTracker.restore("aggregate hours", 0, box.snapshot())
+    box = ChannelTracker.restore("aggregate hours", 0, box.state())
     told = box.take([flush, idle, none(1, "B"), *rows(1, "A", a=200)])
     assert (told.batch_watermark_ms, told.watermark_ms) == (100, 200)
     assert box.take(rows(2, "A", a=300)).watermark_ms == 300

@@ -76,9 +76,9 @@ class Buckets:
             )
             rows += sum(unpacked(frame["results"][0]).num_rows for frame in call(now))
             written, removed = now.drain()
-            now.note.timer_ms = now.next_timer_ms
+            now.manifest.timer_ms = now.next_timer_ms
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(written)
-            self.state[one] = now.note, MemoryStore(kept)
+            self.state[one] = now.manifest, MemoryStore(kept)
             control += decode_rows(now.last_row()["control"][0])
         self.follower.take(control)  # refuses barriers that are not of all
         return rows

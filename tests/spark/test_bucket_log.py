@@ -32,11 +32,11 @@ def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_a
     monkeypatch.setattr(bucket, "write_state", lambda *_: None)
     monkeypatch.setattr(Bucket, "_set_timer", lambda *_: None)
     one = Bucket(StagedStore(plan=plan_of(HoppingWindow(10, 10))), BucketLayout("medians", (0,), ((0,),)))
-    one._note = one._blobs = None
+    one._manifest = one._blobs = None
     counted = StoreCounts(dropped_windows=dropped, dropped_messages=7 * dropped)
     batch = SimpleNamespace(
         drain=lambda: None,
-        note=BucketManifest(),
+        manifest=BucketManifest(),
         late_rows=late,
         watermark_ms=70,
         counted=counted,

@@ -117,16 +117,16 @@ def test_the_order_of_arrival_means_nothing():
         mixed = random.Random(seed).sample(rows, len(rows))
         box = inbox()
         assert box.take(mixed) == told
-        assert box.snapshot() == wanted.snapshot()
+        assert box.state() == wanted.state()
 
 
 def test_a_restored_inbox_goes_on():
     box = inbox()
     box.take([watermark(100, "t-0"), watermark(50, "t-1"), *barriers(0, "t-0", "t-1")])
-    again = ChannelTracker.restore("aggregate hours", 0, box.snapshot())
+    again = ChannelTracker.restore("aggregate hours", 0, box.state())
     rows = [watermark(70, "t-1"), *barriers(1, "t-0", "t-1")]
     assert again.take(rows) == box.take(rows)
-    assert again.snapshot() == box.snapshot()
+    assert again.state() == box.state()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_damaged_state_is_refused_by_the_operators_name(damage):
     box = inbox()
     box.take([watermark(100, "t-0"), *barriers(0, "t-0")])
     with pytest.raises(FormatError, match="aggregate hours: the saved state of its channels is damaged"):
-        ChannelTracker.restore("aggregate hours", 0, {**box.snapshot(), **damage})
+        ChannelTracker.restore("aggregate hours", 0, {**box.state(), **damage})
 
 
 def test_a_cut_that_is_not_whole_is_refused():
@@ -164,7 +164,7 @@ def test_a_partition_that_one_of_two_united_sources_loses_holds_nobody(restart):
     box = inbox()
     assert box.take(LOCK_STEP).watermark_ms == 50
     if restart:
-        box = ChannelTracker.restore("aggregate hours", 0, json.loads(json.dumps(box.snapshot())))
+        box = ChannelTracker.restore("aggregate hours", 0, json.loads(json.dumps(box.state())))
     told = box.take([*barriers(1, "a-0"), *barriers(1, "b-0", "b-1")])
     assert told.watermark_ms == 100
 
@@ -220,11 +220,11 @@ def test_channels_of_a_bucket_of_version_1_go_over_to_their_sources():
     """0.2.0 knew two lock-step sources as one group."""
     box = inbox()
     box.take(LOCK_STEP)
-    again = ChannelTracker.restore("aggregate hours", 0, json.loads(json.dumps(box.snapshot())))
+    again = ChannelTracker.restore("aggregate hours", 0, json.loads(json.dumps(box.state())))
     rows = [replace(row, source=row.channel[0]) for row in LOCK_STEP if row.kind is ControlKind.BARRIER]
     again.take([replace(row, snapshot=1) for row in rows])
-    assert again.snapshot()["sources"] == {"a-0": "a", "a-1": "a", "b-0": "b", "b-1": "b"}
-    assert again.snapshot()["counts"] == {}
+    assert again.state()["sources"] == {"a-0": "a", "a-1": "a", "b-0": "b", "b-1": "b"}
+    assert again.state()["counts"] == {}
     told = again.take([*named("a", *barriers(2, "a-0")), *named("b", *barriers(2, "b-0", "b-1"))])
     assert told.watermark_ms == 100
 
@@ -245,7 +245,7 @@ def test_what_one_source_retains_counts_in_a_union(restart):
     rows = named("a", watermark(100, "a-0"), watermark(10, "a-1"), *barriers(0, "a-0", "a-1"))
     assert box.take([*rows, *named("b", watermark(500, "b-0"), *barriers(0, "b-0"))]).watermark_ms == 10
     if restart:
-        box = ChannelTracker.restore("aggregate hours", 0, json.loads(json.dumps(box.snapshot())))
+        box = ChannelTracker.restore("aggregate hours", 0, json.loads(json.dumps(box.state())))
     assert box.take(named("a", watermark(100), *barriers(1, "a-0", "a-1"))).watermark_ms == 100
     assert box.take(named("a", watermark(600), *barriers(2, "a-0", "a-1"))).watermark_ms == 500
     slow = named("a", watermark(20, "a-1"), *barriers(3, "a-0", "a-1"))  # no regression: it is above its own last one

@@ -28,7 +28,7 @@ ROWS = (("rows", agg.count()),)
 
 
 def noted(plan):
-    return json.loads(json.dumps(plan.told(), sort_keys=True))  # as buckets write it
+    return json.loads(json.dumps(plan.description(), sort_keys=True))  # as buckets write it
 
 
 def windows(window=SlidingWindow(10, 10), aggregates=ROWS, **settings):  # noqa: B008
@@ -101,12 +101,12 @@ def sides(left=(), right=(), names=("a", "b")):
     ],
 )  # fmt: skip
 def test_what_differs_is_named_on_both_sides(old, new, told):
-    found = difference(noted(old), new.told())
+    found = difference(noted(old), new.description())
     assert all(words in found for words in told), found
-    assert difference(noted(new), new.told()) == difference(None, new.told()) == ""
+    assert difference(noted(new), new.description()) == difference(None, new.description()) == ""
     note = {"version": 2, "buckets": 1, "plan": "one", "told": noted(old), "axis": 0, "name": "n"}
     with pytest.raises(OptionError) as refused:
-        require_owner("aggregate", note, {**note, "plan": "other", "told": new.told()}, "windows or keys")
+        require_owner("aggregate", note, {**note, "plan": "other", "told": new.description()}, "windows or keys")
     assert f"(windows or keys differ; {found}): go back to that plan" in str(refused.value)
 
 

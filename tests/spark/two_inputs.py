@@ -49,8 +49,8 @@ class TwoInputs:
             frames = list(leaving)
             changed, removed = now.drain()
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
-            assert kept.keys() == now.note.blobs.keys()
-            self.state[bucket] = now.note, MemoryStore(kept)
+            assert kept.keys() == now.manifest.blobs.keys()
+            self.state[bucket] = now.manifest, MemoryStore(kept)
             last_row = now.last_row()
             self.late_rows += now.late_rows
             self.null_event_time_rows += int(last_row["null_event_time_rows"].sum())

@@ -90,7 +90,7 @@ def _play(plan: WindowPlan | ProcessPlan, given: WindowPlan | ProcessInput) -> N
 def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, int], list[pa.RecordBatch]]) -> None:
     """Run three batches through all buckets; staged: input, batch and watermark → one task's rows."""
     layout = BucketLayout("warm", tuple(bucket_ids(2)), ((0,),) * len(inputs))
-    notes = {one: (BucketManifest(), MemoryStore()) for one in layout.ids}
+    manifests = {one: (BucketManifest(), MemoryStore()) for one in layout.ids}
     for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
         shipped = [
             row
@@ -99,8 +99,8 @@ def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, in
             for row in out.to_pylist()
         ]
         for bucket in layout.ids:
-            note, store = notes[bucket]
-            now = BucketBatch(plan, layout, bucket, note, store)
+            manifest, store = manifests[bucket]
+            now = BucketBatch(plan, layout, bucket, manifest, store)
             mine = [
                 [row for row in shipped if (row["bucket"], row["input"]) == (bucket, at)] for at in range(len(inputs))
             ]
@@ -113,7 +113,7 @@ def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, in
             ))  # fmt: skip
             written, removed = now.drain()
             left = {name: blob for name, blob in store.blobs.items() if name not in removed}
-            notes[bucket] = now.note, MemoryStore(left | dict(written))
+            manifests[bucket] = now.manifest, MemoryStore(left | dict(written))
             emitted = [pa.RecordBatch.from_pandas(one, preserve_index=False) for one in [*frames, now.last_row()]]
             for _ in Unpack.of(plan)(emitted):
                 pass

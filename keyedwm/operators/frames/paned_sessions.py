@@ -27,7 +27,7 @@ from keyedwm.operators.panes import EveryBy, PanePolicy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.operators.state.manifest import NOTE, note, read_note
+from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 # So many results leave at once when a watermark closes many sessions.
@@ -41,10 +41,10 @@ class PanedSessionOperator:
         self._plan = plan
         self._window = window
         self._keys = KeyDictionary(plan.key_fields)
-        facts = read_note(plan, store)
-        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, told=facts)
-        self.watermark_ms = facts.get("watermark_ms")
-        logs = TableLogs(store, note=NOTE, facts=facts)
+        state = read_manifest(plan, store)
+        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
+        self.watermark_ms = state.get("watermark_ms")
+        logs = TableLogs(store, manifest=MANIFEST, state=state)
         self._logs = logs
         self._table = SessionTable(plan, window, self._keys, logs, self._gone_ms())
         self.late_rows = 0
@@ -134,10 +134,12 @@ class PanedSessionOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._table.drain(self._gone_ms())
-        return StateChanges({**changes.written, NOTE: note(self._plan, self._facts())}, changes.removed)
+        return StateChanges(
+            {**changes.written, MANIFEST: manifest_of(self._plan, self._manifest_state())}, changes.removed
+        )
 
-    def _facts(self) -> dict[str, Any]:
-        return {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
+    def _manifest_state(self) -> dict[str, Any]:
+        return {"watermark_ms": self.watermark_ms, **self._policy.state(), **self._logs.state()}
 
     def _late(self, rows: pa.Table) -> Flags:
         """Which partials are late by their last row."""

@@ -23,7 +23,7 @@ from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import key_columns
-from keyedwm.operators.state.manifest import read_note
+from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore
 
 
@@ -33,7 +33,7 @@ class PerKeySessionOperator(PanedSessionOperator):
     def __init__(self, plan: WindowPlan, window: SessionWindow, per_key: PerKey, store: BlobStore) -> None:
         super().__init__(plan, window, store)
         self._behind_ms = per_key.behind_ms
-        self._own = KeyWatermarks(plan, per_key, self._logs, read_note(plan, store))
+        self._own = KeyWatermarks(plan, per_key, self._logs, read_manifest(plan, store))
         self._own.rise(self.watermark_ms)
         self._table.leave_out(self._is_gone, self._own)
         self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
@@ -72,8 +72,8 @@ class PerKeySessionOperator(PanedSessionOperator):
         yield from super().on_end()
         self._own.end()
 
-    def _facts(self) -> dict[str, Any]:
-        return {**super()._facts(), **self._own.facts()}
+    def _manifest_state(self) -> dict[str, Any]:
+        return {**super()._manifest_state(), **self._own.state()}
 
     def _late(self, rows: pa.Table) -> Flags:
         return ints(contiguous(rows[LAST])) < self._times

@@ -26,7 +26,7 @@ from keyedwm.operators.names import CHANNEL, LAST, START
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.operators.state.manifest import read_note
+from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore
 
 _NONE = np.empty(0, np.int64)
@@ -38,12 +38,12 @@ class PerKeyOperator(SlidingOperator):
     def __init__(self, plan: WindowPlan, window: FrameWindow, per_key: PerKey, store: BlobStore) -> None:
         super().__init__(plan, window, store)
         self._behind_ms = per_key.behind_ms
-        facts = read_note(plan, store)
-        self._own = KeyWatermarks(plan, per_key, self._logs, facts)
+        state = read_manifest(plan, store)
+        self._own = KeyWatermarks(plan, per_key, self._logs, state)
         self._own.rise(self.watermark_ms)
         self._holders.append(self._own)
         # Frame → how many windows that begin with it have closed since it was looked over, and how many keys it has.
-        noted = {window.frame_of(int(start)): told for start, told in facts.get("gone", {}).items()}
+        noted = {window.frame_of(int(start)): told for start, told in state.get("gone", {}).items()}
         self._gone = Counter({frame: closed for frame, (closed, _) in noted.items()})
         self._of_keys = {frame: held for frame, (_, held) in noted.items()}
         # Then a frame of which as many windows have closed as it has keys is done with, unread.
@@ -89,12 +89,12 @@ class PerKeyOperator(SlidingOperator):
         yield from super().on_end()
         self._own.end()
 
-    def _facts(self) -> dict[str, Any]:
+    def _manifest_state(self) -> dict[str, Any]:
         gone = {
             str(self._window.start_of(frame)): [closed, self._of_keys.get(frame, 0)]
             for frame, closed in sorted(self._gone.items())
         }
-        return {**super()._facts(), **self._own.facts(), "gone": gone}
+        return {**super()._manifest_state(), **self._own.state(), "gone": gone}
 
     def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
         if self._plan.late_rule is LateRule.EVENT:

@@ -48,16 +48,16 @@ class SlidingWindow:
 
     def __post_init__(self) -> None:
         settle_spans(self, "slide")
-        told = f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)}"
+        window = f"a window of {span_text(self.size_ms)} every {span_text(self.slide_ms)}"
         if self.size_ms < self.slide_ms:
             raise OptionError(
-                f"{told}: the slide is longer than the size, which leaves times without a window; are they exchanged? "
-                "If not, take hopping and aggregate(..., store=)"
+                f"{window}: the slide is longer than the size, which leaves times without a window; are they "
+                "exchanged? If not, take hopping and aggregate(..., store=)"
             )
         if self.size_ms % self.slide_ms:
             nearest_ms = round(self.size_ms / self.slide_ms) * self.slide_ms
             raise OptionError(
-                f"{told} is no whole number of slides: the slide must divide the size (a size of "
+                f"{window} is no whole number of slides: the slide must divide the size (a size of "
                 f"{span_text(nearest_ms)} would do), or take hopping and aggregate(..., store=)"
             )
 
@@ -290,7 +290,7 @@ class WindowPlan:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
         return self._digest
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides how state is laid out, which `rescale` compares with another's.
 
         aggregates: name, description, and the accumulator's columns with their types, in order.
@@ -318,7 +318,7 @@ class WindowPlan:
             return ()
 
     def _digest_of(self, texts: Sequence[str]) -> str:
-        return digest_v1(self.told(), texts, self.partial_schema)
+        return digest_v1(self.description(), texts, self.partial_schema)
 
     def _check_late(self) -> None:
         if self.lateness_ms < 0:

@@ -26,12 +26,12 @@ from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
 from keyedwm.operators.frames.session_parts import SLICE
 from keyedwm.operators.frames.session_rules import NEVER
 from keyedwm.operators.frames.session_table import SESSIONS
-from keyedwm.operators.keyed.key_watermarks import OWN, moved_facts
+from keyedwm.operators.keyed.key_watermarks import OWN, rescaled_state
 from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
 from keyedwm.operators.state.description import lines_of
-from keyedwm.operators.state.manifest import FORMAT, note
+from keyedwm.operators.state.manifest import FORMAT, manifest_of
 from keyedwm.operators.state.store import PART, part_numbers
 
 _REMEDY = "go back to what it was, or start from a new checkpoint"
@@ -41,39 +41,39 @@ _REMEDY = "go back to what it was, or start from a new checkpoint"
 class FrameRescale:
     """How the state of `buckets` old buckets goes to a plan. Raises OptionError and FormatError for what cannot move.
 
-    who: the operator in messages. digest, told: of the old plan; `told` is None where keyedwm 0.2.0 wrote the state.
-    facts: the operator's note in each old bucket. blobs: the names of the blobs in each.
+    who: the operator in messages. digest, description: of the old plan; there is no description where keyedwm 0.2.0
+    wrote the state. states: the operator's manifest in each old bucket. blobs: the names of the blobs in each.
     """
 
     beside: ClassVar[str | None] = None
     who: str
     plan: WindowPlan
     digest: str
-    told: Mapping[str, Any] | None
-    facts: tuple[Mapping[str, Any], ...]
+    description: Mapping[str, Any] | None
+    states: tuple[Mapping[str, Any], ...]
     blobs: tuple[tuple[str, ...], ...]
     # Accumulator column → its name in the old state, None for one of an added aggregate.
     columns: Mapping[str, str | None] = field(init=False, repr=False)
     _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._check_facts()
+        self._check_states()
         object.__setattr__(self, "columns", self._accumulators())
         object.__setattr__(self, "_numbers", part_numbers(self.blobs))
 
-    def facts_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
+    def state_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
         """Return the facts of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
-        held = {name: self.facts[0].get(name) for name in ("watermark_ms", "due_ms")}
+        held = {name: self.states[0].get(name) for name in ("watermark_ms", "due_ms")}
         if self.plan.key_watermark is not None:
-            held |= moved_facts(self.facts)
+            held |= rescaled_state(self.states)
         return {**held, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
 
-    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
+    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's note of a new bucket with these parts of logs added; see `Rescale`."""
-        told = {} if before is None else json.loads(before)
-        ends = [fact["first_end"] for name, fact in facts if name.partition(PART)[0] == YOUNG]
-        young_end = min((end for end in (told.get("young_end"), *ends) if end is not None), default=None)
-        return note(self.plan, self.facts_of(rows_by_log(told, facts), young_end))
+        manifest = {} if before is None else json.loads(before)
+        ends = [entry["first_end"] for name, entry in entries if name.partition(PART)[0] == YOUNG]
+        young_end = min((end for end in (manifest.get("young_end"), *ends) if end is not None), default=None)
+        return manifest_of(self.plan, self.state_of(rows_by_log(manifest, entries), young_end))
 
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
         """Yield what one old blob gives to new buckets; see `Rescale`."""
@@ -100,9 +100,9 @@ class FrameRescale:
         """Without the parts of sessions that are gone already: they end where nothing is read any more."""
         gone_ms = NEVER
         if log.startswith(DUE):
-            gone_ms = self.facts[bucket]["passed_ms"]
+            gone_ms = self.states[bucket]["passed_ms"]
         elif log.startswith(REST):
-            gone_ms = self.facts[bucket]["horizon_ms"]
+            gone_ms = self.states[bucket]["horizon_ms"]
         return table if gone_ms == NEVER else table.filter(pa.array(ints(contiguous(table[END])) > gone_ms))
 
     def _laid_out(self, log: str, table: pa.Table) -> pa.Table:
@@ -131,9 +131,9 @@ class FrameRescale:
         arrays = [*(table[name] for name in (*keys, ROWS)), *made, *(table[name] for name in others)]
         return pa.table([contiguous(array) for array in arrays], schema=pa.schema(fields))
 
-    def _check_facts(self) -> None:
-        FORMAT.check_versions(f"{self.who}: its state", self.facts)
-        if len({facts.get("watermark_ms") for facts in self.facts}) > 1:
+    def _check_states(self) -> None:
+        FORMAT.check_versions(f"{self.who}: its state", self.states)
+        if len({state.get("watermark_ms") for state in self.states}) > 1:
             raise OptionError(
                 f"{self.who}: its buckets have closed windows up to different times, because max_rows_per_batch holds "
                 f"results back: run the old query until all have left, then move it"
@@ -144,20 +144,22 @@ class FrameRescale:
         names = [inner.name for inner in self.plan.accumulator_fields]
         if self.digest in (self.plan.digest(), *self.plan.earlier_digests):
             return {name: name for name in names}
-        if self.told is None:
+        if self.description is None:
             raise OptionError(
                 f"{self.who}: its state is of keyedwm 0.2.0, which did not note the plan, and this plan differs: "
                 f"run the old query for one batch with this keyedwm before it is moved, or leave the plan as it was"
             )
-        now = self.plan.told()
+        now = self.plan.description()
         for what, parts in _PARTS.items():
-            before, here = ({name: told.get(name) for name in parts} for told in (self.told, now))
+            before, here = ({name: one.get(name) for name in parts} for one in (self.description, now))
             if before != here:
                 raise OptionError(
                     f"{self.who}: {what} of the state that moves are {_shown(before)}, and of this plan "
                     f"{_shown(here)}, which cannot be told from each other's results: {_REMEDY}"
                 )
-        old = {(name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.told["aggregates"])}
+        old = {
+            (name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.description["aggregates"])
+        }
         found: dict[str, str | None] = {}
         for place, ((name, spec, inner), function) in enumerate(
             zip(now["aggregates"], self.plan.functions, strict=True)

@@ -29,7 +29,7 @@ from keyedwm.operators.frames.session_parts import (
 )
 from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
 from keyedwm.operators.state.key_dictionary import KeyDictionary
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 YOUNG, REST, DUE = "young", "rest-", "due-"
@@ -46,20 +46,20 @@ _UNDIVIDED_ROWS = 65_536
 class SessionLog:
     """The parts of the open sessions of a plan without panes."""
 
-    def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore, facts: Mapping[str, Any]) -> None:
+    def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore, state: Mapping[str, Any]) -> None:
         self._plan = plan
         self._window = window
-        self._logs = TableLogs(store, note=NOTE, facts=facts)
+        self._logs = TableLogs(store, manifest=MANIFEST, state=state)
         self.keys = KeyDictionary(plan.key_fields)
         self._old = sorted(self._logs.names(SLICE))
         self._new: list[SessionParts] = []  # in memory only
         self._young: SessionParts | None = None  # as read, without the new ones
-        self._horizon_ms: int = facts.get("horizon_ms", NEVER)
-        self._passed_ms: int = facts.get("passed_ms", NEVER)
-        self._shards: int = facts.get("shards", 1)
-        self._due: list[tuple[int, int, int]] = [(*one,) for one in facts.get("due", [])]  # number, first, last end
-        self._young_end: int | None = facts.get("young_end")
-        self._rest_end: int | None = facts.get("rest_end")
+        self._horizon_ms: int = state.get("horizon_ms", NEVER)
+        self._passed_ms: int = state.get("passed_ms", NEVER)
+        self._shards: int = state.get("shards", 1)
+        self._due: list[tuple[int, int, int]] = [(*one,) for one in state.get("due", [])]  # number, first, last end
+        self._young_end: int | None = state.get("young_end")
+        self._rest_end: int | None = state.get("rest_end")
         for name in self._old:
             self._young_end = _lowest(self._young_end, int(name.removeprefix(SLICE)))
 
@@ -73,10 +73,10 @@ class SessionLog:
         """How many parts of sessions are held, dead ones included."""
         return sum(self._logs.rows.values()) + sum(map(len, self._new))
 
-    def facts(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What must be known beside the logs, ready for JSON."""
         return {
-            **self._logs.facts(), "horizon_ms": self._horizon_ms, "passed_ms": self._passed_ms,
+            **self._logs.state(), "horizon_ms": self._horizon_ms, "passed_ms": self._passed_ms,
             "shards": self._shards, "due": self._due, "young_end": self._young_end, "rest_end": self._rest_end,
         }  # fmt: skip
 

@@ -21,7 +21,7 @@ from keyedwm.operators.frames.session_rules import closed_ms, expired
 from keyedwm.operators.names import LAST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.manifest import NOTE, note, read_note
+from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 # So many results leave at once when a watermark closes many sessions.
@@ -35,9 +35,9 @@ class SessionOperator:
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
         self._plan = plan
         self._window = window
-        facts = read_note(plan, store)
-        self._log = SessionLog(plan, window, store, facts)
-        self.watermark_ms = facts.get("watermark_ms")
+        state = read_manifest(plan, store)
+        self._log = SessionLog(plan, window, store, state)
+        self.watermark_ms = state.get("watermark_ms")
         self.late_rows = 0
         self._left = plan.most_rows
 
@@ -98,8 +98,8 @@ class SessionOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._log.drain()
-        facts = {"watermark_ms": self.watermark_ms, **self._log.facts()}
-        return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
+        state = {"watermark_ms": self.watermark_ms, **self._log.state()}
+        return StateChanges({**changes.written, MANIFEST: manifest_of(self._plan, state)}, changes.removed)
 
     def _close(self, time_ms: int) -> Iterator[Output]:
         gone, self.watermark_ms = self._log.close(time_ms, self._left)

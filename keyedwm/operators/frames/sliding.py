@@ -28,7 +28,7 @@ from keyedwm.operators.results import Output, late_sentence
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
-from keyedwm.operators.state.manifest import NOTE, note, read_note
+from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import BlobStore, LogHolder, StateChanges, TableLogs
 
@@ -64,15 +64,15 @@ class SlidingOperator:
         self._plan = plan
         self._window = window
         self._frames_each = window.frames_each
-        facts = read_note(plan, store)
-        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, told=facts)
+        state = read_manifest(plan, store)
+        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
         self._overlap = self._frames_each if self._policy.accumulating else 1
-        self._logs = TableLogs(store, note=NOTE, facts=facts)
+        self._logs = TableLogs(store, manifest=MANIFEST, state=state)
         self._frames = FrameLog(plan, window, self._overlap, self._logs)
         self._panes = PaneLog(plan, window, self._logs)
         self._changed = PairLog(plan.key_fields, START, _CHANGED, self._logs)
         self._holders: list[LogHolder] = [self._frames, self._panes, self._changed]
-        self.watermark_ms = facts.get("watermark_ms")
+        self.watermark_ms = state.get("watermark_ms")
         self.late_rows = 0
         self._left = plan.most_rows
 
@@ -152,10 +152,12 @@ class SlidingOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(self._merge)
-        return StateChanges({**changes.written, NOTE: note(self._plan, self._facts())}, changes.removed)
+        return StateChanges(
+            {**changes.written, MANIFEST: manifest_of(self._plan, self._manifest_state())}, changes.removed
+        )
 
-    def _facts(self) -> dict[str, Any]:
-        return {"watermark_ms": self.watermark_ms, **self._policy.snapshot(), **self._logs.facts()}
+    def _manifest_state(self) -> dict[str, Any]:
+        return {"watermark_ms": self.watermark_ms, **self._policy.state(), **self._logs.state()}
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         owner = next(one for one in self._holders if one.owns(log))

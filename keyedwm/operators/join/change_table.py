@@ -33,11 +33,11 @@ _COMPRESSION = "zstd"
 class ChangeTable:
     """The changes of one operator."""
 
-    def __init__(self, side: JoinSide, store: BlobStore, facts: Sequence[Any]) -> None:
-        """facts: as `facts` told them."""
+    def __init__(self, side: JoinSide, store: BlobStore, state: Sequence[Any]) -> None:
+        """facts: as `state` told them."""
         self._side, self._store = side, store
-        self._blobs: dict[int, int] = dict(facts[0]) if facts else {}
-        self._next, self._arrived, self._cleared = map(int, facts[1:] or (0, 0, 0))
+        self._blobs: dict[int, int] = dict(state[0]) if state else {}
+        self._next, self._arrived, self._cleared = map(int, state[1:] or (0, 0, 0))
         self._fresh: list[pa.Table] = []
         self._read: tuple[SidePiece, Ints] | None = None
 
@@ -103,7 +103,7 @@ class ChangeTable:
         self._fresh, self._read = [], None
         return StateChanges(written, frozenset(removed & self._store.sizes.keys()))
 
-    def facts(self) -> list[Any]:
+    def state(self) -> list[Any]:
         """Return what a later instance needs to know, ready for JSON."""
         return [[list(one) for one in self._blobs.items()], self._next, self._arrived, self._cleared]
 

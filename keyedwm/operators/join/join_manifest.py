@@ -16,11 +16,11 @@ FORMAT = ManifestFormat(
 )  # fmt: skip
 
 
-def note(plan: JoinPlan, facts: Mapping[str, Any]) -> bytes:
+def manifest_of(plan: JoinPlan, state: Mapping[str, Any]) -> bytes:
     """Return the note of an operator."""
-    return FORMAT.write(plan.digest(), facts)
+    return FORMAT.write(plan.digest(), state)
 
 
-def read_note(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
+def read_manifest(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
     """Return the facts of a store's note; see `NoteFormat.read`."""
     return FORMAT.read(plan.digest(), store)

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from keyedwm.operators.join.change_table import ChangeTable
 from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
-from keyedwm.operators.join.join_manifest import note, read_note
+from keyedwm.operators.join.join_manifest import manifest_of, read_manifest
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.results import pairs
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 
@@ -29,11 +29,11 @@ class LatestOperator:
 
     def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
         self._plan = plan
-        facts = read_note(plan, store)
-        self._received: dict[int, int] = {int(axis): ms for axis, ms in facts.get("received", {}).items()}
-        waiting = facts.get("waiting", ())
+        state = read_manifest(plan, store)
+        self._received: dict[int, int] = {int(axis): ms for axis, ms in state.get("received", {}).items()}
+        waiting = state.get("waiting", ())
         self._waiting = SideBuffer(plan.left, "waiting", store, waiting, main=0, gap_ms=0, keeps_matched=True)
-        self._changes = ChangeTable(plan.right, store, facts.get("changes", ()))
+        self._changes = ChangeTable(plan.right, store, state.get("changes", ()))
         self._inputs = Inputs(plan, self._received)
         self.next_timer_ms = None
 
@@ -92,8 +92,8 @@ class LatestOperator:
         """Return what changed in the state since the last call."""
         waiting = self._waiting.drain([self._received.get(RIGHT)])
         changes = self._changes.drain(self._limit_ms)
-        facts = {"received": self._received, "waiting": self._waiting.facts(), "changes": self._changes.facts()}
-        written = {**waiting.written, **changes.written, NOTE: note(self._plan, facts)}
+        state = {"received": self._received, "waiting": self._waiting.state(), "changes": self._changes.state()}
+        written = {**waiting.written, **changes.written, MANIFEST: manifest_of(self._plan, state)}
         return StateChanges(written, waiting.removed | changes.removed)
 
     @property

@@ -19,14 +19,14 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, JoinHorizons
 from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
-from keyedwm.operators.join.join_manifest import note, read_note
+from keyedwm.operators.join.join_manifest import manifest_of, read_manifest
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.join.keys import same_keys
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.results import pairs
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 _PIECE_BYTES = 64 << 20
@@ -38,8 +38,8 @@ class JoinOperator:
 
     def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
         self._plan = plan
-        facts = read_note(plan, store)
-        self._limits = JoinHorizons(plan.time, {int(axis): ms for axis, ms in facts.get("received", {}).items()})
+        state = read_manifest(plan, store)
+        self._limits = JoinHorizons(plan.time, {int(axis): ms for axis, ms in state.get("received", {}).items()})
         self._main = plan.time.main
         low, high = _ends(self._main)
         mains = (self._main.left, self._main.right)
@@ -48,7 +48,7 @@ class JoinOperator:
                 plan.sides[side],
                 _PREFIXES[side],
                 store,
-                facts.get(_PREFIXES[side], ()),
+                state.get(_PREFIXES[side], ()),
                 main=mains[side],
                 gap_ms=min(high - low, UNBOUNDED),
                 keeps_matched=plan.pairs_leave or side == RIGHT,
@@ -124,8 +124,8 @@ class JoinOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = [held.drain(self._limits_of(side)) for side, held in enumerate(self._held)]
-        facts = {prefix: held.facts() for prefix, held in zip(_PREFIXES, self._held, strict=True)}
-        written = {NOTE: note(self._plan, {"received": self._limits.received, **facts})}
+        state = {prefix: held.state() for prefix, held in zip(_PREFIXES, self._held, strict=True)}
+        written = {MANIFEST: manifest_of(self._plan, {"received": self._limits.received, **state})}
         for change in changes:
             written.update(change.written)
         return StateChanges(written, changes[LEFT].removed | changes[RIGHT].removed)

@@ -253,7 +253,7 @@ class JoinPlan:
             ],
         }  # fmt: skip
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
         return self._description
 

@@ -17,7 +17,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import JoinHorizons
 from keyedwm.operators.join.change_table import CHANGES
-from keyedwm.operators.join.join_manifest import FORMAT, note
+from keyedwm.operators.join.join_manifest import FORMAT, manifest_of
 from keyedwm.operators.join.keys import HASH, bucket_numbers
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
@@ -31,7 +31,7 @@ _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 class JoinRescale:
     """How the state of old buckets goes to new ones (`Rescale`). Raises OptionError and FormatError if it cannot.
 
-    who: the operator in messages. digest: of the old plan. facts: the operator's note in each old bucket. blobs: the
+    who: the operator in messages. digest: of the old plan. states: the operator's note in each old bucket. blobs: the
     names of the blobs in each.
     """
 
@@ -39,19 +39,19 @@ class JoinRescale:
     who: str
     plan: JoinPlan
     digest: str
-    facts: tuple[Mapping[str, Any], ...]
+    states: tuple[Mapping[str, Any], ...]
     blobs: tuple[tuple[str, ...], ...]
     _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_numbers", _numbers(self.blobs))
-        FORMAT.check_versions(f"{self.who}: its state", self.facts)
+        FORMAT.check_versions(f"{self.who}: its state", self.states)
         if self.digest != self.plan.digest():
             raise OptionError(
                 f"{self.who}: the state is that of another join (on, how, time bounds, condition, columns, names of "
                 f"the sides, time axes or late differ): go back to that one, or start from a new checkpoint"
             )
-        if any(facts["received"] != self.facts[0]["received"] for facts in self.facts):
+        if any(state["received"] != self.states[0]["received"] for state in self.states):
             raise FormatError(f"{self.who}: its buckets stand at different watermarks")
 
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:
@@ -68,28 +68,28 @@ class JoinRescale:
         for to in np.unique(buckets).tolist():
             yield from _pieces(to, prefix, number, piece.take(_places(buckets, to)))
 
-    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
+    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's note of a new bucket with these facts of its blobs added."""
-        held: dict[str, list[list[int]]] = {} if before is None else _facts_in(before)
-        for name, fact in facts:
-            if fact is not None:
-                held.setdefault(name.rpartition("-")[0], []).append(fact)
-        return self._note_of(held)
+        held: dict[str, list[list[int]]] = {} if before is None else _entries_in(before)
+        for name, entry in entries:
+            if entry is not None:
+                held.setdefault(name.rpartition("-")[0], []).append(entry)
+        return self._manifest_of(held)
 
-    def _note_of(self, facts: Mapping[str, Sequence[list[int]]]) -> bytes:
-        """facts: by the prefix of the blobs."""
-        told: dict[str, Any] = {"received": self.facts[0]["received"]}
+    def _manifest_of(self, entries: Mapping[str, Sequence[list[int]]]) -> bytes:
+        """entries: by the prefix of the blobs."""
+        told: dict[str, Any] = {"received": self.states[0]["received"]}
         for prefix in ("waiting",) if self.plan.latest else ("left", "right"):
-            told[prefix] = sorted(facts.get(prefix, ()))
+            told[prefix] = sorted(entries.get(prefix, ()))
         if self.plan.latest:
-            blobs = sorted(facts.get(CHANGES, ()))
-            arrived = max(held[CHANGES][2] for held in self.facts)
+            blobs = sorted(entries.get(CHANGES, ()))
+            arrived = max(held[CHANGES][2] for held in self.states)
             told[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
-        return note(self.plan, told)
+        return manifest_of(self.plan, told)
 
     def _limits(self, prefix: str) -> LimitsOf:
         """The times below which rows have left, by axis of the side."""
-        received = {int(axis): ms for axis, ms in self.facts[0]["received"].items()}
+        received = {int(axis): ms for axis, ms in self.states[0]["received"].items()}
         if self.plan.latest:
             return [received.get(RIGHT)]
         side = _SIDES[prefix]
@@ -97,9 +97,9 @@ class JoinRescale:
         return [limits.forgotten_below(first + at) for at in range(len(self.plan.sides[side].axes))]
 
 
-def _facts_in(note: bytes) -> dict[str, list[list[int]]]:
+def _entries_in(manifest: bytes) -> dict[str, list[list[int]]]:
     """The facts of blobs that a note was made of, by prefix."""
-    held = json.loads(note)
+    held = json.loads(manifest)
     found = {prefix: held[prefix] for prefix in ("left", "right", "waiting") if prefix in held}
     return {**found, CHANGES: held[CHANGES][0]} if CHANGES in held else found
 

@@ -103,7 +103,7 @@ class SideBuffer:
         side: JoinSide,
         prefix: str,
         store: BlobStore,
-        facts: Sequence[Any],
+        state: Sequence[Any],
         *,
         main: int,
         gap_ms: int,
@@ -113,7 +113,7 @@ class SideBuffer:
         self._main, self._gap_ms, self._keeps_matched = main, gap_ms, keeps_matched
         axes = len(side.axes)
         self._slices = [
-            Slice(number, rows, size, list(times[:axes]), list(times[axes:])) for number, rows, size, *times in facts
+            Slice(number, rows, size, list(times[:axes]), list(times[axes:])) for number, rows, size, *times in state
         ]
         self._next = max((one.number + 1 for one in self._slices if one.number is not None), default=0)
         self._removed: set[str] = set()
@@ -193,7 +193,7 @@ class SideBuffer:
         removed, self._removed = frozenset(self._removed - written.keys()), set()
         return StateChanges(written, removed)
 
-    def facts(self) -> list[list[Any]]:
+    def state(self) -> list[list[Any]]:
         """Return what a later instance needs to know of the slices, ready for JSON."""
         return [[one.number, one.rows, one.size, *one.low, *one.high] for one in self._slices]
 

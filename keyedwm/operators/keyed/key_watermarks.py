@@ -54,7 +54,7 @@ class KeyWatermarks:
     A slot is an owner and a partition that brought it; slots are in order of owner and partition.
     """
 
-    def __init__(self, plan: OwnersPlan, per_key: PerKey, logs: TableLogs, facts: Mapping[str, Any]) -> None:
+    def __init__(self, plan: OwnersPlan, per_key: PerKey, logs: TableLogs, state: Mapping[str, Any]) -> None:
         self._by = plan.owners
         self._fields = plan.owner_fields
         self._names = _names(plan, per_key)
@@ -68,14 +68,14 @@ class KeyWatermarks:
         self._slot_owners, self._slot_channels, self._slot_highs = _NONE, _NONE, _NONE
         self._own, self._seen = _NONE, _NONE
         self._floor_ms = self._front_ms = NEVER
-        self._swept_ms, self._first_ms = facts.get("own_swept_ms", NEVER), facts.get("own_first_ms", NEVER)
+        self._swept_ms, self._first_ms = state.get("own_swept_ms", NEVER), state.get("own_first_ms", NEVER)
 
     @property
     def front_ms(self) -> int:
         """W, below every event time if there is none."""
         return self._front_ms
 
-    def facts(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What must be known beside the log, ready for JSON."""
         return {"own_swept_ms": self._swept_ms, "own_first_ms": self._first_ms}
 
@@ -299,9 +299,9 @@ def _names(plan: OwnersPlan, per_key: PerKey) -> list[str]:
     return [_HASH, _HIGH, *([CHANNEL] if plan.channel else []), *own, *([_SEEN] if has_idle else [])]
 
 
-def moved_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def rescaled_state(state: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the facts of watermarks in a new bucket, from those of all old ones, which had the same W."""
-    return {name: facts[0][name] for name in ("own_swept_ms", "own_first_ms") if name in facts[0]}
+    return {name: state[0][name] for name in ("own_swept_ms", "own_first_ms") if name in state[0]}
 
 
 def _rows_of(table: pa.Table, wanted: Ints) -> pa.Table:

@@ -23,20 +23,20 @@ Channel = tuple[str, int]
 class Channels:
     """The channels of a store, numbered in the order in which they were first seen."""
 
-    def __init__(self, names: tuple[str, str, str], facts: Iterable[Any] = ()) -> None:
-        """names: of the columns topic, partition and offset. facts: as `facts` gave them."""
+    def __init__(self, names: tuple[str, str, str], state: Iterable[Any] = ()) -> None:
+        """names: of the columns topic, partition and offset. state: as `state` gave them."""
         self._names = names
         # Whether a call brings each record once: then equal rows of one are no record that came again.
         self.one_row_each = False
         self.known: list[Channel] = []
         self.first: list[int] = []
         self.next: list[int] = []
-        for topic, partition, first, behind in facts:
+        for topic, partition, first, behind in state:
             self.known.append((topic, partition))
             self.first.append(first)
             self.next.append(behind)
 
-    def facts(self) -> list[list[Any]]:
+    def state(self) -> list[list[Any]]:
         """Return what a later instance needs to know, ready for JSON."""
         return [[*channel, *offsets] for channel, *offsets in zip(self.known, self.first, self.next, strict=True)]
 

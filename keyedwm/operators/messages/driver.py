@@ -24,10 +24,10 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.messages.shapes import shape_of
-from keyedwm.operators.messages.store_description import note, read_note
+from keyedwm.operators.messages.store_description import manifest_of, read_manifest
 from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
@@ -54,9 +54,12 @@ class MessageOperator:
         inputs: int = 1,
         manifest: ManifestAccess | None = None,
     ) -> None:
-        self._plan, self._manifest = plan, manifest or ManifestAccess(partial(read_note, plan), partial(note, plan))
+        self._plan, self._manifest = (
+            plan,
+            manifest or ManifestAccess(partial(read_manifest, plan), partial(manifest_of, plan)),
+        )
         state = self._manifest.read(store)
-        self._logs = TableLogs(store, note=NOTE, facts=state)
+        self._logs = TableLogs(store, manifest=MANIFEST, state=state)
         self.channels = Channels(plan.record, state.get("channels", ()))
         self.accounts = [Account(plan, counts) for counts in state.get("accounts", [{}] * inputs)]
         kept = ShapeContext(plan, self.channels, self._logs, self.accounts)
@@ -135,10 +138,10 @@ class MessageOperator:
         self.shape.compact()
         changes = self._logs.drain(self.shape.merge)
         state = {
-            **self._logs.facts(), "channels": self.channels.facts(), **self.shape.state(),
+            **self._logs.state(), "channels": self.channels.state(), **self.shape.state(),
             "accounts": [account.state() for account in self.accounts],
         }  # fmt: skip
-        return StateChanges({**changes.written, NOTE: self._manifest.write(state)}, changes.removed)
+        return StateChanges({**changes.written, MANIFEST: self._manifest.write(state)}, changes.removed)
 
     def windows(self, start: int, end: int, *, by_key: bool) -> pa.Table:
         """Return the windows that overlap `[start, end]` and hold a message, one row for each topic and partition.

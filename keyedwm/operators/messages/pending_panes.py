@@ -33,9 +33,9 @@ class PendingPanes:
         """When panes are due, None if nothing is pending."""
         return self._times.due_ms
 
-    def facts(self) -> list[Any]:
+    def state(self) -> list[Any]:
         """Return what a later instance needs to know, ready for JSON."""
-        return list(self._times.snapshot())
+        return list(self._times.state())
 
     def add(self, keys: KeyDictionary, changed: Mapping[int, Ints], now_ms: int) -> None:
         """Note that these keys of windows (by end) have news."""

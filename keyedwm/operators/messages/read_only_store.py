@@ -18,7 +18,7 @@ from keyedwm.operators.messages.store_description import plan_of, read_window
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import HoppingWindow, RowWindow
 from keyedwm.operators.state.blobs import damaged
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import PART, BlobStore
 from keyedwm.operators.summary import Summary
 
@@ -54,7 +54,7 @@ class ReadBlobs:
 
     def get(self, name: str) -> bytes:
         """Return one of them; raise DamagedError if it is missing."""
-        if name == NOTE:
+        if name == MANIFEST:
             return json.dumps({name: value for name, value in self.state.items() if name != "checksum"}).encode()
         if name not in self.blobs:
             raise damaged(name, "is missing")

@@ -26,7 +26,7 @@ INDEX = "sessions"  # the log
 class Parts(KeyedRows):
     """Of each session what lies on one channel: offsets, messages and their bytes; channels by number.
 
-    told: how many of the messages the last pane held. panes: how many panes the whole session has had.
+    shown_messages: how many of the messages the last pane held. panes: how many panes the whole session has had.
     """
 
     IDENTITY: ClassVar[tuple[str, ...]] = ("starts", "channels")
@@ -37,7 +37,7 @@ class Parts(KeyedRows):
     last: Ints
     rows: Ints
     sizes: Ints
-    told: Ints
+    shown_messages: Ints
     panes: Ints
 
     def is_alive(self) -> Flags:
@@ -50,11 +50,19 @@ class Parts(KeyedRows):
         begins = np.ones(count, np.bool_)
         begins[1:] = (np.diff(self.keys) != 0) | (np.diff(self.starts) != 0)
         heads = np.flatnonzero(begins)
-        rows, sizes, told = (
-            np.add.reduceat(column, heads) if count else column for column in (self.rows, self.sizes, self.told)
+        rows, sizes, shown_messages = (
+            np.add.reduceat(column, heads) if count else column
+            for column in (self.rows, self.sizes, self.shown_messages)
         )
         return Sessions(
-            heads, self.keys[heads], self.starts[heads], self.ends[heads], rows, sizes, told, self.panes[heads]
+            heads,
+            self.keys[heads],
+            self.starts[heads],
+            self.ends[heads],
+            rows,
+            sizes,
+            shown_messages,
+            self.panes[heads],
         )
 
 
@@ -68,7 +76,7 @@ class Sessions:
     ends: Ints
     rows: Ints
     sizes: Ints
-    told: Ints
+    shown_messages: Ints
     panes: Ints
 
     def __len__(self) -> int:
@@ -129,7 +137,7 @@ class OpenSessions(KeyedLog[Parts]):
         """Count one more pane, with all messages, of these sessions."""
         places = np.flatnonzero(self.parts_of(sessions))
         shown = self.parts.take(places)
-        self.change(places, replace(shown, told=shown.rows, panes=shown.panes + 1))
+        self.change(places, replace(shown, shown_messages=shown.rows, panes=shown.panes + 1))
 
 
 def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Parts, Flags]:
@@ -152,6 +160,6 @@ def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Par
     made = Parts(
         both.keys[heads], both.channels[heads], starts[of], ends[of], lowest_by_group(both.first, group, count),
         highest_by_group(both.last, group, count), add_by_group(both.rows, group, count),
-        add_by_group(both.sizes, group, count), add_by_group(both.told, group, count), panes[of],
+        add_by_group(both.sizes, group, count), add_by_group(both.shown_messages, group, count), panes[of],
     )  # fmt: skip
     return made, taken_in

@@ -76,13 +76,13 @@ class StagedStore:
         """Of what the operator emits."""
         return self.rejected_rows.schema
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
         return {**describe(self.plan), "read_from": list(self.read_from)}
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest_of(self.told())
+        return digest_of(self.description())
 
 
 class StagedStoreOperator(StagedOperator):

@@ -66,27 +66,27 @@ class Timeline:
         logs: TableLogs,
         *,
         place: int,
-        facts: Mapping[str, Any],
+        state: Mapping[str, Any],
     ) -> None:
         self._plan, self.grid, self._channels, self._place = plan, grid, channels, place
-        self.horizon: int | None = facts.get("horizon")
-        self.floor: int | None = facts.get("floor")
-        self._arrivals = facts.get("arrivals", 0)
+        self.horizon: int | None = state.get("horizon")
+        self.floor: int | None = state.get("floor")
+        self._arrivals = state.get("arrivals", 0)
         self.store = MessageStore(plan, channels, logs, place, self._first_kept())
         rest = (grid.origin + grid.size) % grid.step
         self._ends = SlidingWindow(grid.step, grid.step, rest)
         self._panes = PaneLog(plan, self._ends, logs, f"{_PANES}{place}-")
         self._pending: dict[str, PendingPanes] = {}
         if plan.early is not None and plan.early.every_ms is not None:
-            beat = pane_timer_of(plan.early, facts.get(_EARLY))
+            beat = pane_timer_of(plan.early, state.get(_EARLY))
             self._pending[_EARLY] = PendingPanes(plan, f"{_EARLY}{place}", logs, beat)
         if plan.late_every_ms is not None or plan.late_rows is not None:
-            times = LateTimes(plan.late_every_ms, facts.get(_LATE, ()))
+            times = LateTimes(plan.late_every_ms, state.get(_LATE, ()))
             self._pending[_LATE] = PendingPanes(plan, f"{_LATE}{place}", logs, times)
 
-    def facts(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""
-        pending = {name: one.facts() for name, one in self._pending.items()}
+        pending = {name: one.state() for name, one in self._pending.items()}
         arrivals = {} if self._plan.accumulating else {"arrivals": self._arrivals}
         return {"horizon": self.horizon, "floor": self.floor, **arrivals, **pending}
 

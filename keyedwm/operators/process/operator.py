@@ -13,7 +13,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.processor import ProcessState, joined
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.manifest import NOTE, note, read_note
+from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 EVENT_TIME = "event_time"
@@ -26,16 +26,16 @@ class ProcessOperator:
 
     def __init__(self, plan: ProcessPlan, store: BlobStore) -> None:
         self._plan = plan
-        facts = read_note(plan, store)
-        self._logs = TableLogs(store, note=NOTE, facts=facts)
-        self._state = ProcessState(self._logs, dict(facts.get("own", {})), dict(facts.get("schemas", {})))
+        state = read_manifest(plan, store)
+        self._logs = TableLogs(store, manifest=MANIFEST, state=state)
+        self._state = ProcessState(self._logs, dict(state.get("own", {})), dict(state.get("schemas", {})))
         self._processor = plan.make()
         self._processor.state = self._state
-        self._processor.next_timer_ms = facts.get("due_ms")
+        self._processor.next_timer_ms = state.get("due_ms")
         if len(plan.inputs) == 1:
-            self._tell_watermarks([facts.get("watermark_ms")])
+            self._tell_watermarks([state.get("watermark_ms")])
         else:
-            self._tell_watermarks(facts.get("watermarks_ms", [None] * len(plan.inputs)))
+            self._tell_watermarks(state.get("watermarks_ms", [None] * len(plan.inputs)))
 
     @property
     def late_rows(self) -> int:
@@ -92,23 +92,23 @@ class ProcessOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(lambda log, tables: joined(log, tables).combine_chunks())
-        facts: dict[str, Any] = {
+        state: dict[str, Any] = {
             "watermark_ms": self._processor.watermark_ms,
             "due_ms": self.next_timer_ms,
             "own": self._state.facts,
             "schemas": self._state.schemas,
         }
         if len(self._plan.inputs) > 1:
-            facts["watermarks_ms"] = list(self._processor.watermarks_ms)
+            state["watermarks_ms"] = list(self._processor.watermarks_ms)
         try:
-            told = note(self._plan, {**facts, **self._logs.facts()})
+            told = manifest_of(self._plan, {**state, **self._logs.state()})
             _check_facts(self._state.facts)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"process: {self._plan.called} put something into state.facts that JSON has no value for ({error}): "
                 f"keep it as a table, or as texts, numbers, lists and objects"
             ) from error
-        return StateChanges({**changes.written, NOTE: told}, changes.removed)
+        return StateChanges({**changes.written, MANIFEST: told}, changes.removed)
 
     def _whole(self, what: str, number: object, of: str = " of ms") -> int:
         try:

@@ -90,7 +90,7 @@ class ProcessPlan:
         by = list(self.inputs[0].by)
         return {"kind": "process", "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
         return self._description
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import FormatError, InputError
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import TableLogs
 
 
@@ -138,5 +138,5 @@ def _of_several(log: str, schemas: Sequence[pa.Schema]) -> InputError:
 
 
 def _check_log(log: str) -> None:
-    if not isinstance(log, str) or not log or log == NOTE or "+" in log:
+    if not isinstance(log, str) or not log or log == MANIFEST or "+" in log:
         raise FormatError(f"process: a log cannot be called {log!r}: any other name without '+' would do")

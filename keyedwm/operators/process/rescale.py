@@ -19,7 +19,7 @@ from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
-from keyedwm.operators.state.manifest import FORMAT, note
+from keyedwm.operators.state.manifest import FORMAT, manifest_of
 from keyedwm.operators.state.store import PART, part_numbers
 
 
@@ -27,7 +27,7 @@ from keyedwm.operators.state.store import PART, part_numbers
 class ProcessRescale:
     """How the state of old buckets goes to `count` new ones. Raises OptionError and FormatError for what cannot move.
 
-    who: the operator in messages. digest: of the old plan. facts: the operator's note in each old bucket. blobs: the
+    who: the operator in messages. digest: of the old plan. states: the operator's note in each old bucket. blobs: the
     names of the blobs in each.
     """
 
@@ -36,19 +36,19 @@ class ProcessRescale:
     plan: ProcessPlan
     count: int
     digest: str
-    facts: tuple[Mapping[str, Any], ...]
+    states: tuple[Mapping[str, Any], ...]
     blobs: tuple[tuple[str, ...], ...]
     _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_numbers", part_numbers(self.blobs))
-        FORMAT.check_versions(f"{self.who}: its state", self.facts)
+        FORMAT.check_versions(f"{self.who}: its state", self.states)
         if self.digest != self.plan.digest():
             raise OptionError(
                 f"{self.who}: the state is that of another processor (its name or version, keys, inputs or their "
                 f"columns differ): go back to that one, or start from a new checkpoint"
             )
-        own = [facts.get("own", {}) for facts in self.facts]
+        own = [state.get("own", {}) for state in self.states]
         if not self.stays and any(one != own[0] for one in own):
             raise OptionError(
                 f"{self.who}: state.facts differ from bucket to bucket, so nobody can tell whose they are in another "
@@ -58,7 +58,7 @@ class ProcessRescale:
     @property
     def stays(self) -> bool:
         """Whether there are as many buckets as there were, so that every key stays in its bucket."""
-        return len(self.facts) == self.count
+        return len(self.states) == self.count
 
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
         """Yield what one old blob gives to new buckets; see `Rescale`."""
@@ -72,19 +72,21 @@ class ProcessRescale:
             if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
                 raise OptionError(
                     f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so nobody can "
-                    f"tell whose rows they are in another number of buckets: give buckets={len(self.facts)}"
+                    f"tell whose rows they are in another number of buckets: give buckets={len(self.states)}"
                 )
         numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
         for number in np.unique(numbers).tolist():
             mine = table.take(pa.array(np.flatnonzero(numbers == number)))
             yield cut_table(number, f"{log}{PART}{self._numbers[bucket, name]}", mine)
 
-    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:
+    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's note of a new bucket with these parts of logs added; see `Rescale`."""
         if self.stays:
-            held = {name: value for name, value in self.facts[number].items() if name not in {"version", "plan"}}
-            return note(self.plan, held)
-        rows = rows_by_log({} if before is None else json.loads(before), facts)
-        due = [held["due_ms"] for held in self.facts if held.get("due_ms") is not None]
-        held = {name: self.facts[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.facts[0]}
-        return note(self.plan, {**held, "due_ms": min(due, default=None), "rows": rows, "tried": {}})
+            held = {name: value for name, value in self.states[number].items() if name not in {"version", "plan"}}
+            return manifest_of(self.plan, held)
+        rows = rows_by_log({} if before is None else json.loads(before), entries)
+        due = [held["due_ms"] for held in self.states if held.get("due_ms") is not None]
+        held = {
+            name: self.states[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.states[0]
+        }
+        return manifest_of(self.plan, {**held, "due_ms": min(due, default=None), "rows": rows, "tried": {}})

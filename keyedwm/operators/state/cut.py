@@ -16,12 +16,12 @@ from keyedwm.operators.state.store import PART
 
 
 class BlobPiece(NamedTuple):
-    """A blob for a new bucket, by its number. fact: what the operator's note says of it, None where it says nothing."""
+    """A blob for a new bucket, by its number. entry: of the blob in the operator's manifest, None if it has none."""
 
     bucket: int
     name: str
     blob: bytes
-    fact: Any
+    entry: Any
 
 
 class Rescale(Protocol):
@@ -42,22 +42,22 @@ class Rescale(Protocol):
         No two old blobs give one name to a bucket.
         """
 
-    def note_with(self, before: bytes | None, facts: Sequence[tuple[str, Any]], number: int) -> bytes:
+    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's note in the new bucket of this number with these facts of pieces, by name, added.
 
         before: as it was, None for the first pieces.
         """
 
 
-def cut_table(number: int, name: str, table: pa.Table, **fact: int | None) -> BlobPiece:
-    """Return a table for a new bucket, with its rows as a fact beside those that are given."""
-    return BlobPiece(number, name, stored(name, table), {"rows": table.num_rows, **fact})
+def cut_table(number: int, name: str, table: pa.Table, **entry: int | None) -> BlobPiece:
+    """Return a table for a new bucket, with its rows as an entry beside those that are given."""
+    return BlobPiece(number, name, stored(name, table), {"rows": table.num_rows, **entry})
 
 
-def rows_by_log(before: Mapping[str, Any], facts: Iterable[tuple[str, Any]]) -> dict[str, int]:
+def rows_by_log(before: Mapping[str, Any], entries: Iterable[tuple[str, Any]]) -> dict[str, int]:
     """Return the rows of each log with those of these tables added; before: the operator's note as it was."""
     rows = dict(before.get("rows", {}))
-    for name, fact in facts:
+    for name, entry in entries:
         log = name.partition(PART)[0]
-        rows[log] = rows.get(log, 0) + fact["rows"]
+        rows[log] = rows.get(log, 0) + entry["rows"]
     return rows

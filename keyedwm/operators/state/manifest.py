@@ -25,7 +25,7 @@ OTHER_PYTHON = (
     "if keyedwm 0.2.0 wrote it and only Python is another one, run the query for one batch with that Python and this "
     "keyedwm, which notes the version of an Aggregate in place of its byte-code"
 )
-NOTE = "note"
+MANIFEST = "note"
 # Of all that follows it.
 _CHECKSUM = re.compile(rb'\{"checksum": ([0-9]+), ')
 
@@ -41,9 +41,9 @@ class ManifestFormat:
     readable: tuple[int, ...]
     unchanged: str
 
-    def write(self, digest: str, facts: Mapping[str, Any]) -> bytes:
-        """Return the note: facts, version and the plan's digest."""
-        told = json.dumps({"version": self.version, "plan": digest, **facts}, sort_keys=True).encode()[1:]
+    def write(self, digest: str, state: Mapping[str, Any]) -> bytes:
+        """Return the manifest_of: facts, version and the plan's digest."""
+        told = json.dumps({"version": self.version, "plan": digest, **state}, sort_keys=True).encode()[1:]
         return b'{"checksum": %d, %b' % (zlib.crc32(told), told)
 
     def read(self, digest: str, store: BlobStore, earlier: Sequence[str] = ()) -> dict[str, Any]:
@@ -53,18 +53,18 @@ class ManifestFormat:
         """
         if not store.sizes:
             return {}
-        if NOTE not in store.sizes:
-            raise FormatError(f"the {self.state} holds {', '.join(sorted(store.sizes))}, but no {NOTE}")
-        blob = store.get(NOTE)
+        if MANIFEST not in store.sizes:
+            raise FormatError(f"the {self.state} holds {', '.join(sorted(store.sizes))}, but no {MANIFEST}")
+        blob = store.get(MANIFEST)
         checksum = _CHECKSUM.match(blob)
         if checksum and zlib.crc32(blob[checksum.end() :]) != int(checksum[1]):
-            raise damaged(NOTE, "does not agree with its checksum")
+            raise damaged(MANIFEST, "does not agree with its checksum")
         try:
             told = parse_json(blob)
         except ValueError as error:
-            raise damaged(NOTE, "is not JSON") from error
+            raise damaged(MANIFEST, "is not JSON") from error
         if not isinstance(told, dict):
-            raise FormatError(f"the {NOTE} of the {self.state} is no JSON object")
+            raise FormatError(f"the {MANIFEST} of the {self.state} is no JSON object")
         self.check_versions(f"the {self.state}", [told])
         if told.get("plan") not in (digest, *earlier):
             raise FormatError(
@@ -73,9 +73,9 @@ class ManifestFormat:
             )
         return told
 
-    def check_versions(self, what: str, notes: Iterable[Mapping[str, Any]]) -> None:
+    def check_versions(self, what: str, manifests: Iterable[Mapping[str, Any]]) -> None:
         """Refuse notes of a version that is not read, with a FormatError. what: whose they are, in its message."""
-        unknown = {note.get("version") for note in notes} - set(self.readable)
+        unknown = {one.get("version") for one in manifests} - set(self.readable)
         if unknown:
             raise FormatError(
                 f"{what} is of version {max(unknown, key=str)}, this keyedwm reads {', '.join(map(str, self.readable))}"
@@ -99,11 +99,11 @@ FORMAT = ManifestFormat(
 )  # fmt: skip
 
 
-def note(plan: Planned, facts: Mapping[str, Any]) -> bytes:
+def manifest_of(plan: Planned, state: Mapping[str, Any]) -> bytes:
     """Return the note of a window operator or of a processor."""
-    return FORMAT.write(plan.digest(), facts)
+    return FORMAT.write(plan.digest(), state)
 
 
-def read_note(plan: Planned, store: BlobStore) -> dict[str, Any]:
+def read_manifest(plan: Planned, store: BlobStore) -> dict[str, Any]:
     """Return the facts of its note; see `NoteFormat.read`."""
     return FORMAT.read(plan.digest(), store, plan.earlier_digests)

@@ -101,24 +101,24 @@ def checked_store(store: object) -> MemoryStore:
 class TableLogs:
     """Logs by name. The first part of a log is a blob of its name, later ones are `NAME+1`, `NAME+2` and so on."""
 
-    def __init__(self, store: BlobStore, *, note: str, facts: Mapping[str, Any]) -> None:
-        """note: the name of a blob that is no log. facts: as `facts` gave them; those of older formats are fewer."""
+    def __init__(self, store: BlobStore, *, manifest: str, state: Mapping[str, Any]) -> None:
+        """note: the name of a blob that is no log. state: as `state` gave them; those of older formats are fewer."""
         self._store = store
-        self.rows: dict[str, int] = dict(facts.get("rows", {}))  # of each log, where that is known
-        self._tried: dict[str, int] = dict(facts.get("tried", {}))  # log → bytes when it was last tried as a whole
+        self.rows: dict[str, int] = dict(state.get("rows", {}))  # of each log, where that is known
+        self._tried: dict[str, int] = dict(state.get("tried", {}))  # log → bytes when it was last tried as a whole
         self._parts: dict[str, dict[int, int]] = {}  # log → part number → bytes
         self._decoded: dict[str, pa.Table] = {}
         self._appended: dict[str, list[pa.Table]] = {}
         self._removed: set[str] = set()
         for name, size in store.sizes.items():
-            if name == note:
+            if name == manifest:
                 continue
             log, _, number = name.partition(PART)
             self._parts.setdefault(log, {})[int(number or 0)] = size
         for log in sorted(self.rows.keys() - self._parts.keys()):
             raise damaged(log, f"is missing, and held {self.rows[log]} rows")
 
-    def facts(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What must be known beside the blobs, ready for JSON."""
         return {"rows": self.rows, "tried": self._tried}
 
@@ -246,7 +246,7 @@ def _pieces(table: pa.Table) -> Iterable[pa.Table]:
 
 def logs_of(blobs: Mapping[str, bytes]) -> TableLogs:
     """Return the logs among blobs, for somebody who only looks."""
-    return TableLogs(MemoryStore(dict(blobs)), note="", facts={})
+    return TableLogs(MemoryStore(dict(blobs)), manifest="", state={})
 
 
 def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.state.manifest import NOTE
-from keyedwm.savepoint_files import MANIFEST, STATE, Files, OperatorState, Savepoint, kind_of, write_savepoint
+from keyedwm.operators.state.manifest import MANIFEST
+from keyedwm.savepoint_files import SAVEPOINT_MANIFEST, STATE, Files, OperatorState, Savepoint, kind_of, write_savepoint
 from keyedwm.spark.arguments import require_session
 from pyspark_wm_source.values.checkpoint import newest, sources_of
 from pyspark_wm_source.values.offsets import QueryOffset
@@ -50,7 +50,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     held = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in held}
     for operator in operators.values():
-        if (operator.told or {}).get("kind") in ("store", "window_join"):
+        if (operator.description or {}).get("kind") in ("store", "window_join"):
             raise OptionError(
                 f"{operator.kind} {operator.name} of {checkpoint} has a store, whose state cannot move yet"
             )
@@ -136,10 +136,10 @@ def _check_free(target: Files) -> None:
         raise OptionError(
             f"{target.place} cannot be written: {barred} is not a directory in which this user may write; name another"
         )
-    found = [name for name in target.names() or () if name not in {STATE, f"_{MANIFEST}"}]
-    if MANIFEST in found:
+    found = [name for name in target.names() or () if name not in {STATE, f"_{SAVEPOINT_MANIFEST}"}]
+    if SAVEPOINT_MANIFEST in found:
         raise OptionError(f"{target.place} is a savepoint already, which nothing changes: name another place")
-    if links := target.links((STATE, f"_{MANIFEST}")):
+    if links := target.links((STATE, f"_{SAVEPOINT_MANIFEST}")):
         raise OptionError(f"{target.place} has a link ({links[0]}), which is not followed: name a new place")
     if found:
         raise OptionError(f"{target.place} is not empty ({found[0]}): name a new place for the savepoint")
@@ -170,8 +170,10 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
         reader = spark.read.format("statestore").option("operatorId", number).option("stateVarName", name)
         return reader.load(files.for_spark)
 
-    notes = {row.bucket: json.loads(row.note) for row in variable("note").select("key.bucket", "value.note").collect()}
-    first = notes.get(0)
+    manifests = {
+        row.bucket: json.loads(row.note) for row in variable("note").select("key.bucket", "value.note").collect()
+    }
+    first = manifests.get(0)
     if first is None:
         raise OptionError(f"operator {number} of {files.place} ({kind}) has no state yet")
     if first["version"] not in _READABLE:
@@ -184,47 +186,47 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
         F.col("key.bucket").alias("id"), F.col("user_map_key.name").alias("name"),
         F.col("user_map_value.blob").alias("blob"),
     )  # fmt: skip
-    facts = {row.id: json.loads(bytes(row.blob)) for row in blobs.where(F.col("name") == NOTE).collect()}
-    _check_whole(first, ids, notes, facts, blobs)
+    states = {row.id: json.loads(bytes(row.blob)) for row in blobs.where(F.col("name") == MANIFEST).collect()}
+    _check_whole(first, ids, manifests, states, blobs)
     order = F.create_map(*(F.lit(one) for number, bucket in enumerate(ids) for one in (bucket, number)))
-    rows = blobs.where(F.col("name") != NOTE).select(
+    rows = blobs.where(F.col("name") != MANIFEST).select(
         F.lit(first["name"]).alias("operator"), order[F.col("id")].alias("bucket"), "name", "blob"
     )
     operator = OperatorState(
         name=first["name"],
         axis=first["axis"],
         digest=first["plan"],
-        told=first.get("told"),
-        notes=[_note(notes[one]) for one in ids],
-        facts=[facts[one] for one in ids],
+        description=first.get("told"),
+        manifests=[_manifest(manifests[one]) for one in ids],
+        states=[states[one] for one in ids],
     )
     return operator, rows
 
 
-def _note(held: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(held: Mapping[str, Any]) -> dict[str, Any]:
     parts = ("inbox", "inboxes", "blobs", "emitted_ms", "emitted", "snapshot")
     return {name: held[name] for name in parts if name in held}
 
 
 def _check_whole(
-    first: Mapping[str, Any], ids: list[int], notes: Mapping[int, Any], facts: Mapping[int, Any], blobs: DataFrame
+    first: Mapping[str, Any], ids: list[int], manifests: Mapping[int, Any], states: Mapping[int, Any], blobs: DataFrame
 ) -> None:
     """Refuse state of which something is missing, or of which the buckets stand at different points."""
     from pyspark.sql import functions as F
 
     who = f"{kind_of(first.get('told'))} {first['name']}"
-    lacking = [number for number, one in enumerate(ids) if one not in notes or one not in facts]
-    if lacking or set(notes) - set(ids):
+    lacking = [number for number, one in enumerate(ids) if one not in manifests or one not in states]
+    if lacking or set(manifests) - set(ids):
         raise FormatError(f"{who}: the checkpoint lacks the state of bucket {(lacking or [len(ids)])[0]} of {len(ids)}")
     sizes = blobs.groupBy("id").agg(F.count("*").alias("blobs"), F.sum(F.length("blob")).alias("bytes")).collect()
     held = {row.id: (row.blobs, row.bytes) for row in sizes}
     for number, one in enumerate(ids):
-        told = notes[one]["blobs"]
-        if held[one] != (len(told), sum(told.values())):
+        sizes_of = manifests[one]["blobs"]
+        if held[one] != (len(sizes_of), sum(sizes_of.values())):
             raise FormatError(
-                f"{who}: bucket {number} has {held[one][0]} blobs of {held[one][1]} bytes, its note tells of "
-                f"{len(told)} of {sum(told.values())}"
+                f"{who}: bucket {number} has {held[one][0]} blobs of {held[one][1]} bytes, its manifest names "
+                f"{len(sizes_of)} of {sum(sizes_of.values())}"
             )
         for part in ("inbox", "inboxes", "snapshot"):
-            if notes[one].get(part) != first.get(part):
+            if manifests[one].get(part) != first.get(part):
                 raise FormatError(f"{who}: buckets 0 and {number} stand at different points ({part})")

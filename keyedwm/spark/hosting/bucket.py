@@ -28,7 +28,7 @@ from keyedwm.spark.hosting.bucket_state import (
     BucketOwner,
     SparkStore,
     named_state,
-    read_note,
+    read_manifest,
     require_owner,
     take_over,
     write_state,
@@ -64,7 +64,7 @@ class Bucket(VersionChecked, StatefulProcessor):
     def init(self, handle: Any) -> None:
         """Name the state."""
         self._handle = handle
-        self._note, self._blobs = named_state(handle)
+        self._manifest, self._blobs = named_state(handle)
 
     def close(self) -> None:
         """The task ends."""
@@ -78,7 +78,7 @@ class Bucket(VersionChecked, StatefulProcessor):
     ) -> None:
         """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
         begun = BucketOwner(self._layout, int(key[0]), self._owner())
-        take_over((self._note, self._blobs), initialState, self._moved, begun)
+        take_over((self._manifest, self._blobs), initialState, self._moved, begun)
 
     def handleInputRows(
         self,
@@ -121,20 +121,22 @@ class Bucket(VersionChecked, StatefulProcessor):
 
     def _open(self, key: Any) -> BucketBatch:
         """Open the state as the batch before left it; nothing but the note is read yet."""
-        held = read_note(self._note)
+        held = read_manifest(self._manifest)
         self._follows = {} if held is None else held.get(FOLLOWS, {})
         if held is not None:
             earlier = self._plan.earlier_digests if isinstance(self._plan, WindowPlan) else ()
             require_owner(self._layout.kind, held, self._owner(), _MEANS[type(self._plan)], earlier)
-        note = BucketManifest() if held is None else BucketManifest.from_json(held)
-        return BucketBatch(self._plan, self._layout, int(key[0]), note, SparkStore(self._blobs, dict(note.blobs)))
+        manifest = BucketManifest() if held is None else BucketManifest.from_json(held)
+        return BucketBatch(
+            self._plan, self._layout, int(key[0]), manifest, SparkStore(self._blobs, dict(manifest.blobs))
+        )
 
     def _close(self, batch: BucketBatch) -> pd.DataFrame:
         """Write what changed in the state; return the batch's last row."""
         changes = batch.drain()
         self._set_timer(batch)
-        told = batch.note.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
-        write_state(self._note, self._blobs, changes, told)
+        told = batch.manifest.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
+        write_state(self._manifest, self._blobs, changes, told)
         if batch.late_rows:
             late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}
             told = {self._layout.kind: self._layout.name} | late
@@ -147,14 +149,14 @@ class Bucket(VersionChecked, StatefulProcessor):
 
     def _set_timer(self, batch: BucketBatch) -> None:
         """Keep one timer for each bucket, at the time the operator asks for."""
-        note = batch.note
-        if batch.next_timer_ms == note.timer_ms:
+        manifest = batch.manifest
+        if batch.next_timer_ms == manifest.timer_ms:
             return
-        if note.timer_ms is not None:
-            self._handle.deleteTimer(note.timer_ms)
-        note.timer_ms = batch.next_timer_ms
-        if note.timer_ms is not None:
-            self._handle.registerTimer(note.timer_ms)
+        if manifest.timer_ms is not None:
+            self._handle.deleteTimer(manifest.timer_ms)
+        manifest.timer_ms = batch.next_timer_ms
+        if manifest.timer_ms is not None:
+            self._handle.registerTimer(manifest.timer_ms)
 
     def _owner(self) -> dict[str, Any]:
         """Whose state it is; another's is refused."""
@@ -162,7 +164,7 @@ class Bucket(VersionChecked, StatefulProcessor):
             "version": NOTE_VERSION,
             "buckets": len(self._layout.ids),
             "plan": self._plan.digest(),
-            "told": self._plan.told(),
+            "told": self._plan.description(),
             "axis": self._layout.axis,
             "name": self._layout.name,
         }

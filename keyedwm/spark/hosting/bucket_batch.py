@@ -132,21 +132,21 @@ class BucketBatch:
         plan: AnyPlan,
         layout: BucketLayout,
         bucket: int,
-        note: BucketManifest,
+        manifest: BucketManifest,
         store: BlobStore,
     ) -> None:
         self._layout = layout
         self._number = layout.ids.index(bucket)
         self._channel = f"{layout.name}#{self._number}"
-        self.note = note
-        held = None if note.inbox is None else iter((note.inbox, *note.inboxes))
-        self._inboxes = [
+        self.manifest = manifest
+        held = None if manifest.inbox is None else iter((manifest.inbox, *manifest.inboxes))
+        self._trackers = [
             [ChannelTracker(who, key) if held is None else ChannelTracker.restore(who, key, next(held)) for key in keys]
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
         intervals_ms = plan.clock_ms if isinstance(plan, (StagedStore, StagedWindowJoin)) else ()
-        self._wakes = WakeUps(intervals_ms, note.came_ms, note.timer_ms) if intervals_ms else None
+        self._wakes = WakeUps(intervals_ms, manifest.came_ms, manifest.timer_ms) if intervals_ms else None
         self._control: list[ControlRow] = []
         self._null_event_time_rows = self._no_gap_rows = 0
 
@@ -173,7 +173,7 @@ class BucketBatch:
     @property
     def _watermarks_ms(self) -> Mapping[int, int]:
         """The watermarks that the results keep, by axis: those of one axis by the lowest input, once each has one."""
-        told = [inbox.watermark_ms for of_input in self._inboxes for inbox in of_input]
+        told = [tracker.watermark_ms for of_input in self._trackers for tracker in of_input]
         known = [ms for ms in told if ms is not None]
         return output_watermarks_ms(self._operator, min(known) if len(known) == len(told) else None)
 
@@ -196,8 +196,8 @@ class BucketBatch:
         was_idle = self._idle
         self._null_event_time_rows += null_event_time_rows
         self._no_gap_rows += no_gap_rows
-        brought = [number for number in self._inputs if control[number] or rows[number] or len(self._inboxes) == 1]
-        told = {number: [inbox.take(control[number]) for inbox in self._inboxes[number]] for number in brought}
+        brought = [number for number in self._inputs if control[number] or rows[number] or len(self._trackers) == 1]
+        told = {number: [tracker.take(control[number]) for tracker in self._trackers[number]] for number in brought}
         for number in brought:
             yield from self._advance(number, [one.batch_watermark_ms for one in told[number]])
         for number in brought:
@@ -226,10 +226,12 @@ class BucketBatch:
         """Return the blobs to write and the names of those to remove; the note knows them from now on."""
         changes = self._operator.drain()
         for name in changes.removed:
-            self.note.blobs.pop(name, None)
-        self.note.blobs.update({name: len(blob) for name, blob in changes.written.items()})
-        self.note.inbox, *self.note.inboxes = [inbox.snapshot() for of_input in self._inboxes for inbox in of_input]
-        self.note.came_ms = None if self._wakes is None else self._wakes.came_ms
+            self.manifest.blobs.pop(name, None)
+        self.manifest.blobs.update({name: len(blob) for name, blob in changes.written.items()})
+        self.manifest.inbox, *self.manifest.inboxes = [
+            tracker.state() for of_input in self._trackers for tracker in of_input
+        ]
+        self.manifest.came_ms = None if self._wakes is None else self._wakes.came_ms
         return changes
 
     def last_row(self) -> pd.DataFrame:
@@ -240,7 +242,7 @@ class BucketBatch:
             late_rows=self.late_rows,
             null_event_time_rows=self._null_event_time_rows,
             frames=self._operator.open_entries,
-            state_bytes=sum(self.note.blobs.values()),
+            state_bytes=sum(self.manifest.blobs.values()),
             bucket=self._number,
             replayed_rows=counted.replayed,
             rejected_rows=counted.rejected,
@@ -269,12 +271,12 @@ class BucketBatch:
 
     @property
     def _inputs(self) -> range:
-        return range(len(self._inboxes))
+        return range(len(self._trackers))
 
     @property
     def _idle(self) -> bool:
         """Whether all inputs are idle; one that has told nothing yet is not."""
-        return all(axes[0].idle for axes in self._inboxes)
+        return all(axes[0].idle for axes in self._trackers)
 
     def _advance(self, number: int, watermarks_ms: Sequence[int | None]) -> Iterator[pd.DataFrame]:
         for key, watermark_ms in zip(self._layout.axes[number], watermarks_ms, strict=True):
@@ -287,7 +289,7 @@ class BucketBatch:
             self._tell(ControlKind.ACTIVE)
         rises = False
         for axis, watermark_ms in sorted(self._watermarks_ms.items()):
-            if self.note.rises(axis, watermark_ms):
+            if self.manifest.rises(axis, watermark_ms):
                 rises = True
                 self._tell(ControlKind.WATERMARK, key=axis, watermark_ms=watermark_ms)
         if self._idle and (rises or not was_idle):
@@ -295,9 +297,9 @@ class BucketBatch:
 
     def _barrier(self, at_least: int) -> Iterator[pd.DataFrame]:
         """Tell one barrier a batch; ids go up by one, also in batches that only the clock made."""
-        self.note.snapshot = at_least if self.note.snapshot is None else self.note.snapshot + 1
-        yield from self._results(self._operator.on_barrier(self.note.snapshot))
-        self._tell(ControlKind.BARRIER, snapshot=self.note.snapshot, channels=len(self._layout.ids))
+        self.manifest.snapshot = at_least if self.manifest.snapshot is None else self.manifest.snapshot + 1
+        yield from self._results(self._operator.on_barrier(self.manifest.snapshot))
+        self._tell(ControlKind.BARRIER, snapshot=self.manifest.snapshot, channels=len(self._layout.ids))
 
     def _tell(self, kind: ControlKind, **fields: int) -> None:
         self._control.append(ControlRow(kind=kind, channel=self._channel, source=self._layout.name, **fields))

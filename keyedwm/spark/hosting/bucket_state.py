@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
 from keyedwm.operators.state.blobs import damaged
-from keyedwm.operators.state.manifest import NOTE, OTHER_PYTHON
+from keyedwm.operators.state.manifest import MANIFEST, OTHER_PYTHON
 from keyedwm.operators.state.store import StateChanges
 from keyedwm.spark.hosting.continue_from import FOLLOWS
 from keyedwm.spark.hosting.plan_difference import difference
@@ -44,19 +44,19 @@ def named_state(handle: Any) -> tuple[Any, Any]:
     return handle.getValueState("note", "note string"), handle.getMapState("blobs", "name string", "blob binary")
 
 
-def read_note(note: Any) -> dict[str, Any] | None:
+def read_manifest(manifest: Any) -> dict[str, Any] | None:
     """Return what the batch before left; None in a new bucket."""
     # A question more than `get` alone, which logs a warning in the JVM for each bucket that is new.
-    return json.loads(note.get()[0]) if note.exists() else None
+    return json.loads(manifest.get()[0]) if manifest.exists() else None
 
 
-def write_state(note: Any, blobs: Any, changes: StateChanges, told: Mapping[str, Any]) -> None:
+def write_state(manifest: Any, blobs: Any, changes: StateChanges, told: Mapping[str, Any]) -> None:
     """Write the blobs that changed, and the note."""
     for name in changes.removed:
         blobs.removeKey((name,))
     for name, blob in changes.written.items():
         blobs.updateValue((name,), (blob,))
-    note.update((json.dumps(told, sort_keys=True),))
+    manifest.update((json.dumps(told, sort_keys=True),))
 
 
 class StateTakeover(Protocol):
@@ -66,10 +66,10 @@ class StateTakeover(Protocol):
     def follows(self) -> Mapping[str, int | None]:
         """Source → the snapshot that must come next of it."""
 
-    def first_note(self, layout: Any, bucket: int) -> Any:
+    def first_manifest(self, layout: Any, bucket: int) -> Any:
         """Return the note with which a new bucket begins."""
 
-    def note_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
+    def manifest_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
         """Return the operator's note with these rows of initial state told; before: as it was; number: the bucket's."""
 
 
@@ -89,20 +89,20 @@ def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: StateTakeov
     """
     if moved is None:
         raise OutOfTurnError(f"{begun.layout.who}: state came without a savepoint")
-    note, blobs = states
-    held = read_note(note)
-    told = moved.first_note(begun.layout, begun.bucket).as_json() if held is None else held
-    before = None if held is None else SparkStore(blobs, told["blobs"]).get(NOTE)
+    manifest, blobs = states
+    held = read_manifest(manifest)
+    told = moved.first_manifest(begun.layout, begun.bucket).as_json() if held is None else held
+    before = None if held is None else SparkStore(blobs, told["blobs"]).get(MANIFEST)
     pieces = [piece for piece in initial.itertuples(index=False) if piece.name is not None]
-    operator = moved.note_with(before, pieces, begun.layout.ids.index(begun.bucket))
-    written = {piece.name: bytes(piece.blob) for piece in pieces} | {NOTE: operator}
+    operator = moved.manifest_with(before, pieces, begun.layout.ids.index(begun.bucket))
+    written = {piece.name: bytes(piece.blob) for piece in pieces} | {MANIFEST: operator}
     sizes = told["blobs"] | {name: len(blob) for name, blob in written.items()}
     owned = told | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(moved.follows)}
-    write_state(note, blobs, StateChanges(written, frozenset()), owned)
+    write_state(manifest, blobs, StateChanges(written, frozenset()), owned)
 
 
 def require_owner(
-    kind: str, note: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str, earlier: Sequence[str] = ()
+    kind: str, manifest: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str, earlier: Sequence[str] = ()
 ) -> None:
     """Refuse state that belongs to another version, plan or name.
 
@@ -111,28 +111,29 @@ def require_owner(
     digests that keyedwm 0.2.0 gave the plan. Raises FormatError for a version, OptionError for all else.
     """
     name = owner["name"]
-    if note["version"] != owner["version"]:
+    if manifest["version"] != owner["version"]:
         raise FormatError(
-            f"{kind} {name}: its state has version {note['version']}, this keyedwm reads version {owner['version']}"
+            f"{kind} {name}: its state has version {manifest['version']}, this keyedwm reads version {owner['version']}"
         )
-    if note["buckets"] != owner["buckets"]:
+    if manifest["buckets"] != owner["buckets"]:
         raise OptionError(
-            f"{kind} {name}: the checkpoint has {note['buckets']} buckets and this plan {owner['buckets']}; "
-            f"their number is fixed in a checkpoint: give buckets={note['buckets']}"
+            f"{kind} {name}: the checkpoint has {manifest['buckets']} buckets and this plan {owner['buckets']}; "
+            f"their number is fixed in a checkpoint: give buckets={manifest['buckets']}"
         )
-    if note["plan"] not in (owner["plan"], *earlier):
-        told = difference(note.get("told"), owner["told"]) if "told" in owner else ""
+    if manifest["plan"] not in (owner["plan"], *earlier):
+        told = difference(manifest.get("told"), owner["told"]) if "told" in owner else ""
         told = told or (OTHER_PYTHON if earlier else "")
         raise OptionError(
             f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ{told and '; ' + told}"
             f"): go back to that plan, or start from a new checkpoint"
         )
-    if "axis" in owner and note["axis"] != owner["axis"]:
+    if "axis" in owner and manifest["axis"] != owner["axis"]:
         raise OptionError(
-            f"{kind} {name}: the checkpoint follows the time axis with key {note['axis']}, this plan the one "
+            f"{kind} {name}: the checkpoint follows the time axis with key {manifest['axis']}, this plan the one "
             f"with key {owner['axis']}: go back to that axis, or start from a new checkpoint"
         )
-    if note["name"] != name:  # whoever follows its channels would wait for those of the old name
+    if manifest["name"] != name:  # whoever follows its channels would wait for those of the old name
         raise OptionError(
-            f"{kind} {name}: the checkpoint calls it {note['name']}, and so its channels: give name={note['name']!r}"
+            f"{kind} {name}: the checkpoint calls it {manifest['name']}, and so its channels: "
+            f"give name={manifest['name']!r}"
         )

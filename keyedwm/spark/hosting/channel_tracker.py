@@ -209,7 +209,7 @@ class ChannelTracker:
         if watermark_ms is not None and (self._watermark_ms is None or watermark_ms > self._watermark_ms):
             self._watermark_ms = watermark_ms
 
-    def snapshot(self) -> dict:
+    def state(self) -> dict:
         """Return everything the next batch depends on, ready for JSON."""
         return {
             "channels": b64encode(encode_channels(self._coalescer.snapshot())).decode(),
@@ -221,7 +221,7 @@ class ChannelTracker:
 
     @classmethod
     def restore(cls, owner: str, key: int, state: Mapping) -> ChannelTracker:
-        """Go on from a snapshot. Raises FormatError for one that `snapshot` never gives."""
+        """Go on from a snapshot. Raises FormatError for one that `state` never gives."""
         it = cls(owner, key)
         try:
             it._coalescer = Coalescer.restore(decode_channels(b64decode(state["channels"], validate=True)))

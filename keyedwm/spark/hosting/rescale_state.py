@@ -21,7 +21,7 @@ from keyedwm.operators.join.rescale import JoinRescale
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessRescale
 from keyedwm.operators.state.cut import Rescale
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.savepoint_files import STATE, Files, OperatorState, check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
 from keyedwm.spark.hosting.continue_from import follows_of, operator_of
@@ -36,7 +36,7 @@ _PIECE = pa.schema(
         pa.field("bucket", pa.int32()),
         pa.field("name", pa.string()),
         pa.field("blob", pa.binary()),
-        pa.field("fact", pa.string()),
+        pa.field("entry", pa.string()),
     ]
 )
 RescalablePlan = WindowPlan | ProcessPlan | JoinPlan
@@ -48,28 +48,28 @@ class RescaledState:
 
     move: Rescale
     name: str
-    notes: tuple[Mapping[str, Any], ...]
+    manifests: tuple[Mapping[str, Any], ...]
     follows: Mapping[str, int | None]
 
-    def first_note(self, layout: BucketLayout, bucket: int) -> BucketManifest:
+    def first_manifest(self, layout: BucketLayout, bucket: int) -> BucketManifest:
         """Return the note with which a new bucket begins.
 
         Who follows the operator has not heard of a channel that is new: its watermarks are told in the first batch.
         """
-        note = self.notes[0]
+        manifest = self.manifests[0]
         number = layout.ids.index(bucket)
-        is_known = number < len(self.notes) and layout.name == self.name
+        is_known = number < len(self.manifests) and layout.name == self.name
         return BucketManifest(
-            inbox=note["inbox"],
-            inboxes=note.get("inboxes", ()),
-            emitted_ms=note["emitted_ms"] if is_known else None,
-            emitted=dict(note.get("emitted", {})) if is_known else {},
-            snapshot=note["snapshot"],
+            inbox=manifest["inbox"],
+            inboxes=manifest.get("inboxes", ()),
+            emitted_ms=manifest["emitted_ms"] if is_known else None,
+            emitted=dict(manifest.get("emitted", {})) if is_known else {},
+            snapshot=manifest["snapshot"],
         )
 
-    def note_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
+    def manifest_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
         """Return the operator's note in a new bucket with these rows of `_PIECE` told; before: as it was."""
-        return self.move.note_with(before, [(piece.name, json.loads(piece.fact)) for piece in pieces], number)
+        return self.move.manifest_with(before, [(piece.name, json.loads(piece.entry)) for piece in pieces], number)
 
 
 @dataclass(frozen=True)
@@ -85,20 +85,22 @@ class CutBlobs:
             for row in range(batch.num_rows):
                 bucket, name, blob, beside = (column[row].as_py() for column in batch.columns)
                 cut = self.move.cuts(bucket, name, blob, beside, len(self.ids))
-                pieces = [one._asdict() | {"bucket": self.ids[one.bucket], "fact": json.dumps(one.fact)} for one in cut]
+                pieces = [
+                    one._asdict() | {"bucket": self.ids[one.bucket], "entry": json.dumps(one.entry)} for one in cut
+                ]
                 if pieces:
                     yield pa.RecordBatch.from_pylist(pieces, schema=_PIECE)
 
 
 def _move(who: str, plan: RescalablePlan, operator: OperatorState, count: int) -> Rescale:
     """How the state goes to so many buckets. Raises OptionError and FormatError for what cannot move."""
-    blobs = tuple(tuple(name for name in note["blobs"] if name != NOTE) for note in operator.notes)
-    digest, facts = operator.digest, tuple(operator.facts)
+    blobs = tuple(tuple(name for name in manifest["blobs"] if name != MANIFEST) for manifest in operator.manifests)
+    digest, states = operator.digest, tuple(operator.states)
     if isinstance(plan, JoinPlan):
-        return JoinRescale(who=who, plan=plan, digest=digest, facts=facts, blobs=blobs)
+        return JoinRescale(who=who, plan=plan, digest=digest, states=states, blobs=blobs)
     if isinstance(plan, ProcessPlan):
-        return ProcessRescale(who=who, plan=plan, count=count, digest=digest, facts=facts, blobs=blobs)
-    return FrameRescale(who=who, plan=plan, digest=digest, told=operator.told, facts=facts, blobs=blobs)
+        return ProcessRescale(who=who, plan=plan, count=count, digest=digest, states=states, blobs=blobs)
+    return FrameRescale(who=who, plan=plan, digest=digest, description=operator.description, states=states, blobs=blobs)
 
 
 def moved(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledState:
@@ -112,7 +114,7 @@ def moved(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledSta
             f"{layout.axis}: give that axis, or start from a new checkpoint"
         )
     return RescaledState(
-        move=move, name=operator.name, notes=tuple(operator.notes), follows=follows_of(savepoint, operator)
+        move=move, name=operator.name, manifests=tuple(operator.manifests), follows=follows_of(savepoint, operator)
     )
 
 
@@ -125,7 +127,7 @@ def initial_state(spark: SparkSession, place: str, moved: RescaledState, layout:
     state = spark.read.parquet(f"{Files(place).for_spark}/{STATE}")
     mine = state.where(F.col("operator") == moved.name).select("bucket", "name", "blob")
     counts = {row["bucket"]: row["count"] for row in mine.groupBy("bucket").count().collect()}
-    check_blobs(moved.move.who, moved.notes, counts)
+    check_blobs(moved.move.who, moved.manifests, counts)
     pieces = _with_beside(mine, moved.move.beside).mapInArrow(CutBlobs(moved.move, layout.ids), schema)
     each = spark.createDataFrame([(one, None, None, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")

@@ -43,7 +43,7 @@ class SavedStore:
     @property
     def description(self) -> Mapping[str, Any]:
         """The description of the plan."""
-        return self.operator.told or {}
+        return self.operator.description or {}
 
     @property
     def window(self) -> str:
@@ -74,7 +74,7 @@ class SavedStore:
         """Return what is listed of each bucket without its messages, which are not read."""
         from pyspark.sql import functions as F
 
-        found: list[dict[str, bytes]] = [{} for _ in self.operator.facts]
+        found: list[dict[str, bytes]] = [{} for _ in self.operator.states]
         for row in self.blobs.where(~F.col("name").startswith(MESSAGES)).collect():
             found[row.bucket][row.name] = bytes(row.blob)
         opening = self._opening()
@@ -89,8 +89,8 @@ class SavedStore:
         return self.blobs.select("bucket", "name", "blob").mapInArrow(_Buckets(opening, of), schema)
 
     def _opening(self) -> _Opening:
-        sizes = [note["blobs"] for note in self.operator.notes]
-        return _Opening(self.description, self.number, sizes, list(self.operator.facts))
+        sizes = [manifest["blobs"] for manifest in self.operator.manifests]
+        return _Opening(self.description, self.number, sizes, list(self.operator.states))
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def saved_store(spark: SparkSession, checkpoint: str, name: str | None) -> Saved
     found = {
         one.name: SavedStore(f"{checkpoint}, {one.name}", one, blobs)
         for one, blobs in operators
-        if (one.told or {}).get(KIND) in _WITH_STORE
+        if (one.description or {}).get(KIND) in _WITH_STORE
     }
     if not found:
         raise OptionError(f"{checkpoint}: the query has no aggregate with a store: give aggregate(..., store=...) one")

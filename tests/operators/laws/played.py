@@ -7,7 +7,7 @@ import json
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.read_only_store import ListedStore, ReadBlobs, summary
 from keyedwm.operators.messages.store_description import describe, plan_of
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.operators.summary import Summary
 from tests.operators.laws.kinds import Step
@@ -45,8 +45,8 @@ class Blobs:
     def __init__(self, plan: StorePlan, store: MemoryStore) -> None:
         self._description = json.loads(json.dumps(describe(plan)))
         assert describe(plan_of(self._description)) == self._description
-        self._sizes, self._state = store.sizes, json.loads(store.get(NOTE))
-        blobs = {name: blob for name, blob in store.blobs.items() if name != NOTE}
+        self._sizes, self._state = store.sizes, json.loads(store.get(MANIFEST))
+        blobs = {name: blob for name, blob in store.blobs.items() if name != MANIFEST}
         self._listed = ListedStore(self._description, ReadBlobs(self._sizes, blobs, self._state))
 
     def listed(self) -> list[tuple]:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from tests.operators.laws import laws
 from tests.operators.laws.kinds import CASES, Kind, case_id
 from tests.operators.laws.small import small_logs
@@ -63,7 +63,7 @@ def test_buckets_say_together_what_one_operator_says_whatever_the_tasks(kind: Ki
         panes, rejected = many.run(cut_so)
         assert Counter(panes) == Counter(played.made)
         assert Counter(map(str, rejected)) == Counter(str((tuple(one), reason)) for one, reason in played.rejected)
-        notes = [json.loads(store.get(NOTE)) for _, store in many.state.values() if store.blobs]
+        notes = [json.loads(store.get(MANIFEST)) for _, store in many.state.values() if store.blobs]
         if played.plan.kind.spread_by(("k",), SCHEMA.names[3:]) != ("k",):
             assert sum(len(note["channels"]) for note in notes) == len(LAST)  # a channel is whole in one bucket
         if kind.by_channel:

@@ -31,12 +31,12 @@ def describe(plan: WindowJoinPlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def note(plan: WindowJoinPlan, facts: Mapping[str, Any]) -> bytes:
-    """Return the note of an operator; see `state.note`."""
-    return _FORMAT.write(digest_of(describe(plan)), facts)
+def manifest_of(plan: WindowJoinPlan, state: Mapping[str, Any]) -> bytes:
+    """Return the note of an operator; see `state.manifest_of`."""
+    return _FORMAT.write(digest_of(describe(plan)), state)
 
 
-def read_note(plan: WindowJoinPlan, store: BlobStore) -> dict[str, Any]:
+def read_manifest(plan: WindowJoinPlan, store: BlobStore) -> dict[str, Any]:
     """Return the facts of a store's note; see `NoteFormat.read`."""
     return _FORMAT.read(digest_of(describe(plan)), store)
 

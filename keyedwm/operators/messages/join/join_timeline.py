@@ -37,18 +37,18 @@ class JoinTimeline:
         *,
         place: int,
         first: int,
-        facts: Mapping[str, Any],
+        state: Mapping[str, Any],
     ) -> None:
         self._plan, self._channels, self._logs, self._place = plan, channels, logs, place
         self.first, self._is_unbounded = first, plan.sides[side].unbounded
         self.grid: Grid = plan.grid_of_side(side, first)
-        self.horizon: int = facts.get("horizon", LOWEST)
-        self.floor: int = facts.get("floor", LOWEST)
-        self.gone: int = facts.get("gone", LOWEST)  # slices before this one are forgotten
+        self.horizon: int = state.get("horizon", LOWEST)
+        self.floor: int = state.get("floor", LOWEST)
+        self.gone: int = state.get("gone", LOWEST)  # slices before this one are forgotten
         self._passed: int = LOWEST  # the last full window when that was asked last
         self.store = MessageStore(plan.kept(side), channels, logs, place, self.gone)
 
-    def facts(self) -> dict[str, int]:
+    def state(self) -> dict[str, int]:
         """Return what a later instance needs to know, ready for JSON."""
         told = {"horizon": self.horizon, "floor": self.floor, "gone": self.gone}
         return {name: mark for name, mark in told.items() if mark != LOWEST}

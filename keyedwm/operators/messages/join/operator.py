@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.join.join_description import note, read_note
+from keyedwm.operators.messages.join.join_description import manifest_of, read_manifest
 from keyedwm.operators.messages.join.join_timeline import JoinTimeline
 from keyedwm.operators.messages.join.matches import matches
 from keyedwm.operators.messages.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
@@ -29,7 +29,7 @@ from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.manifest import NOTE
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
@@ -38,10 +38,10 @@ class WindowJoinOperator:
 
     def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
         self._plan = plan
-        told = read_note(plan, store)
-        self._logs = TableLogs(store, note=NOTE, facts=told)
+        told = read_manifest(plan, store)
+        self._logs = TableLogs(store, manifest=MANIFEST, state=told)
         sides: Sequence[Any] = told.get("sides", ({}, {}))
-        self.sides = [SideState(plan, number, self._logs, facts) for number, facts in enumerate(sides)]
+        self.sides = [SideState(plan, number, self._logs, state) for number, state in enumerate(sides)]
         self.all_channels = [side.channels for side in self.sides]
         self._times = WaitingTimes(plan.early_every_ms, plan.late_every_ms, told.get("due", {}))
         self._full: int = told.get("full", LOWEST)  # windows that end by then have spoken
@@ -122,9 +122,9 @@ class WindowJoinOperator:
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(self._merge)
-        facts = {**self._logs.facts(), "sides": [side.facts() for side in self.sides], "due": self._times.snapshot()}
-        facts |= {} if self._full == LOWEST else {"full": self._full}
-        return StateChanges({**changes.written, NOTE: note(self._plan, facts)}, changes.removed)
+        state = {**self._logs.state(), "sides": [side.state() for side in self.sides], "due": self._times.state()}
+        state |= {} if self._full == LOWEST else {"full": self._full}
+        return StateChanges({**changes.written, MANIFEST: manifest_of(self._plan, state)}, changes.removed)
 
     def _made(self) -> Iterator[Output]:
         made, self._results = self._results, []

@@ -20,7 +20,7 @@ from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.driver import ManifestAccess, MessageOperator
-from keyedwm.operators.messages.join.join_description import note, read_note
+from keyedwm.operators.messages.join.join_description import manifest_of, read_manifest
 from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
@@ -84,7 +84,7 @@ class SessionJoinOperator:
         self._plan = plan
         self.driver = MessageOperator(
             _store_plan(plan), store, self._shape, inputs=len(plan.sides),
-            manifest=ManifestAccess(partial(read_note, plan), partial(note, plan)),
+            manifest=ManifestAccess(partial(read_manifest, plan), partial(manifest_of, plan)),
         )  # fmt: skip
         self.sides = [SessionSideState(self.driver, number) for number in (LEFT, RIGHT)]
         self.all_channels = [self.driver.channels]

@@ -47,23 +47,23 @@ class Taken:
 
 
 class SideState:
-    """A side of a plan by its number; facts: as `facts` gave them."""
+    """A side of a plan by its number; state: as `state` gave them."""
 
-    def __init__(self, plan: WindowJoinPlan, number: int, logs: TableLogs, facts: Mapping[str, Any]) -> None:
+    def __init__(self, plan: WindowJoinPlan, number: int, logs: TableLogs, state: Mapping[str, Any]) -> None:
         self._plan, self._number, self._logs = plan, number, logs
         self._side, self._kept = plan.sides[number], plan.kept(number)
-        self.channels = Channels(self._side.record, facts.get("channels", ()))
-        self.account = Account(self._side, facts.get("counts", {}))
+        self.channels = Channels(self._side.record, state.get("channels", ()))
+        self.account = Account(self._side, state.get("counts", {}))
         self.axes: dict[int, JoinTimeline] = {}
-        for channel, told in facts.get("axes", {}).items():
+        for channel, told in state.get("axes", {}).items():
             self._axis(int(channel), told)
         self.rejected: list[pa.Table] = []
 
-    def facts(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""
         return {
-            "channels": self.channels.facts(),
-            "axes": {str(channel): axis.facts() for channel, axis in self.axes.items()},
+            "channels": self.channels.state(),
+            "axes": {str(channel): axis.state() for channel, axis in self.axes.items()},
             "counts": self.account.state(),
         }
 
@@ -132,12 +132,12 @@ class SideState:
     def _together(self, tables: list[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._side.schema.empty_table(), *tables])
 
-    def _axis(self, channel: int, facts: Mapping[str, Any]) -> JoinTimeline:
+    def _axis(self, channel: int, state: Mapping[str, Any]) -> JoinTimeline:
         """Return the axis of event time (0), or that of a channel."""
         if channel not in self.axes:
             self.axes[channel] = JoinTimeline(
                 self._plan, self._number, self.channels, self._logs, place=2 * channel + self._number,
-                first=self.channels.first[channel] if self._plan.is_rows else 0, facts=facts,
+                first=self.channels.first[channel] if self._plan.is_rows else 0, state=state,
             )  # fmt: skip
         return self.axes[channel]
 

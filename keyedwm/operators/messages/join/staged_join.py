@@ -103,16 +103,16 @@ class StagedWindowJoin:
             rows[names[number]] if number in names else pa.nulls(rows.num_rows, kind)
             for kind, names in self._merged.values()
         ]
-        told = pa.repeat(self.plan.sides[number].name, rows.num_rows)
-        return pa.Table.from_arrays([*columns, told, rows[REASON]], schema=self.rejected_rows.rejected)
+        description = pa.repeat(self.plan.sides[number].name, rows.num_rows)
+        return pa.Table.from_arrays([*columns, description, rows[REASON]], schema=self.rejected_rows.rejected)
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
         return describe(self.plan)
 
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest_of(self.told())
+        return digest_of(self.description())
 
 
 class StagedWindowJoinOperator(StagedOperator):

@@ -48,16 +48,16 @@ FULL: Mapping[Timing, Meant] = {Timing.EARLY: of_full_windows}
 class WaitingTimes:
     """Timers of waiting messages: one beat for early ones, one timer for each window of late ones.
 
-    told: as `snapshot` gave it.
+    state: as `state` gave it.
     """
 
-    def __init__(self, early_every_ms: int | None, late_every_ms: int | None, told: Mapping[str, Any]) -> None:
-        self._early = PaneTimer(early_every_ms, keeps_beat=True, told=told.get(Timing.EARLY.value, (None, None)))
-        self._late = LateTimes(late_every_ms, told.get(Timing.LATE.value, ()))
+    def __init__(self, early_every_ms: int | None, late_every_ms: int | None, state: Mapping[str, Any]) -> None:
+        self._early = PaneTimer(early_every_ms, keeps_beat=True, state=state.get(Timing.EARLY.value, (None, None)))
+        self._late = LateTimes(late_every_ms, state.get(Timing.LATE.value, ()))
 
-    def snapshot(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""
-        return {Timing.EARLY.value: self._early.snapshot(), Timing.LATE.value: self._late.snapshot()}
+        return {Timing.EARLY.value: self._early.state(), Timing.LATE.value: self._late.state()}
 
     @property
     def next_ms(self) -> int | None:

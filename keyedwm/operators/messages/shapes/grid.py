@@ -95,7 +95,7 @@ class GridShape(MessageShape):
 
     def state(self) -> dict[str, Any]:
         """The state of each timeline by its number."""
-        return {"axes": {str(number): timeline.facts() for number, timeline in self.timelines.items()}}
+        return {"axes": {str(number): timeline.state() for number, timeline in self.timelines.items()}}
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List the windows of each timeline, from what is known of slices or by_key from the messages."""
@@ -120,7 +120,7 @@ class GridShape(MessageShape):
         if number not in self.timelines:
             self.timelines[number] = Timeline(
                 self._plan, self._grid(number), self.channels, self._logs, place=number,
-                facts=self._states.get(str(number), {}),
+                state=self._states.get(str(number), {}),
             )  # fmt: skip
         return self.timelines[number]
 

@@ -46,7 +46,7 @@ class SessionShape(MessageShape):
         self._complete: int = state.get("complete", NEVER)  # sessions that end by then are
         self._floor: int = state.get("floor", NEVER)  # sessions that end by then are released
         self._early = pane_timer_of(plan.early, state.get("early"))
-        self._late = PaneTimer(plan.late_every_ms, keeps_beat=False, told=state.get("late", (None, None)))
+        self._late = PaneTimer(plan.late_every_ms, keeps_beat=False, state=state.get("late", (None, None)))
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages in the sessions that they make with those that are held."""
@@ -134,7 +134,7 @@ class SessionShape(MessageShape):
             "slice_ms": self._messages.width_ms,
             "looks": {str(start): floor for start, floor in sorted(self._messages.looks.items())},
             "watermark": self._watermark_ms, "complete": self._complete, "floor": self._floor,
-            "early": self._early.snapshot(), "late": self._late.snapshot(),
+            "early": self._early.state(), "late": self._late.state(),
             "open": [len(self._open.sessions), self.held(), int(self._open.parts.starts.min(initial=HIGHEST))],
         }  # fmt: skip
 
@@ -232,7 +232,7 @@ class SessionShape(MessageShape):
         return self._open.sessions.ends <= self._complete
 
     def _news(self) -> Ints:
-        return self._open.sessions.rows - self._open.sessions.told
+        return self._open.sessions.rows - self._open.sessions.shown_messages
 
     def _has_news(self) -> Flags:
         return self._news() > 0
