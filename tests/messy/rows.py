@@ -78,7 +78,7 @@ def play_running(rng: random.Random) -> int:
     return compared
 
 
-class BarrierFilter(Processor):
+class Counting(Processor):
     """Holds all rows; at each barrier it tells how many rows each of its keys has, and at which times."""
 
     def __init__(self, by: tuple[str, ...]) -> None:
@@ -102,7 +102,7 @@ def play_process(rng: random.Random) -> int:
     feed = random_feed(rng, keys=rng.choice([1, 1, 2]))
     keys = [one.field.with_nullable(nullable=True) for one in feed.columns[: feed.keys]]
     result = pa.schema([*keys, ("n__", pa.int64())])
-    plan = process_plan(feed, partial(BarrierFilter, feed.by), result, "counting")
+    plan = process_plan(feed, partial(Counting, feed.by), result, "counting")
     held: list[Row] = []
     compared = 0
     for number, made in played(rng, feed, plan):

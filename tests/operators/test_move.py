@@ -207,7 +207,7 @@ def test_results_that_are_held_back_do_not_move():
 
 def test_a_savepoint_that_was_copied_in_part_is_refused():
     old = begun(plan_of(TUMBLING))
-    notes = move_of(old, old.plan).notes
+    notes = move_of(old, old.plan).manifests
     counts = {number: len(note["blobs"]) - 1 for number, note in enumerate(notes)}
     check_blobs("place", notes, counts)
     check_blobs("place", [*notes, {"blobs": {MANIFEST: 5}}], counts)  # a bucket that holds nothing

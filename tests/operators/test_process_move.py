@@ -137,7 +137,7 @@ def test_results_are_those_of_a_processor_that_was_not_moved(buckets, seed, tmp_
     assert rows == 6
 
 
-class BarrierFilter(Processor):
+class Counting(Processor):
     """Keeps a count of its own, and a log without keys."""
 
     def on_rows(self, input_number, rows):  # noqa: ARG002
@@ -172,7 +172,7 @@ def ran(make: type) -> Pipeline:
 def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(tmp_path):
     for number, (make, said) in enumerate(
         (
-            (BarrierFilter, r"state\.facts differ from bucket to bucket"),
+            (Counting, r"state\.facts differ from bucket to bucket"),
             (Keyless, "the log 'times' has no key column 'shop'"),
         )
     ):
@@ -197,7 +197,7 @@ def test_a_table_of_another_schema_is_refused_by_a_log_that_was_moved(buckets, b
 
 def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):
     place = str(tmp_path / "target")
-    old = ran(BarrierFilter)
+    old = ran(Counting)
     saved(old, place)
     with pytest.raises(OptionError, match="is that of another processor"):
         moved(place, replace(old.plan, version=2), old.layout)

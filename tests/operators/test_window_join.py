@@ -154,12 +154,12 @@ def test_what_both_sides_have_left_behind_is_not_held():
 def test_a_message_reads_the_slices_that_its_windows_reach_and_no_other():
     read = []
 
-    class BarrierFilter(MemoryStore):
+    class Counting(MemoryStore):
         def get(self, name: str) -> bytes:
             read.append(name)
             return super().get(name)
 
-    store, plan = BarrierFilter(), plan_of(tumbling(10))
+    store, plan = Counting(), plan_of(tumbling(10))
     operator = WindowJoin(plan, store)
     operator.add_message("right", messages(*((at, at * 10) for at in range(50))))
     operator.flush()

@@ -406,12 +406,12 @@ def test_early_panes_by_event_time_come_when_the_watermark_has_come_to_a_multipl
 def test_a_late_message_reads_the_slices_of_its_windows_and_no_other():
     read = []
 
-    class BarrierFilter(MemoryStore):
+    class Counting(MemoryStore):
         def get(self, name: str) -> bytes:
             read.append(name)
             return super().get(name)
 
-    store, plan = BarrierFilter(), plan_of(hopping(20, 10), aggregates=(("n", agg.sum("n")),), retention=BY_DAY)
+    store, plan = Counting(), plan_of(hopping(20, 10), aggregates=(("n", agg.sum("n")),), retention=BY_DAY)
     operator = WindowOperator(plan, store)
     operator.add_message(messages(*((at, at * 10, 1) for at in range(50))))
     operator.watermark(10_000)
