@@ -216,20 +216,20 @@ def write_savepoint(files: Files, savepoint: Savepoint) -> None:
     files.write(SAVEPOINT_MANIFEST, json.dumps({"version": VERSION, **content}, sort_keys=True))
 
 
-def read_savepoint(asked_by: str, place: str) -> Savepoint:
-    """Read a savepoint. asked_by: the option that names it. Raises OptionError and FormatError in one sentence."""
+def read_savepoint(caller: str, place: str) -> Savepoint:
+    """Read a savepoint. caller: the option that names it. Raises OptionError and FormatError in one sentence."""
     if not place.strip():
-        raise OptionError(f"{asked_by}: it is empty, the place of a savepoint is expected")
+        raise OptionError(f"{caller}: it is empty, the place of a savepoint is expected")
     text = Files(place).read(SAVEPOINT_MANIFEST)
     if text is None:
         raise OptionError(
-            f"{asked_by}: there is no savepoint at {place}: make one with keyedwm savepoint CHECKPOINT {place}"
+            f"{caller}: there is no savepoint at {place}: make one with keyedwm savepoint CHECKPOINT {place}"
         )
     try:
         found = parse_json(text)
         version = found["version"]
         if version != VERSION:
-            raise FormatError(f"{asked_by}: {place} has version {shown(version)}, this keyedwm reads version {VERSION}")
+            raise FormatError(f"{caller}: {place} has version {shown(version)}, this keyedwm reads version {VERSION}")
         operators = {name: _operator_of(one) for name, one in found["operators"].items()}
         if not _are_objects(found["sources"]):
             raise TypeError("sources are no list of objects")
@@ -239,7 +239,7 @@ def read_savepoint(asked_by: str, place: str) -> Savepoint:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
-            f"{asked_by}: the savepoint at {place} is damaged ({error_text(error)}): make it anew"
+            f"{caller}: the savepoint at {place} is damaged ({error_text(error)}): make it anew"
         ) from error
 
 

@@ -20,7 +20,7 @@ def session_settings(settings: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def checkpoint_session(settings: Sequence[str] = ()) -> Iterator[SparkSession]:
     """Start a session, or use the one that runs; settings: NAME=VALUE, as for spark-submit. Raises OptionError."""
-    given = session_settings(settings)
+    by_name = session_settings(settings)
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -29,7 +29,7 @@ def checkpoint_session(settings: Sequence[str] = ()) -> Iterator[SparkSession]:
         return
     builder = SparkSession.builder.master("local[*]").appName("keyedwm")
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    for name, value in given.items():
+    for name, value in by_name.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

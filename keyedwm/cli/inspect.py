@@ -77,8 +77,8 @@ def _ledger(path: str) -> Path | None:
     return None
 
 
-def _storage(given: Sequence[str]) -> dict[str, str]:
-    return pairs_of("--storage", given, "aws_region=eu-west-1")
+def _storage(arguments: Sequence[str]) -> dict[str, str]:
+    return pairs_of("--storage", arguments, "aws_region=eu-west-1")
 
 
 def _print_ledger(out: Console, place: Path, most: int) -> None:

@@ -26,8 +26,8 @@ def print_checkpoint(out: Console, files: Files) -> bool:
         return True
     done = "committed" if newest.is_committed else "planned, not committed yet"
     for number, planned in newest.sources.items():
-        told = f"checkpoint {files.place}: batch {newest.number}, {done}; source {number}, group {planned.group}"
-        out.print(one_line(told), highlight=False, soft_wrap=True)
+        line = f"checkpoint {files.place}: batch {newest.number}, {done}; source {number}, group {planned.group}"
+        out.print(one_line(line), highlight=False, soft_wrap=True)
         if planned.outage:
             out.print(
                 one_line(f"the group's coordinator did not answer: {planned.outage}"), highlight=False, soft_wrap=True

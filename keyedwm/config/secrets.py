@@ -74,35 +74,35 @@ def refuse_login_in(what: str, address: str) -> None:
         )
 
 
-def pairs_of(flag: str, given: Sequence[str], example: str) -> dict[str, str]:
+def pairs_of(flag: str, arguments: Sequence[str], example: str) -> dict[str, str]:
     """Read NAME=VALUE of a command line; secrets as NAME=env:VARIABLE or NAME=file:PATH, never in place.
 
     Raises OptionError, which names the flag and shows no value.
     """
-    return {name: _given(flag, name, value) for name, value in _split(flag, given, example)}
+    return {name: _checked_pair(flag, name, value) for name, value in _split(flag, arguments, example)}
 
 
-def settings_of(flag: str, given: Sequence[str], example: str) -> dict[str, str]:
+def settings_of(flag: str, arguments: Sequence[str], example: str) -> dict[str, str]:
     """Read Spark's settings on a command line as `pairs_of` does; what is no secret stays as it is, `file:/x` too.
 
     Raises OptionError, which names the flag and shows no value.
     """
     return {
-        name: _given(flag, name, value)
+        name: _checked_pair(flag, name, value)
         if SECRET.search(name) and not _ABOUT_SECRETS.search(name) and value.strip().lower() not in _SWITCHES
         else value
-        for name, value in _split(flag, given, example)
+        for name, value in _split(flag, arguments, example)
     }
 
 
-def _split(flag: str, given: Sequence[str], example: str) -> list[tuple[str, str]]:
-    pairs = [text.partition("=") for text in given]
+def _split(flag: str, arguments: Sequence[str], example: str) -> list[tuple[str, str]]:
+    pairs = [text.partition("=") for text in arguments]
     if any(not separator or not name for name, separator, _ in pairs):
         raise OptionError(f"{flag}: NAME=VALUE is expected, for example {example}")
     return [(name, value) for name, _, value in pairs]
 
 
-def _given(flag: str, name: str, value: str) -> str:
+def _checked_pair(flag: str, name: str, value: str) -> str:
     if _NO_SECRET.search(name):
         return value
     if SECRET.search(name) and not value.strip().startswith(REFERENCES):

@@ -47,7 +47,7 @@ _MONTHS = re.compile(r"(\d{1,6})\s*(month|quarter|year)s?")
 
 
 def refuse_unknown(
-    given: Iterable[str],
+    options: Iterable[str],
     known: Iterable[str],
     *,
     side: str,
@@ -59,15 +59,15 @@ def refuse_unknown(
     kafka: properties, in lower case, that are options only with `kafka.` in front. instead: names of others, in lower
     case, and the known name of the same thing.
     """
-    names, given = list(known), list(given)
+    names, options = list(known), list(options)
     lower = {n.lower() for n in names}
-    if any(name.lower().startswith(_OF_A_TABLE) for name in given):
+    if any(name.lower().startswith(_OF_A_TABLE) for name in options):
         raise OptionError(
             f"a table of a catalog cannot be a keyedwm {side}, since Spark hands its options on as {_OF_A_TABLE}NAME, "
             "among the table's own properties: use CREATE TEMPORARY VIEW ... USING keyedwm OPTIONS (...) in place of "
             'CREATE TABLE for batch reads, and format("keyedwm") in a program for streams and writes'
         )
-    for name in sorted(given):
+    for name in sorted(options):
         if name.lower() in lower or name.lower().startswith("kafka."):
             continue
         hint = f"kafka.{name.lower()}" if name.lower() in kafka else instead.get(name.lower()) or nearest(name, names)
@@ -149,61 +149,61 @@ def names_months(value: str) -> bool:
     return bool(re.search(r"(month|quarter|year)s?\b", str(value).lower()))
 
 
-def number(what: str, given: object, unit: str = "") -> int:
+def number(what: str, value: object, unit: str = "") -> int:
     """Return a whole number as a plain one; raise OptionError if it is none. unit: what it counts, as `MS`."""
     try:
-        if not isinstance(given, (bool, np.bool_)):  # an older NumPy takes its own for 0 and 1
-            return index(given)  # type: ignore[arg-type]
+        if not isinstance(value, (bool, np.bool_)):  # an older NumPy takes its own for 0 and 1
+            return index(value)  # type: ignore[arg-type]
     except TypeError:
         pass
     right = f"a whole number of {unit}" if unit else "a whole number"
-    raise OptionError(f"{what} is {shown(given)}: {right} is expected{_in_ms(given) if unit == MS else ''}")
+    raise OptionError(f"{what} is {shown(value)}: {right} is expected{_in_ms(value) if unit == MS else ''}")
 
 
-def _in_ms(given: object) -> str:
+def _in_ms(value: object) -> str:
     """The number that a text of a duration stands for, as Spark takes it."""
     try:
-        return f", {duration_ms('given', given)}" if isinstance(given, str) else ""
+        return f", {duration_ms('given', value)}" if isinstance(value, str) else ""
     except OptionError:
         return ""
 
 
-def number_or_none(what: str, given: object, unit: str = "") -> int | None:
+def number_or_none(what: str, value: object, unit: str = "") -> int | None:
     """Return a whole number as a plain one, and None as it is."""
-    return None if given is None else number(what, given, unit)
+    return None if value is None else number(what, value, unit)
 
 
-def expect(what: str, given: object, kinds: type | tuple[type, ...], right: str) -> None:
+def expect(what: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
     """Raise OptionError unless a value is of one of these kinds."""
-    if not isinstance(given, kinds):
-        raise OptionError(f"{what} is {shown(given)}: {right} is expected")
+    if not isinstance(value, kinds):
+        raise OptionError(f"{what} is {shown(value)}: {right} is expected")
 
 
-def expect_member(what: str, given: object, kind: type[E]) -> None:
+def expect_member(what: str, value: object, kind: type[E]) -> None:
     """Raise OptionError unless a value is a member of an enum."""
-    if isinstance(given, kind):
+    if isinstance(value, kind):
         return
-    told = [f"{kind.__name__}.{one.name}" for one in kind]
-    same = [f"{kind.__name__}.{one.name}" for one in kind if str(one.value) == str(given).strip().lower()]
-    right = same[0] if same else f"one of {', '.join(told)}"
-    raise OptionError(f"{what} is {shown(given)}: {right} is expected")
+    members = [f"{kind.__name__}.{one.name}" for one in kind]
+    same = [f"{kind.__name__}.{one.name}" for one in kind if str(one.value) == str(value).strip().lower()]
+    right = same[0] if same else f"one of {', '.join(members)}"
+    raise OptionError(f"{what} is {shown(value)}: {right} is expected")
 
 
-def names(what: str, given: object) -> tuple[str, ...]:
+def names(what: str, value: object) -> tuple[str, ...]:
     """Return the names of columns as a tuple; raise OptionError if they are none."""
-    if isinstance(given, (tuple, list)) and all(isinstance(one, str) for one in given):
-        return tuple(given)
-    example = f"({given!r},)" if isinstance(given, str) else "('key',)"
-    raise OptionError(f"{what} is {shown(given)}: a tuple of the names of columns is expected, such as {example}")
+    if isinstance(value, (tuple, list)) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    example = f"({value!r},)" if isinstance(value, str) else "('key',)"
+    raise OptionError(f"{what} is {shown(value)}: a tuple of the names of columns is expected, such as {example}")
 
 
-def pairs(what: str, given: object, example: str) -> tuple[tuple[str, Any], ...]:
+def pairs(what: str, value: object, example: str) -> tuple[tuple[str, Any], ...]:
     """Return pairs of a name and something as a tuple; raise OptionError if they are none."""
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        made = tuple(tuple(one) if isinstance(one, (tuple, list)) else () for one in given)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        made = tuple(tuple(one) if isinstance(one, (tuple, list)) else () for one in value)
         if all(len(one) == 2 and isinstance(one[0], str) for one in made):
             return made
-    raise OptionError(f"{what} are {shown(given)}: a tuple of pairs is expected, such as {example}")
+    raise OptionError(f"{what} are {shown(value)}: a tuple of pairs is expected, such as {example}")
 
 
 def settle(target: object, **values: object) -> None:

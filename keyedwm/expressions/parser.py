@@ -85,7 +85,7 @@ class _Parser:
     """Recursive descent, a method for each level of precedence."""
 
     def __init__(self, text: str, sides: Sequence[tuple[str, pa.Schema]], of: str) -> None:
-        self._text, self._sides, self._told = text, sides, f"{of}: the condition {text!r}"
+        self._text, self._sides, self._whose = text, sides, f"{of}: the condition {text!r}"
         self._tokens = list(self._read())
         self._at = 0
 
@@ -129,7 +129,7 @@ class _Parser:
 
     def _refuse(self, found: str | None = None) -> NoReturn:
         raise OptionError(
-            f"{self._told} cannot be read at {self._token if found is None else found!r}: comparisons of columns and "
+            f"{self._whose} cannot be read at {self._token if found is None else found!r}: comparisons of columns and "
             f"literals with and, or, not, between, is null, + - * are expected"
         )
 
@@ -203,7 +203,7 @@ class _Parser:
         """Return what a text says; raise OptionError for an escape that is not read."""
         for found in _QUOTED.finditer(word):
             if found[1] is not None and found[1] not in _ESCAPED:
-                raise OptionError(f"{self._told} has {found[0]!r} in a text: a backslash is written as two")
+                raise OptionError(f"{self._whose} has {found[0]!r} in a text: a backslash is written as two")
         return _QUOTED.sub(lambda found: "'" if found[1] is None else _ESCAPED[found[1]], word)
 
     def _column(self, word: str) -> Node:
@@ -216,12 +216,12 @@ class _Parser:
             side = next((at for at, (called, _) in enumerate(self._sides) if called == word), None)
             if side is None:
                 called = " and ".join(name for name, _ in self._sides)
-                raise OptionError(f"{self._told} names a side {word!r}, the sides are {called}")
+                raise OptionError(f"{self._whose} names a side {word!r}, the sides are {called}")
             return self._of(side, name)
         holding = [at for at, (_, schema) in enumerate(self._sides) if word in schema.names]
         if len(holding) == 2:
             called = " or ".join(f"{name}.{word}" for name, _ in self._sides)
-            raise OptionError(f"{self._told}: both sides have a column {word!r}, write {called}")
+            raise OptionError(f"{self._whose}: both sides have a column {word!r}, write {called}")
         return self._of(holding[0] if holding else None, word)
 
     def _of(self, side: int | None, name: str) -> Node:
@@ -230,7 +230,7 @@ class _Parser:
         if side is None or name not in known:
             hint = nearest(name, known)
             advice = f"did you mean {hint!r}?" if hint else f"there are {', '.join(known)}"
-            raise OptionError(f"{self._told} names a column {name!r} that is not there; {advice}")
+            raise OptionError(f"{self._whose} names a column {name!r} that is not there; {advice}")
         return Column(side, name)
 
 

@@ -136,12 +136,12 @@ def _kept(made: Callable) -> list[Any]:
 @functools.cache
 def cache_directory() -> Path | None:
     """The directory of compiled code: NUMBA_CACHE_DIR, else a private one; None, with a warning, if none is safe."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
+    directory = os.environ.get("NUMBA_CACHE_DIR")
     for place in places(os.environ):
         why = private_dirs.unsafe(place)
         if why is None:
             return place
-        if given:
+        if directory:
             _log.warning(
                 "NUMBA_CACHE_DIR: %s %s, so code in it could be another user's; it is not used, and every process "
                 "compiles again (some seconds): give a directory of this user with mode 0700", place, why
@@ -153,8 +153,8 @@ def cache_directory() -> Path | None:
 
 def places(variables: Mapping[str, str]) -> list[Path]:
     """Return the directories of compiled code that are tried in turn: NUMBA_CACHE_DIR alone, where it is set."""
-    if given := variables.get("NUMBA_CACHE_DIR"):
-        return [private_dirs.without_links(Path(given))]
+    if directory := variables.get("NUMBA_CACHE_DIR"):
+        return [private_dirs.without_links(Path(directory))]
     return private_dirs.places(variables, "compiled")
 
 

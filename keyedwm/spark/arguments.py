@@ -20,27 +20,27 @@ def named(value: object) -> str:
     return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
 
 
-def require_frame(df: object, asked_by: str) -> None:
-    """Raise OptionError unless `df` has columns. asked_by: the function, in the message."""
+def require_frame(df: object, caller: str) -> None:
+    """Raise OptionError unless `df` has columns. caller: the function, in the message."""
     if not hasattr(df, "columns"):
-        raise OptionError(f"{asked_by}: df={named(df)}: a frame is expected; load() a reader")
+        raise OptionError(f"{caller}: df={named(df)}: a frame is expected; load() a reader")
 
 
-def require_session(spark: object, asked_by: str) -> None:
-    """Raise OptionError unless `spark` is a session, classic or of Spark Connect. asked_by: the function."""
+def require_session(spark: object, caller: str) -> None:
+    """Raise OptionError unless `spark` is a session, classic or of Spark Connect. caller: the function."""
     if not hasattr(type(spark), "readStream"):
-        raise OptionError(f"{asked_by}: spark={named(spark)}: the session that SparkSession.builder gives is expected")
+        raise OptionError(f"{caller}: spark={named(spark)}: the session that SparkSession.builder gives is expected")
 
 
-def check_own_aggregates(aggs: Mapping[str, object], asked_by: str) -> None:
+def check_own_aggregates(aggs: Mapping[str, object], caller: str) -> None:
     """Raise OptionError unless Spark can send the aggregates of a user's own to its workers."""
     for name, spec in aggs.items():
         if isinstance(spec, Aggregate):
-            check_sendable(spec, f"{asked_by}: the aggregate {name!r}")
+            check_sendable(spec, f"{caller}: the aggregate {name!r}")
 
 
-def check_sendable(one: object, told: str) -> None:
-    """Raise OptionError unless Spark can send a user's function to its workers. told: what it is, in the message."""
+def check_sendable(one: object, what: str) -> None:
+    """Raise OptionError unless Spark can send a user's function to its workers. what: what it is, in the message."""
     from pyspark.cloudpickle import dumps
     from pyspark.errors import PySparkException
 
@@ -48,6 +48,6 @@ def check_sendable(one: object, told: str) -> None:
         dumps(one)
     except (pickle.PicklingError, PySparkException, TypeError, AttributeError, RecursionError) as error:
         raise OptionError(
-            f"{told} cannot be sent to Spark's workers ({words_of(error)}): build what it holds there (a lock, a "
+            f"{what} cannot be sent to Spark's workers ({words_of(error)}): build what it holds there (a lock, a "
             "client, an open file) within the function, and leave the session out of it"
         ) from error

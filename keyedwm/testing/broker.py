@@ -67,7 +67,7 @@ def broker(
         raise OptionError(f"port {port} is wrong: a whole number from 1 to {_LAST_PORT} is expected")
     way = way or choose_way()
     if way == "given":
-        yield _given(port, extra)
+        yield _given_broker(port, extra)
     elif way == "container":
         reason = why_no_container()
         if reason:
@@ -83,7 +83,7 @@ def broker(
         raise OptionError(f"way={way} is not one of {', '.join(WAYS)}")
 
 
-def _given(port: int | None, extra: Mapping[str, str] | None) -> GivenBroker:
+def _given_broker(port: int | None, extra: Mapping[str, str] | None) -> GivenBroker:
     bootstrap = os.environ.get(VARIABLE, "")
     if not bootstrap:
         raise OptionError(f"way=given, but {VARIABLE} is not set: set it to host:port of a running Kafka")

@@ -128,12 +128,14 @@ class LocalBroker:
         path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         (self._home / "log4j2.yaml").write_text(_LOG4J)
         cluster = f"--cluster-id={CLUSTER_ID}"
-        told = subprocess.run(
+        formatted = subprocess.run(
             self._command("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", cluster, "-c", path),
             capture_output=True, text=True, check=False, timeout=START_LIMIT_S,
         )  # fmt: skip
-        if told.returncode != 0:
-            raise UnavailableError(f"Kafka could not format its directory: {complaint(told.stdout + told.stderr)}")
+        if formatted.returncode != 0:
+            raise UnavailableError(
+                f"Kafka could not format its directory: {complaint(formatted.stdout + formatted.stderr)}"
+            )
 
     def _command(self, *arguments: str | Path) -> list[str | Path]:
         flag, *rest = arguments

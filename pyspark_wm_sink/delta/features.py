@@ -33,11 +33,11 @@ _TEXT_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 def check_features(table: DeltaTable, where: str) -> None:
     """Raise InputError that names each thing the table asks of its writers which this sink does not do."""
-    asked = [*_features(table), *_settings(table)]
-    if asked:
+    requirements = [*_features(table), *_settings(table)]
+    if requirements:
         raise InputError(
-            f"{where} asks of its writers what this sink does not do: {'; '.join(sorted(asked))}; drop that (ALTER "
-            f"TABLE ... DROP FEATURE, DROP CONSTRAINT), or write to another table; nothing was written"
+            f"{where} asks of its writers what this sink does not do: {'; '.join(sorted(requirements))}; drop that "
+            f"(ALTER TABLE ... DROP FEATURE, DROP CONSTRAINT), or write to another table; nothing was written"
         )
 
 

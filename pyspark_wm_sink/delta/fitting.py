@@ -57,15 +57,15 @@ class _Fitting:
 
     def fields(self, of: str, here: Sequence[dict], there: Sequence[dict]) -> list[dict]:
         """The fields of a struct in the table's order, further ones last."""
-        given = {field["name"]: field for field in here}
+        fields = {field["name"]: field for field in here}
         spelled = {field["name"].lower(): field["name"] for field in there}
         fitted = []
         for field in there:
             where = f"{of}{field['name']}"
-            if field["name"] in given:
-                kind = self.kind(where, given[field["name"]]["type"], field["type"], is_column=not of)
+            if field["name"] in fields:
+                kind = self.kind(where, fields[field["name"]]["type"], field["type"], is_column=not of)
                 fitted.append({**field, "type": kind, "nullable": True, "metadata": {}})
-            elif field["name"].lower() not in {name.lower() for name in given}:
+            elif field["name"].lower() not in {name.lower() for name in fields}:
                 self._lacking(where, field)
                 fitted.append(_loose(field))
         for field in here:

@@ -67,8 +67,8 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
     if _NO_SERVER.search(text):
         return wrong("path", path, f"an address that names its server is expected ({one_line(error)})")
     if found := _NO_ANSWER.search(text):
-        asked = _ASKED.search(_LOGIN.sub("://", text))
-        server = (path.partition("://")[2] if asked is None else asked[1]).partition("/")[0].rpartition("@")[2]
+        match = _ASKED.search(_LOGIN.sub("://", text))
+        server = (path.partition("://")[2] if match is None else match[1]).partition("/")[0].rpartition("@")[2]
         why = "no machine has this name" if "lookup" in found[0] else "its port refuses connections"
         return NoAnswerError(f"the Delta table {path} could not be opened, because nothing answers at {server}: {why}")
     if not _NO_LOGIN.search(text):

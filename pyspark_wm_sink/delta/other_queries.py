@@ -35,13 +35,13 @@ def check_reads_nothing_again(
         said = _reads_again(record, report, begins)
         if said is None or is_restored_behind(table, name):  # those rows were taken out again
             continue
-        told = f"{where} holds what query {name} wrote of {said}, which are there twice if that query wrote them"
+        sentence = f"{where} holds what query {name} wrote of {said}, which are there twice if that query wrote them"
         if may_refuse:
             raise InputError(
-                f"{told}: was the checkpoint lost? Give the query its checkpoint again, or begin behind those rows "
+                f"{sentence}: was the checkpoint lost? Give the query its checkpoint again, or begin behind those rows "
                 f"(startingOffsets), or in another table; if both are to write here, set sharedTable=true"
             )
-        _log.warning("%s", told)
+        _log.warning("%s", sentence)
         return
     if others:
         _log.warning(

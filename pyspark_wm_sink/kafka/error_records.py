@@ -51,6 +51,6 @@ def error_records(rows: pa.Table) -> pa.Table:
     if not whole.num_rows:
         return records
     channel = pc.binary_join_element_wise(whole["topic"], whole["partition"].cast(pa.string()), "-")
-    told = (whole[REASON], channel, whole["offset"])
-    values = [one.combine_chunks().cast(pa.string()).cast(pa.binary()) for one in told]
+    columns = (whole[REASON], channel, whole["offset"])
+    values = [one.combine_chunks().cast(pa.string()).cast(pa.binary()) for one in columns]
     return with_headers(records, (REASON_HEADER, CHANNEL_HEADER, OFFSET_HEADER), values)

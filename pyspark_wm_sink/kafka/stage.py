@@ -160,9 +160,9 @@ class _TaskProducer:
                 raise
             raise explain_fenced(self._cluster, self.transaction, self._plan.timeout_ms, error) from error
 
-    def _send(self, rows: pa.Table, told: str | None) -> None:
+    def _send(self, rows: pa.Table, topic_of_all: str | None) -> None:
         cluster, sender = self._started()
-        for topic, of_topic in _by_topic(rows, told):
+        for topic, of_topic in _by_topic(rows, topic_of_all):
             laid = self._by_partition(cluster, topic, of_topic)
             targets = {TopicPartition(topic, partition) for partition in laid}
             if self.transaction is not None and targets - self._added:
@@ -210,15 +210,15 @@ class _TaskProducer:
     def _partition_of_rows(self, topic: str, count: int, rows: pa.Table) -> NDArray[np.int32]:
         """Each row's partition: the column's where it says one, else the partitioner's."""
         keys = rows.column("key").combine_chunks() if "key" in rows.column_names else None
-        given = rows.column("partition").combine_chunks() if "partition" in rows.column_names else None
-        if given is not None and not given.null_count:
-            return _checked(topic, count, given.to_numpy())
+        partitions = rows.column("partition").combine_chunks() if "partition" in rows.column_names else None
+        if partitions is not None and not partitions.null_count:
+            return _checked(topic, count, partitions.to_numpy())
         chosen = partition_of(keys, rows.num_rows, count, self._keyless_rows)
         self._keyless_rows += rows.num_rows if keys is None else keys.null_count
-        if given is None:
+        if partitions is None:
             return chosen
-        wanted = given.fill_null(-1).to_numpy()
-        missing = given.is_null().to_numpy(zero_copy_only=False)
+        wanted = partitions.fill_null(-1).to_numpy()
+        missing = partitions.is_null().to_numpy(zero_copy_only=False)
         return np.where(missing, chosen, _checked(topic, count, np.where(missing, 0, wanted))).astype(np.int32)
 
     def _count(self, cluster: Cluster, topic: str) -> int:
@@ -227,10 +227,10 @@ class _TaskProducer:
         return self._partitions[topic]
 
 
-def _by_topic(rows: pa.Table, told: str | None) -> Iterator[tuple[str, pa.Table]]:
+def _by_topic(rows: pa.Table, topic_of_all: str | None) -> Iterator[tuple[str, pa.Table]]:
     """Take the topic that was told for all rows, or each row's own."""
-    if told is not None:
-        yield told, rows
+    if topic_of_all is not None:
+        yield topic_of_all, rows
         return
     names = rows.column("topic")
     if names.null_count:

@@ -54,38 +54,38 @@ class KafkaTarget:
     @staticmethod
     def parse(options: Mapping[str, str]) -> KafkaTarget:
         """Check the options of this target."""
-        given = {name.lower(): value for name, value in options.items()}
+        settings = {name.lower(): value for name, value in options.items()}
         for name, fix in _MANAGED.items():
-            if name in given:
+            if name in settings:
                 raise OptionError(f"option {name} cannot be set: {fix}")
-        if given.get("kafka.acks", "all").strip().lower() not in {"all", "-1"}:
-            raise wrong("kafka.acks", given["kafka.acks"], "records are acknowledged by all in-sync replicas: all")
-        if not boolean("kafka.enable.idempotence", given.get("kafka.enable.idempotence", "true")):
+        if settings.get("kafka.acks", "all").strip().lower() not in {"all", "-1"}:
+            raise wrong("kafka.acks", settings["kafka.acks"], "records are acknowledged by all in-sync replicas: all")
+        if not boolean("kafka.enable.idempotence", settings.get("kafka.enable.idempotence", "true")):
             raise wrong(
                 "kafka.enable.idempotence", "false", "a batch that is sent again must not be written twice: true"
             )
-        topic, errors_to = (_topic(name, given) for name in ("topic", "errorsTo"))
+        topic, errors_to = (_topic(name, settings) for name in ("topic", "errorsTo"))
         if topic is not None and topic == errors_to:
             raise wrong("errorsTo", errors_to, "that is the topic of the results, another one is expected")
-        prefix = given.get("transactionalidprefix", "").strip()
-        if "transactionalidprefix" in given and not prefix:
-            raise wrong("transactionalIdPrefix", given["transactionalidprefix"], "a name is expected")
+        prefix = settings.get("transactionalidprefix", "").strip()
+        if "transactionalidprefix" in settings and not prefix:
+            raise wrong("transactionalIdPrefix", settings["transactionalidprefix"], "a name is expected")
         return KafkaTarget(
             client=ClientConfig.from_options(
-                {name[len(_PREFIX) :]: value for name, value in given.items() if name.startswith(_PREFIX)}
+                {name[len(_PREFIX) :]: value for name, value in settings.items() if name.startswith(_PREFIX)}
             ),
             topic=topic,
             errors_to=errors_to,
-            ledger=_ledger(given),
-            checkpoint=_local_checkpoint(given),
+            ledger=_ledger(settings),
+            checkpoint=_local_checkpoint(settings),
             id_prefix=prefix or None,
-            timeout_ms=_timeout_ms(given.get("transactiontimeout", _DEFAULT_TIMEOUT)),
-            secret=secret_of("controlSecret", given["controlsecret"]) if "controlsecret" in given else None,
+            timeout_ms=_timeout_ms(settings.get("transactiontimeout", _DEFAULT_TIMEOUT)),
+            secret=secret_of("controlSecret", settings["controlsecret"]) if "controlsecret" in settings else None,
         )
 
 
-def _topic(name: str, given: Mapping[str, str]) -> str | None:
-    topic = given.get(name.lower())
+def _topic(name: str, settings: Mapping[str, str]) -> str | None:
+    topic = settings.get(name.lower())
     if topic is not None and not topic.strip():
         raise wrong(name, topic, "the name of a topic is expected")
     if topic is None:
@@ -106,21 +106,21 @@ def _timeout_ms(value: str) -> int:
     return timeout_ms
 
 
-def _ledger(given: Mapping[str, str]) -> Path | str | None:
+def _ledger(settings: Mapping[str, str]) -> Path | str | None:
     """Return where the ledger is: as given, or under the checkpoint where files can be written as it needs them."""
-    if "ledger" in given:
-        refuse_login_in("option ledger", given["ledger"].strip())
-        found = _place(given["ledger"].strip())
+    if "ledger" in settings:
+        refuse_login_in("option ledger", settings["ledger"].strip())
+        found = _place(settings["ledger"].strip())
         if found is None:
             raise wrong(
-                "ledger", given["ledger"],
+                "ledger", settings["ledger"],
                 f"a directory is expected that the driver can write durably, or an address of {', '.join(SCHEMES)}",
             )  # fmt: skip
         if isinstance(found, Path):
-            _check_directory(given["ledger"].strip(), found)
+            _check_directory(settings["ledger"].strip(), found)
         return found
-    refuse_login_in("option checkpointLocation", given.get("checkpointlocation", "").strip())
-    checkpoint = _place(given.get("checkpointlocation", "").strip())
+    refuse_login_in("option checkpointLocation", settings.get("checkpointlocation", "").strip())
+    checkpoint = _place(settings.get("checkpointlocation", "").strip())
     if isinstance(checkpoint, str):
         return f"{checkpoint.rstrip('/')}/keyedwm"
     return None if checkpoint is None else checkpoint / "keyedwm"
@@ -140,9 +140,9 @@ def _check_directory(text: str, found: Path) -> None:
         raise wrong("ledger", text, f"{file} is a file, a directory is expected")
 
 
-def _local_checkpoint(given: Mapping[str, str]) -> Path | None:
-    text = given.get("checkpointlocation", "").strip()
-    return local_directory(text) if text and "ledger" not in given else None
+def _local_checkpoint(settings: Mapping[str, str]) -> Path | None:
+    text = settings.get("checkpointlocation", "").strip()
+    return local_directory(text) if text and "ledger" not in settings else None
 
 
 def _place(text: str) -> Path | str | None:

@@ -87,7 +87,7 @@ class SinkOptions:
     @staticmethod
     def parse(options: Mapping[str, str]) -> SinkOptions:
         """Check every option; raises OptionError with one sentence about the first that is wrong."""
-        given = {name.lower(): value for name, value in options.items()}
+        settings = {name.lower(): value for name, value in options.items()}
         refuse_unknown(
             (name for name in options if not name.lower().startswith(STORAGE)),
             (*_OURS, *_SPARK, *KAFKA_NAMES),
@@ -95,42 +95,44 @@ class SinkOptions:
             kafka=KNOWN,
             instead=_INSTEAD,
         )
-        guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
-        control_rows = choice("controlRows", given.get("controlrows", ControlRows.DROP.value), ControlRows)
+        guarantee = choice("guarantee", settings.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
+        control_rows = choice("controlRows", settings.get("controlrows", ControlRows.DROP.value), ControlRows)
         if guarantee is Guarantee.AT_LEAST_ONCE:
             for name in (*EXACTLY_ONCE_NAMES, "replayCheck"):
                 needs_ledger = name == "ledger" and control_rows is ControlRows.INLINE
-                if name.lower() in given and not needs_ledger:
+                if name.lower() in settings and not needs_ledger:
                     raise OptionError(f"option {name} has no effect with guarantee=at-least-once: leave it out")
         return SinkOptions(
-            target=_target(options, given),
-            snapshot=choice("snapshot", given["snapshot"], SnapshotMode) if "snapshot" in given else None,
+            target=_target(options, settings),
+            snapshot=choice("snapshot", settings["snapshot"], SnapshotMode) if "snapshot" in settings else None,
             guarantee=guarantee,
             control_rows=control_rows,
-            replay_check=choice("replayCheck", given["replaycheck"], ReplayCheck) if "replaycheck" in given else None,
+            replay_check=choice("replayCheck", settings["replaycheck"], ReplayCheck)
+            if "replaycheck" in settings
+            else None,
         )
 
 
-def _target(options: Mapping[str, str], given: Mapping[str, str]) -> DeltaTarget | KafkaTarget:
+def _target(options: Mapping[str, str], settings: Mapping[str, str]) -> DeltaTarget | KafkaTarget:
     kafka = sorted(name for name in options if is_kafka(name))
     if not kafka:
-        storage = {name[len(STORAGE) :]: value for name, value in given.items() if name.startswith(STORAGE)}
+        storage = {name[len(STORAGE) :]: value for name, value in settings.items() if name.startswith(STORAGE)}
         for name in _UNSAFE_STORES:
             if boolean(STORAGE + name, storage.get(name, "false")):
                 raise OptionError(
                     f"option {STORAGE}{name} switches off the atomic rename of the table's log: two writers could then "
                     f"commit the same version and lose rows; leave it out, and use a store with conditional put"
                 )
-        path = _location("path", given.get("path", ""))
-        errors_to = _beside(path, _location("errorsTo", given["errorsto"])) if "errorsto" in given else None
-        _check_checkpoint(given.get("checkpointlocation", ""), {"path": path, "errorsTo": errors_to})
+        path = _location("path", settings.get("path", ""))
+        errors_to = _beside(path, _location("errorsTo", settings["errorsto"])) if "errorsto" in settings else None
+        _check_checkpoint(settings.get("checkpointlocation", ""), {"path": path, "errorsTo": errors_to})
         return DeltaTarget(
             path=path,
             errors_to=errors_to,
             storage=storage,
-            partition_by=_columns(given["partitionby"]) if "partitionby" in given else None,
-            merge_schema=boolean("mergeSchema", given.get("mergeschema", "false")),
-            is_shared=boolean("sharedTable", given.get("sharedtable", "false")),
+            partition_by=_columns(settings["partitionby"]) if "partitionby" in settings else None,
+            merge_schema=boolean("mergeSchema", settings.get("mergeschema", "false")),
+            is_shared=boolean("sharedTable", settings.get("sharedtable", "false")),
         )
     delta = {name.lower() for name in _DELTA}
     foreign = sorted(name for name in options if name.lower() in delta or name.lower().startswith(STORAGE))

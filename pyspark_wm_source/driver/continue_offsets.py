@@ -19,9 +19,9 @@ def continued(place: str, topics: Topics) -> QueryOffset:
     mine = [offset for offset in sources if all(topics.selects(tp) for tp in offset.channels)]
     if len(mine) == 1:
         return mine[0]
-    told = "; ".join(", ".join(sorted({tp.topic for tp in offset.channels})) for offset in sources)
+    topics_of_sources = "; ".join(", ".join(sorted({tp.topic for tp in offset.channels})) for offset in sources)
     found = "no source" if not mine else f"{len(mine)} sources"
     raise OptionError(
         f"option continueFrom: {found} of the savepoint {place} read what {topics.option} selects here; its sources "
-        f"read: {told or 'nothing'}"
+        f"read: {topics_of_sources or 'nothing'}"
     )

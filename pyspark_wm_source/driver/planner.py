@@ -358,8 +358,8 @@ class Planner:
             else:
                 first = self._cluster.earliest([tp])[tp]
                 self._lost(
-                    f"option {self._options.start.given or 'startingOffsets'}: {tp} is to start at offset {at}, and "
-                    f"its log holds {_range(first, checked[tp])}",
+                    f"option {self._options.start.option_name or 'startingOffsets'}: {tp} is to start at offset {at}, "
+                    f"and its log holds {_range(first, checked[tp])}",
                     StartBeyondEndError,
                 )
         return checked

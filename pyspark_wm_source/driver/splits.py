@@ -108,8 +108,8 @@ def groups_of(ranges: list[ChannelRange], asked: CutLimits, limits: Limits) -> l
 
 def _opening(channel: Channel) -> tuple[tuple[int, int], ...]:
     """Watermarks that the planner itself moved: they stand before the first event."""
-    told = ((key, channel.axes[key].emitted_ms) for key in channel.announced)
-    return tuple((key, ms) for key, ms in told if ms is not None)
+    announced = ((key, channel.axes[key].emitted_ms) for key in channel.announced)
+    return tuple((key, ms) for key, ms in announced if ms is not None)
 
 
 def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:

@@ -42,8 +42,8 @@ class TruncationCheck:
             before, now = channel.leader_epoch, epochs.get(tp)
             if before is not None and now is not None and before != now and tp not in recreated:
                 changed[tp] = channel.next_offset, before, now
-        asked = {tp: before for tp, (_, before, _) in changed.items() if self._proven.get(tp) != changed[tp]}
-        for tp, end in sorted(cluster.epoch_ends(asked).items()) if asked else ():
+        changed_leaders = {tp: before for tp, (_, before, _) in changed.items() if self._proven.get(tp) != changed[tp]}
+        for tp, end in sorted(cluster.epoch_ends(changed_leaders).items()) if changed_leaders else ():
             position, before, _ = changed[tp]
             if end is None or end >= position:
                 self._proven[tp] = changed[tp]
@@ -56,8 +56,8 @@ def not_behind(epochs: Epochs, start: QueryOffset, recreated: Collection[TopicPa
     was told.
     """
     known = {tp: channel.leader_epoch for tp, channel in _stood(start).items() if tp not in recreated}
-    told = {tp: [epoch for epoch in (now, known.get(tp)) if epoch is not None] for tp, now in epochs.items()}
-    return {tp: max(of_channel, default=None) for tp, of_channel in told.items()}
+    known_epochs = {tp: [epoch for epoch in (now, known.get(tp)) if epoch is not None] for tp, now in epochs.items()}
+    return {tp: max(of_channel, default=None) for tp, of_channel in known_epochs.items()}
 
 
 def _stood(start: QueryOffset) -> dict[TopicPartition, Channel | RetiredChannel]:

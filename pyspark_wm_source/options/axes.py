@@ -108,21 +108,21 @@ class TimeAxis:
         return not isinstance(self.config.policy, (FixedLag, NoWatermarks))
 
 
-def axes_of(given: Mapping[str, str]) -> dict[str, TimeAxis]:
+def axes_of(options: Mapping[str, str]) -> dict[str, TimeAxis]:
     """Read the axes (options in lower case): one without a name, or those of `watermarks` by name, in key order."""
-    text = given.get("watermarks")
+    text = options.get("watermarks")
     if text is None:
-        _refuse_needless(given, [given])
-        return {"": _axis("", 0, given)}
+        _refuse_needless(options, [options])
+        return {"": _axis("", 0, options)}
     axes: dict[str, TimeAxis] = {}
     settings_of_all = []
     for name, settings in _named(text).items():
         refuse_unknown(settings, ("key", *AXIS_OPTIONS), side=f"source's option watermarks, axis {name}")
         own = {option.lower(): str(value) for option, value in settings.items()}
-        settings_of_all.append({**given, **own})
+        settings_of_all.append({**options, **own})
         _refuse_needless(own, settings_of_all[-1:])
         axes[name] = _axis(name, _key(name, settings), settings_of_all[-1])
-    _refuse_needless(given, settings_of_all)
+    _refuse_needless(options, settings_of_all)
     keys = [axis.config.key for axis in axes.values()]
     if len(set(keys)) < len(keys):
         raise OptionError(f"option watermarks: two axes have the same key ({sorted(keys)}); give each its own")
@@ -164,58 +164,58 @@ def _key(name: str, settings: Mapping[str, Any]) -> int:
     return key
 
 
-def _axis(name: str, key: int, given: Mapping[str, str]) -> TimeAxis:
-    throttle = _throttle(given)
+def _axis(name: str, key: int, options: Mapping[str, str]) -> TimeAxis:
+    throttle = _throttle(options)
     build_throttle, throttle_takes = _THROTTLES[throttle]
-    unit = choice("eventTimeUnit", given.get("eventtimeunit", Unit.MILLISECONDS.value), Unit, UNIT_WORDS)
+    unit = choice("eventTimeUnit", options.get("eventtimeunit", Unit.MILLISECONDS.value), Unit, UNIT_WORDS)
     return TimeAxis(
         config=AxisConfig(
             key=key,
-            policy=_built_policy(given),
-            throttle=build_throttle(*_durations(given, "watermarkThrottle", throttle, throttle_takes)),
+            policy=_built_policy(options),
+            throttle=build_throttle(*_durations(options, "watermarkThrottle", throttle, throttle_takes)),
         ),
-        event_time=_event_time(name, given, unit),
-        future=_future(given),
+        event_time=_event_time(name, options, unit),
+        future=_future(options),
     )
 
 
-def _event_time(name: str, given: Mapping[str, str], unit: Unit) -> EventTime:
+def _event_time(name: str, options: Mapping[str, str], unit: Unit) -> EventTime:
     """Read where the event time is; a propagated one is by default where the sink has written it."""
-    said = event_time_of(given.get("eventtime", "timestamp"), unit)
-    propagated = boolean("propagate", given.get("propagate", "false"))
-    return EventTime.written(axis_column(EVENT_TIME, name)) if propagated and "eventtime" not in given else said
+    said = event_time_of(options.get("eventtime", "timestamp"), unit)
+    propagated = boolean("propagate", options.get("propagate", "false"))
+    return EventTime.written(axis_column(EVENT_TIME, name)) if propagated and "eventtime" not in options else said
 
 
-def _future(given: Mapping[str, str]) -> FutureTime | None:
-    if "maxeventtimeahead" not in given:
-        if "onfuturetime" in given:
+def _future(options: Mapping[str, str]) -> FutureTime | None:
+    if "maxeventtimeahead" not in options:
+        if "onfuturetime" in options:
             raise OptionError("option onFutureTime has no effect without maxEventTimeAhead: leave it out, or add that")
         return None
-    on = choice("onFutureTime", given.get("onfuturetime", OnFuture.IGNORE.value), OnFuture)
-    return FutureTime(duration_ms("maxEventTimeAhead", given["maxeventtimeahead"]), on)
+    on = choice("onFutureTime", options.get("onfuturetime", OnFuture.IGNORE.value), OnFuture)
+    return FutureTime(duration_ms("maxEventTimeAhead", options["maxeventtimeahead"]), on)
 
 
-def _built_policy(given: Mapping[str, str]) -> Policy:
-    policy = _policy(given)
+def _built_policy(options: Mapping[str, str]) -> Policy:
+    policy = _policy(options)
     if policy is _PolicyName.CUSTOM:
-        return CustomPolicy(given["watermarkpolicy"].strip())
+        return CustomPolicy(options["watermarkpolicy"].strip())
     build, takes = _POLICIES[policy]
-    return build(*_durations(given, "watermarkPolicy", policy, takes))
+    return build(*_durations(options, "watermarkPolicy", policy, takes))
 
 
-def _policy(given: Mapping[str, str]) -> _PolicyName:
-    said = given.get("watermarkpolicy", _PolicyName.FIXED_LAG.value)
+def _policy(options: Mapping[str, str]) -> _PolicyName:
+    said = options.get("watermarkpolicy", _PolicyName.FIXED_LAG.value)
     return _PolicyName.CUSTOM if is_custom(said) else choice("watermarkPolicy", said, _PolicyName)
 
 
-def _throttle(given: Mapping[str, str]) -> _ThrottleName:
-    return choice("watermarkThrottle", given.get("watermarkthrottle", _ThrottleName.BATCH.value), _ThrottleName)
+def _throttle(options: Mapping[str, str]) -> _ThrottleName:
+    return choice("watermarkThrottle", options.get("watermarkthrottle", _ThrottleName.BATCH.value), _ThrottleName)
 
 
-def _durations(given: Mapping[str, str], by: str, chosen: Enum, takes: Mapping[str, str | None]) -> list[int]:
+def _durations(options: Mapping[str, str], by: str, chosen: Enum, takes: Mapping[str, str | None]) -> list[int]:
     found = []
     for name, default in takes.items():
-        value = given.get(name.lower(), default)
+        value = options.get(name.lower(), default)
         if value is None:
             raise OptionError(
                 f"option {name} is missing: {by}={chosen.value} needs it, a duration such as '10 seconds'"

@@ -48,7 +48,7 @@ class CustomPolicy:
     def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
         """The policy at its start, or going on from a snapshot."""
         state = None if resume_from is None else tuple(resume_from)
-        run = self.asked(f"build({state})", lambda: _made(self.name).build(state))
+        run = self.answer_of(f"build({state})", lambda: _made(self.name).build(state))
         for part in _RUN_PARTS:
             if not callable(getattr(run, part, None)):
                 raise OptionError(f"option {_OPTION}: {self.name}.build() gave {run!r}, which has no {part}()")
@@ -56,7 +56,9 @@ class CustomPolicy:
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
         """The state after a range of rows and the one behind it, each run on its own."""
-        return self.state(self.asked("concatenate()", lambda: _made(self.name).concatenate(tuple(first), tuple(then))))
+        return self.state(
+            self.answer_of("concatenate()", lambda: _made(self.name).concatenate(tuple(first), tuple(then)))
+        )
 
     def state(self, found: object) -> tuple[int, ...]:
         """Check a state that the user's code gave."""
@@ -66,7 +68,7 @@ class CustomPolicy:
             f"option {_OPTION}: {self.name} gave the state {found!r}; a tuple of whole numbers of 64 bits is right"
         )
 
-    def asked(self, what: str, call: Callable[[], T]) -> T:
+    def answer_of(self, what: str, call: Callable[[], T]) -> T:
         """Call the user's code."""
         try:
             return call()
@@ -85,10 +87,10 @@ class _CustomRun:
     def observe(self, event_ms: int, now_ms: int, /) -> None:
         if event_ms == MIN_MS:
             return  # no event: the caller asks for the watermark without one
-        self._policy.asked(f"observe({event_ms}, {now_ms})", lambda: self._run.observe(event_ms, now_ms))
+        self._policy.answer_of(f"observe({event_ms}, {now_ms})", lambda: self._run.observe(event_ms, now_ms))
 
     def current(self, now_ms: int, /) -> int | None:
-        watermark_ms = self._policy.asked(f"current({now_ms})", lambda: self._run.current(now_ms))
+        watermark_ms = self._policy.answer_of(f"current({now_ms})", lambda: self._run.current(now_ms))
         if watermark_ms is None or _is_whole(watermark_ms):
             return watermark_ms
         raise InputError(
@@ -97,7 +99,7 @@ class _CustomRun:
         )
 
     def snapshot(self) -> tuple[int, ...]:
-        return self._policy.state(self._policy.asked("snapshot()", self._run.snapshot))
+        return self._policy.state(self._policy.answer_of("snapshot()", self._run.snapshot))
 
 
 def _is_whole(value: object) -> bool:

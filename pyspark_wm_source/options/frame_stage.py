@@ -149,8 +149,8 @@ def _window_description(window: FrameWindow | SessionWindow) -> dict[str, Any]:
     return frame
 
 
-def _key_watermark_description(given: PerKey | None) -> dict[str, Any]:
-    return {} if given is None else {"key_watermark": asdict(given) | {"partitions": given.partitions.value}}
+def _key_watermark_description(per_key: PerKey | None) -> dict[str, Any]:
+    return {} if per_key is None else {"key_watermark": asdict(per_key) | {"partitions": per_key.partitions.value}}
 
 
 def _key_watermark(description: Any, text: str) -> PerKey | None:

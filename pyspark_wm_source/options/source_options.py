@@ -134,8 +134,8 @@ class SourceOptions:
 
     def for_stream(self) -> SourceOptions:
         """Refuse what only a batch read takes."""
-        if self.end.given is not None:
-            raise OptionError(f"option {self.end.given} is for batch reads, a stream has no end: leave it out")
+        if self.end.option_name is not None:
+            raise OptionError(f"option {self.end.option_name} is for batch reads, a stream has no end: leave it out")
         return self
 
     def for_batch(self) -> SourceOptions:
@@ -161,63 +161,63 @@ class SourceOptions:
     @staticmethod
     def parse(options: Mapping[str, str]) -> SourceOptions:
         """Check every option; raises OptionError with one sentence about the first that is wrong."""
-        given = {name.lower(): value for name, value in options.items()}
+        settings = {name.lower(): value for name, value in options.items()}
         refuse_unknown(
             options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY), side="source", kafka=KNOWN, instead=_INSTEAD
         )
-        topics = topics_of(given)
-        smallest, largest = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
-        kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
+        topics = topics_of(settings)
+        smallest, largest = _count(settings, "minOffsetsPerTrigger"), _count(settings, "maxOffsetsPerTrigger")
+        kafka = {name[len("kafka.") :]: value for name, value in settings.items() if name.startswith("kafka.")}
         _refuse_kafka(kafka)
         if smallest is not None and largest is not None and smallest > largest:
             raise OptionError(f"option minOffsetsPerTrigger: {smallest} is above maxOffsetsPerTrigger ({largest})")
-        axes = axes_of(given)
-        propagate = boolean("propagate", given.get("propagate", "false"))
-        guarantee = choice("guarantee", given.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
+        axes = axes_of(settings)
+        propagate = boolean("propagate", settings.get("propagate", "false"))
+        guarantee = choice("guarantee", settings.get("guarantee", Guarantee.EXACTLY_ONCE.value), Guarantee)
         client = ClientConfig.from_options(kafka)
         if propagate:
-            client = _propagated(given, client, guarantee)
-        emit_control = boolean("emitControl", given.get("emitcontrol", "true"))
-        headers = boolean("includeHeaders", given.get("includeheaders", "false"))
-        columns = _columns(given, tuple(axes), headers=headers, control=emit_control)
+            client = _propagated(settings, client, guarantee)
+        emit_control = boolean("emitControl", settings.get("emitcontrol", "true"))
+        headers = boolean("includeHeaders", settings.get("includeheaders", "false"))
+        columns = _columns(settings, tuple(axes), headers=headers, control=emit_control)
         return SourceOptions(
             client=client,
             topics=topics,
-            start=bound_of(given, STARTING),
-            end=bound_of(given, ENDING),
+            start=bound_of(settings, STARTING),
+            end=bound_of(settings, ENDING),
             axes=axes,
-            idle_timeout_ms=Idleness(_optional_ms(given, "idleTimeout", _IDLE_TIMEOUT)).timeout_ms,
-            retention_ms=_optional_ms(given, "maxWatermarkRetention", "none"),
+            idle_timeout_ms=Idleness(_optional_ms(settings, "idleTimeout", _IDLE_TIMEOUT)).timeout_ms,
+            retention_ms=_optional_ms(settings, "maxWatermarkRetention", "none"),
             max_offsets=largest,
             min_offsets=smallest,
-            max_trigger_delay_ms=duration_ms("maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
-            least_tasks=_count(given, "minPartitions"),
-            most_records=_count(given, "maxRecordsPerPartition"),
-            fail_on_data_loss=boolean("failOnDataLoss", given.get("failondataloss", "true")),
-            fail_on_bad_event_time=_word(given, "onBadEventTime", "null", ("null", "fail")) == "fail",
+            max_trigger_delay_ms=duration_ms("maxTriggerDelay", settings.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
+            least_tasks=_count(settings, "minPartitions"),
+            most_records=_count(settings, "maxRecordsPerPartition"),
+            fail_on_data_loss=boolean("failOnDataLoss", settings.get("failondataloss", "true")),
+            fail_on_bad_event_time=_word(settings, "onBadEventTime", "null", ("null", "fail")) == "fail",
             include_headers=headers,
-            group_prefix=given.get("groupidprefix", DEFAULT_GROUP_PREFIX),
+            group_prefix=settings.get("groupidprefix", DEFAULT_GROUP_PREFIX),
             group_id=kafka.get("group.id"),
             emit_control=emit_control and (columns is None or CONTROL in columns),
-            barriers=boolean("barriers", given.get("barriers", "true")),
+            barriers=boolean("barriers", settings.get("barriers", "true")),
             columns=columns,
             guarantee=guarantee,
             propagate=propagate,
-            control_authors=_control_authors(given, propagate=propagate),
-            state_secret=secret_of("stateSecret", given["statesecret"]) if "statesecret" in given else None,
-            continue_from=_continue_from(given),
-            stage=_stage(given, axes, columns, headers=headers),
+            control_authors=_control_authors(settings, propagate=propagate),
+            state_secret=secret_of("stateSecret", settings["statesecret"]) if "statesecret" in settings else None,
+            continue_from=_continue_from(settings),
+            stage=_stage(settings, axes, columns, headers=headers),
         )
 
 
-def _propagated(given: Mapping[str, str], client: ClientConfig, guarantee: Guarantee) -> ClientConfig:
+def _propagated(settings: Mapping[str, str], client: ClientConfig, guarantee: Guarantee) -> ClientConfig:
     """Refuse options that contradict `propagate`; what is read is committed unless the user says otherwise."""
     for name in _NOT_PROPAGATED:
-        if name.lower() in given or f'"{name.lower()}"' in given.get("watermarks", "").lower():
+        if name.lower() in settings or f'"{name.lower()}"' in settings.get("watermarks", "").lower():
             raise OptionError(
                 f"option {name} has no effect with propagate=true: leave it out, the topic brings its own"
             )
-    if "kafka.isolation.level" not in given:
+    if "kafka.isolation.level" not in settings:
         return replace(client, isolation=Isolation.READ_COMMITTED)
     if client.isolation is not Isolation.READ_COMMITTED and guarantee is Guarantee.EXACTLY_ONCE:
         raise OptionError(
@@ -226,11 +226,11 @@ def _propagated(given: Mapping[str, str], client: ClientConfig, guarantee: Guara
     return client
 
 
-def _control_authors(given: Mapping[str, str], *, propagate: bool) -> ControlAuthors:
+def _control_authors(settings: Mapping[str, str], *, propagate: bool) -> ControlAuthors:
     for name in ("propagateFrom", "controlSecret"):
-        if name.lower() in given and not propagate:
+        if name.lower() in settings and not propagate:
             raise OptionError(f"option {name} has no effect without propagate=true: leave it out, or add that")
-    query, secret = given.get("propagatefrom"), given.get("controlsecret")
+    query, secret = settings.get("propagatefrom"), settings.get("controlsecret")
     if query is not None and not query.strip():
         raise wrong("propagateFrom", query, "the id of the query that writes the topic is expected")
     return ControlAuthors(
@@ -240,14 +240,14 @@ def _control_authors(given: Mapping[str, str], *, propagate: bool) -> ControlAut
 
 
 def _stage(
-    given: Mapping[str, str], axes: Mapping[str, TimeAxis], columns: tuple[str, ...] | None, *, headers: bool
+    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], columns: tuple[str, ...] | None, *, headers: bool
 ) -> Stage | None:
     """Read the option of an operator's first step inside the source, and refuse those that contradict it."""
-    text = given.get("stage")
+    text = settings.get("stage")
     if text is None:
         return None
     for name in ("emitControl", "barriers"):
-        if not boolean(name, given.get(name.lower(), "true")):
+        if not boolean(name, settings.get(name.lower(), "true")):
             raise OptionError(
                 f"option {name}: false contradicts the operator over this read, which needs control rows: leave it out"
             )
@@ -260,9 +260,9 @@ def _stage(
     return parse_stage(text).stage(SourceColumns(every=every, chosen=chosen, axes=axes))
 
 
-def _continue_from(given: Mapping[str, str]) -> str | None:
-    place = given.get("continuefrom")
-    start = bound_of(given, STARTING).given
+def _continue_from(settings: Mapping[str, str]) -> str | None:
+    place = settings.get("continuefrom")
+    start = bound_of(settings, STARTING).option_name
     if place is not None and not place.strip():
         raise wrong("continueFrom", place, "the place of a savepoint is expected (keyedwm savepoint makes one)")
     if place is not None and start is not None:
@@ -284,13 +284,13 @@ def _refuse_kafka(kafka: Mapping[str, str]) -> None:
         raise wrong("kafka.group.id", kafka["group.id"], "the name of a consumer group is expected")
 
 
-def _count(given: Mapping[str, str], name: str) -> int | None:
-    value = given.get(name.lower())
+def _count(settings: Mapping[str, str], name: str) -> int | None:
+    value = settings.get(name.lower())
     return None if value is None else whole(name, value)
 
 
-def _word(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
-    value = given.get(name.lower(), default).strip()
+def _word(settings: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = settings.get(name.lower(), default).strip()
     for word in allowed:
         if value.lower() == word.lower():
             return word
@@ -299,15 +299,15 @@ def _word(given: Mapping[str, str], name: str, default: str, allowed: tuple[str,
     raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
 
 
-def _optional_ms(given: Mapping[str, str], name: str, default: str) -> int | None:
-    value = given.get(name.lower(), default)
+def _optional_ms(settings: Mapping[str, str], name: str, default: str) -> int | None:
+    value = settings.get(name.lower(), default)
     return None if value.strip().lower() == "none" else duration_ms(name, value)
 
 
 def _columns(
-    given: Mapping[str, str], axes: tuple[str, ...], *, headers: bool, control: bool
+    settings: Mapping[str, str], axes: tuple[str, ...], *, headers: bool, control: bool
 ) -> tuple[str, ...] | None:
-    value = given.get("columns")
+    value = settings.get("columns")
     if value is None:
         return None
     wanted = tuple(sorted({c.strip().lower() for c in value.split(",")} - {""}))

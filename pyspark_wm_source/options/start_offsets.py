@@ -83,7 +83,7 @@ class OffsetBound:
         return offset if offset in {EARLIEST, LATEST} else None
 
     @property
-    def given(self) -> str | None:
+    def option_name(self) -> str | None:
         """The option that the user gave, None if none."""
         if self.timestamp_ms is not None:
             return f"{self.side}Timestamp"
@@ -94,18 +94,18 @@ class OffsetBound:
 
 def topics_of(options: Mapping[str, str]) -> Topics:
     """Read `subscribe`, `subscribePattern` or `assign`; exactly one must be given."""
-    given = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
-    if len(given) != 1:
-        found = "none of them is given" if not given else f"{' and '.join(given)} are given"
+    selections = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
+    if len(selections) != 1:
+        found = "none of them is given" if not selections else f"{' and '.join(selections)} are given"
         raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign is expected; {found}")
-    value = options[given[0].lower()]
-    if given[0] == "subscribe":
+    value = options[selections[0].lower()]
+    if selections[0] == "subscribe":
         names = tuple(sorted({t.strip() for t in value.split(",")} - {""}))
         if not names:
             raise wrong("subscribe", value, "a comma list of topics is expected")
         check_topics("subscribe", names)
         return Topics(names=names)
-    if given[0] == "subscribePattern":
+    if selections[0] == "subscribePattern":
         if not value.strip():
             raise wrong("subscribePattern", value, "a regular expression is expected")
         try:

@@ -79,7 +79,7 @@ class PropagatedRun:
         self._times = times
         self._guarantee = guarantee
         self._control_authors = control_authors
-        self._told = False
+        self._warned = False
         self._known: set[bytes] = set()
         self._barrier = last_barrier(task.axes)
         self._emitted = {key: task.axes.get(key, AxisState()).emitted_ms for key in times.keys.values()}
@@ -112,9 +112,9 @@ class PropagatedRun:
         return RangeResult(next_offset=self.task.end, counts=self._times.counts, axes=axes)
 
     def _tell(self, where: str, why: str) -> None:
-        if not self._told:
+        if not self._warned:
             LOG.warning("%s: a control record is passed over: %s", where, why)
-        self._told = True
+        self._warned = True
 
     def _remember(self, cut: UpstreamBarrier, digest: bytes) -> None:
         """Where anybody may copy a record, a copy costs a hash: a small batch can hold thousands of a long one."""

@@ -22,7 +22,7 @@ from keyedwm.core.written_time import column_of
 from keyedwm.kafka.records.read import Records
 
 _log = logging.getLogger("keyedwm.source")
-_told: set[tuple[str, EventTime]] = set()
+_warned: set[tuple[str, EventTime]] = set()
 _long_ago: set[tuple[str, EventTime]] = set()
 _unwritten: set[tuple[str, EventTime]] = set()
 # A unit is advised if it gives a time of these years: many a number can be read in several units.
@@ -33,17 +33,17 @@ _NEXT_UNIT = 1_000
 
 def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records) -> None:
     """Warn that none of these records' event times can be read; silent the second time."""
-    if (topic, spec) not in _told:
-        _told.add((topic, spec))
+    if (topic, spec) not in _warned:
+        _warned.add((topic, spec))
         _log.warning("%s", sentence(channel, spec, records))
 
 
 def warn_if_long_ago(topic: str, channel: str, spec: EventTime, records: Records, times: EventTimes) -> None:
     """Warn if all times that could be read are of 1970, and of this age in another unit; silent the second time."""
-    told = None if (topic, spec) in _long_ago else long_ago(channel, spec, records, times)
-    if told is not None:
+    warning = None if (topic, spec) in _long_ago else long_ago(channel, spec, records, times)
+    if warning is not None:
         _long_ago.add((topic, spec))
-        _log.warning("%s", told)
+        _log.warning("%s", warning)
 
 
 def long_ago(channel: str, spec: EventTime, records: Records, times: EventTimes) -> str | None:

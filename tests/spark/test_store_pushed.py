@@ -212,7 +212,7 @@ def test_a_stage_in_the_source_and_a_plan_agree_on_what_a_message_is(described):
     assert (told.schema.names, told.keys) == (["k", *loaded_schema.names, V], ("k",))
     assert [told.schema.field(name) for name in loaded_schema.names] == list(loaded_schema)
     spec = MessageSpec(fields=told.fields, by=told.keys, axis="made", number=0, buckets=2)
-    options = SourceOptions.parse({**read.given, **spec.as_options()})
+    options = SourceOptions.parse({**read.set_options, **spec.as_options()})
     assert options.stage.shipped.schema == told.schema
 
 

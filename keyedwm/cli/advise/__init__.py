@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
         raise wrong("--window", args.window, "a duration above 0 is expected")
     key = None if args.key is None else field_of("--key", args.key, (KEY,))
     event_time = {
-        name: given for name, given in (("eventTime", args.event_time), ("eventTimeUnit", args.unit))
-        if given is not None
+        name: value for name, value in (("eventTime", args.event_time), ("eventTimeUnit", args.unit))
+        if value is not None
     }  # fmt: skip
     login = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
     other = next((name for name in login if not name.lower().startswith("kafka.")), None)
@@ -80,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
     with _progress() as tell:
         sample = read_sample(options, records, key, tell)
     advice = advice_of(sample, args.topic, percent / 100, window_ms)
-    asked = report.Asked(topic=args.topic, window_ms=window_ms, share=percent, event_time=event_time)
+    request = report.AdviceRequest(topic=args.topic, window_ms=window_ms, share=percent, event_time=event_time)
     if args.json:
-        print(report.as_json(advice, asked))
+        print(report.as_json(advice, request))
     else:
-        report.show(PlainConsole.open(), advice, asked)
+        report.show(PlainConsole.open(), advice, request)
     return 0
 
 

@@ -143,15 +143,15 @@ def _figures(
     nothing = np.empty(0, np.int64)
     found = []
     for number in rows.partitions:
-        mine, told = everything.get(number, nothing), readable.get(number, nothing)
-        top = int(event[told].max()) if len(told) else None
+        mine, timed = everything.get(number, nothing), readable.get(number, nothing)
+        top = int(event[timed].max()) if len(timed) else None
         found.append(
             PartitionFigures(
                 partition=number,
                 records=len(mine),
                 highest_event_ms=top,
                 behind_ms=None if top is None else highest - top,
-                median_behind_ms=int(np.median(behind[told])) if len(told) else None,
+                median_behind_ms=int(np.median(behind[timed])) if len(timed) else None,
                 longest_silence_ms=int(silence[mine].max()) if len(mine) else None,
                 silent_at_end_ms=end_ms - int(rows.arrival_ms[mine].max()) if len(mine) else None,
             )

@@ -29,7 +29,7 @@ _WRONG = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AdviceRequest:
     """What the figures are about, as it was asked for; event_time: the options that say where it is, if any."""
 
     topic: str
@@ -38,28 +38,28 @@ class Asked:
     event_time: Mapping[str, str]
 
 
-def options_of(advice: Advice, asked: Asked) -> dict[str, str]:
+def options_of(advice: Advice, request: AdviceRequest) -> dict[str, str]:
     """Return the options of the source to set."""
     timeout = advice.idle.timeout_ms
     found = {
-        **asked.event_time,
+        **request.event_time,
         "watermarkLag": _span(advice.lag_ms),
         "idleTimeout": "none" if timeout is None else span_text(timeout),
     }
     return found | ({"maxEventTimeAhead": AHEAD} if advice.fates[Fate.FUTURE] else {})
 
 
-def as_json(advice: Advice, asked: Asked) -> str:
+def as_json(advice: Advice, request: AdviceRequest) -> str:
     """Return everything, spans and instants in ms."""
     return json.dumps({
-        "topic": asked.topic,
+        "topic": request.topic,
         "records": advice.records,
         "counted": advice.counted,
         "begin_ms": advice.begin_ms,
         "end_ms": advice.end_ms,
         "arrival": "LogAppendTime" if advice.appended else "CreateTime",
         "stamped_by_event_time": advice.stamped_by_event,
-        "window_ms": asked.window_ms,
+        "window_ms": request.window_ms,
         "event_times": {fate.name.lower(): count for fate, count in advice.fates.items()},
         "hints": list(advice.hints),
         "lags": [
@@ -73,7 +73,7 @@ def as_json(advice: Advice, asked: Asked) -> str:
         "partitions": [asdict(one) for one in advice.partitions],
         "watermark_lag": {"lag_ms": advice.lag_ms, "late": advice.late, "share": advice.share(advice.late)},
         "idle_timeout": asdict(advice.idle),
-        "options": options_of(advice, asked),
+        "options": options_of(advice, request),
     }, indent=2)  # fmt: skip
 
 
@@ -81,21 +81,21 @@ def _name(way: str) -> str:
     return way.replace(" ", "_")
 
 
-def show(out: PlainConsole, advice: Advice, asked: Asked) -> None:
+def show(out: PlainConsole, advice: Advice, request: AdviceRequest) -> None:
     """Print the figures, what follows from them, and the options to paste."""
-    for line in _about(advice, asked):
+    for line in _about(advice, request):
         out.print(line, soft_wrap=True)
-    out.print(_losses(advice, asked))
+    out.print(_losses(advice, request))
     out.print(_partitions(advice))
-    for line in _conclusions(advice, asked):
+    for line in _conclusions(advice, request):
         out.print(line, soft_wrap=True)
-    for name, value in options_of(advice, asked).items():
+    for name, value in options_of(advice, request).items():
         out.print(f"    .option({json.dumps(name)}, {json.dumps(value, ensure_ascii=False)})", soft_wrap=True)
 
 
-def _about(advice: Advice, asked: Asked) -> Iterator[str]:
+def _about(advice: Advice, request: AdviceRequest) -> Iterator[str]:
     yield (
-        f"topic {asked.topic}: the newest {advice.records:,} records of {len(advice.partitions)} partitions, arrived "
+        f"topic {request.topic}: the newest {advice.records:,} records of {len(advice.partitions)} partitions, arrived "
         f"from {iso_text(advice.begin_ms)} to {iso_text(advice.end_ms)}; {advice.counted:,} of them are counted below"
     )
     stamped = "brokers stamped them (LogAppendTime)" if advice.appended else "producers stamped them (CreateTime)"
@@ -106,14 +106,14 @@ def _about(advice: Advice, asked: Asked) -> Iterator[str]:
             "the timestamps are the event times, so the arrival across partitions is not known: one watermark and an "
             "idle partition may cost more than is said here"
         )
-    for fate, told in _WRONG.items():
+    for fate, sentence in _WRONG.items():
         if advice.fates[fate]:
-            yield f"event times {told}: {advice.fates[fate]:,}; they take no part in the figures"
+            yield f"event times {sentence}: {advice.fates[fate]:,}; they take no part in the figures"
     yield from advice.hints[:1]
 
 
-def _losses(advice: Advice, asked: Asked) -> Table:
-    title = f"Records late, and dropped as their window of {span_text(asked.window_ms)} had ended, by lag"
+def _losses(advice: Advice, request: AdviceRequest) -> Table:
+    title = f"Records late, and dropped as their window of {span_text(request.window_ms)} had ended, by lag"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("watermarkLag", justify="right")
     for way in advice.ways:
@@ -149,8 +149,8 @@ def _partitions(advice: Advice) -> Table:
     return table
 
 
-def _conclusions(advice: Advice, asked: Asked) -> Iterator[str]:
-    yield f"smallest lag that leaves at most {asked.share:.3g} % late: " + ", ".join(
+def _conclusions(advice: Advice, request: AdviceRequest) -> Iterator[str]:
+    yield f"smallest lag that leaves at most {request.share:.3g} % late: " + ", ".join(
         f"{_span(losses.least_lag_ms(advice.most_late))} with {_HEADS[way]}" for way, losses in advice.ways.items()
     )
     yield (

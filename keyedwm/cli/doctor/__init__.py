@@ -42,17 +42,17 @@ def run(args: argparse.Namespace) -> int:
     """Print one line for each check."""
     # As the user's shell has them: importing keyedwm.spark sets what is unset.
     variables = dict(os.environ)
-    for name, given, right in (
+    for name, value, right in (
         ("--bootstrap", args.bootstrap, "host:port of a broker"),
         ("--group", args.group, "a name"),
     ):
-        if given is not None and not given.strip():  # a variable of the shell that is not set
+        if value is not None and not value.strip():  # a variable of the shell that is not set
             raise OptionError(f"{name} is empty: {right} is expected")
     conf, options = settings_of("--conf", args.conf, _SETTING), pairs_of("--option", args.option, _EXAMPLE)
     if args.bootstrap:
         options["kafka.bootstrap.servers"] = args.bootstrap
-    asked = {"--topic": args.topic, "--group": args.group, "--target": args.target}
-    for name in (name for name, value in asked.items() if value):
+    names = {"--topic": args.topic, "--group": args.group, "--target": args.target}
+    for name in (name for name, value in names.items() if value):
         if "kafka.bootstrap.servers" not in options:
             raise OptionError(f"{name} needs --bootstrap: host:port of a broker is expected")
     table = next((one for one in args.target if "/" in one), None)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             f"--target: {shown(table)} is a path, a topic is expected; a Delta table needs none: leave it out"
         )
     for name in ("--topic", "--target"):
-        check_topics(name, asked[name])
+        check_topics(name, names[name])
     from keyedwm.cli.doctor import cluster, machine
 
     findings = [*machine.look(variables), *machine.look_at_settings({**_defaults(variables), **conf})]

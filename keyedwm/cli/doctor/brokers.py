@@ -30,12 +30,12 @@ _NO_LEADER = -1
 def advertised(cluster: Cluster) -> Iterator[Finding]:
     """Check that each broker can be reached where it says that it is."""
     for node, host, port in cluster.connection.advertised:
-        told, why = f"advertised as {host}:{port}", _not_reached(cluster, host, port)
+        found, why = f"advertised as {host}:{port}", _not_reached(cluster, host, port)
         if why is None:
-            yield ok(f"broker {node}", f"{told}, which answers")
+            yield ok(f"broker {node}", f"{found}, which answers")
         else:
             yield fail(
-                f"broker {node}", f"the bootstrap address answers, and this broker is {told}, which {why}",
+                f"broker {node}", f"the bootstrap address answers, and this broker is {found}, which {why}",
                 "set advertised.listeners of the broker to an address that the driver and all workers reach",
             )  # fmt: skip
 
@@ -88,16 +88,16 @@ def coordinator(cluster: Cluster, kind: _Kind) -> Finding:
     if wanted is not None and wanted > count:
         cannot = f"{kind.topic} cannot be made, as {kind.factor} is {wanted} and there are {count} brokers"
         return fail(kind.what, f"{cannot}: {kind.without}", f"set {kind.factor} of the brokers to {count} at most")
-    told = f"{kind.topic} has {len(leaders)} partitions"
-    return ok(kind.what, told if leaders else f"brokers make {kind.topic} for the first query that needs it")
+    found = f"{kind.topic} has {len(leaders)} partitions"
+    return ok(kind.what, found if leaders else f"brokers make {kind.topic} for the first query that needs it")
 
 
 def _leaders(cluster: Cluster, topic: str) -> list[int]:
-    asked = [MetadataRequest.MetadataRequestTopic(name=topic)]
-    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=12)
+    topics = [MetadataRequest.MetadataRequestTopic(name=topic)]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False, max_version=12)
     answer = call_with_retries(cluster.connection, None, request, f"reading the partitions of {topic}")
-    told = [one for one in answer.topics if one.name == topic and Code.of(one.error_code) is Code.NONE]
-    return [part.leader_id for one in told for part in one.partitions]
+    found = [one for one in answer.topics if one.name == topic and Code.of(one.error_code) is Code.NONE]
+    return [part.leader_id for one in found for part in one.partitions]
 
 
 def _factor(cluster: Cluster, name: str) -> int | None:

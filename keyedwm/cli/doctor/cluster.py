@@ -37,15 +37,15 @@ def look(
     topics, targets: what the query reads and writes. group: its consumer group, None for the one that the options give.
     """
     others = [name for name in options if not name.lower().startswith(("kafka.", *map(str.lower, _OURS)))]
-    given = {name.lower(): value for name, value in options.items()}
-    group_prefix, id_prefix = (given.pop(name.lower(), None) for name in _OURS)
+    settings = {name.lower(): value for name, value in options.items()}
+    group_prefix, id_prefix = (settings.pop(name.lower(), None) for name in _OURS)
     if others:
         known = f"kafka.* options, {' and '.join(_OURS)} are expected"
         meant = others[0].lower() in KNOWN
         fix = f"did you mean kafka.{others[0].lower()}?" if meant else "leave it out"
         yield fail("options", f"{others[0]} does not concern the cluster; {known}", fix)
         return
-    kafka = {name.removeprefix("kafka."): value for name, value in given.items()}
+    kafka = {name.removeprefix("kafka."): value for name, value in settings.items()}
     try:
         config = ClientConfig.from_options(kafka)
     except OptionError as error:
@@ -70,16 +70,16 @@ def look(
         for topic in topics:
             yield from _topic(cluster, topic)
         if topics or group:
-            asked = group or kafka.get("group.id") or f"{group_prefix or 'keyedwm'}-doctor"
-            yield rights.on_group(cluster, asked)
+            group_id = group or kafka.get("group.id") or f"{group_prefix or 'keyedwm'}-doctor"
+            yield rights.on_group(cluster, group_id)
         for topic in targets:
             yield from rights.on_target(cluster, topic, id_prefix)
 
 
-def looked(options: Mapping[str, str], *asked: Any) -> Iterator[Finding]:
+def looked(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
     """As `look`; an error between the checks is the last finding, and does not hide those before it."""
     try:
-        yield from look(options, *asked)
+        yield from look(options, *checks)
     except KeyedwmError as error:
         yield fail("cluster", error.message, error.advice)
 

@@ -34,8 +34,8 @@ class Finding:
 
     def line(self) -> str:
         """Return the verdict, what was looked at, what was found and the fix."""
-        told = f"{self.verdict.value:<4}  {self.what}: {self.found}"
-        return f"{told} -> {self.fix}" if self.fix else told
+        line = f"{self.verdict.value:<4}  {self.what}: {self.found}"
+        return f"{line} -> {self.fix}" if self.fix else line
 
 
 def ok(what: str, found: str) -> Finding:

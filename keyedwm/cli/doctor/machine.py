@@ -94,11 +94,11 @@ def interpreter(variables: Mapping[str, str]) -> Finding:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         from keyedwm.spark.setup.interpreter import LOOKUP, WORKERS, complaint
-    told = complaint(variables.get, too_late=False)
+    sentence = complaint(variables.get, too_late=False)
     what = "Python of Spark"
-    if told is None:
+    if sentence is None:
         return ok(what, "the one that keyedwm is installed in")
-    found, _, fix = told.partition(": ")
+    found, _, fix = sentence.partition(": ")
     if WORKERS in variables or LOOKUP in variables:
         return fail(what, found, fix)
     return warn(

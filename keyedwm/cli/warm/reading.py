@@ -57,8 +57,8 @@ _STAGE = FrameSpec(
 
 def read_records_once() -> None:
     """Decode, find event times, run the policies, build rows or partials."""
-    for given in _EVENT_TIMES:
-        options = SourceOptions.parse(_OPTIONS | given)
+    for event_times in _EVENT_TIMES:
+        options = SourceOptions.parse(_OPTIONS | event_times)
         schema = row_schema(list(options.axes), headers=True, control=True)
         for _ in pack(lay_out(_items(options, schema), RowBuilder(schema, {"": 0}))):
             pass

@@ -77,14 +77,19 @@ def _close(plan: WindowPlan) -> None:
 
 def leave_duplicates_out_once() -> None:
     """Let a few rows pass once in three batches."""
-    given = ProcessInput(schema=_SCHEMA.append(pa.field(EVENT_TIME, pa.int64())), by=("text",), time="__time")
-    rows = DeduplicatePlan(schema=given.schema.remove(_SCHEMA.get_field_index("__time")), on=given.by, within_ms=300)
+    stream_input = ProcessInput(schema=_SCHEMA.append(pa.field(EVENT_TIME, pa.int64())), by=("text",), time="__time")
+    rows = DeduplicatePlan(
+        schema=stream_input.schema.remove(_SCHEMA.get_field_index("__time")), on=stream_input.by, within_ms=300
+    )
     made = partial(Deduplicate, rows)
-    _play(ProcessPlan(inputs=(given,), make=made, result=rows.result_schema, called="warm", version=1), given)
+    _play(
+        ProcessPlan(inputs=(stream_input,), make=made, result=rows.result_schema, called="warm", version=1),
+        stream_input,
+    )
 
 
-def _play(plan: WindowPlan | ProcessPlan, given: WindowPlan | ProcessInput) -> None:
-    play(plan, [given], lambda _, batch, watermark_ms: _staged(given, batch, watermark_ms))
+def _play(plan: WindowPlan | ProcessPlan, stream_input: WindowPlan | ProcessInput) -> None:
+    play(plan, [stream_input], lambda _, batch, watermark_ms: _staged(stream_input, batch, watermark_ms))
 
 
 def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, int], list[pa.RecordBatch]]) -> None:
@@ -94,8 +99,8 @@ def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, in
     for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
         shipped = [
             row
-            for number, given in enumerate(inputs)
-            for out in StageOne(given, layout.ids, number)(staged(number, batch, watermark_ms))
+            for number, stream_input in enumerate(inputs)
+            for out in StageOne(stream_input, layout.ids, number)(staged(number, batch, watermark_ms))
             for row in out.to_pylist()
         ]
         for bucket in layout.ids:
@@ -119,7 +124,7 @@ def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, in
                 pass
 
 
-def _staged(given: WindowPlan | ProcessInput, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
+def _staged(stream_input: WindowPlan | ProcessInput, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
     """One task's rows: events, the channel's watermark and its barrier."""
     rows = [
         {
@@ -131,18 +136,20 @@ def _staged(given: WindowPlan | ProcessInput, batch: int, watermark_ms: int) -> 
         }
         for row in range(_ROWS)
     ]
-    return in_batches(rows, pa.schema([given.schema.field(name) for name in given.columns]), batch, watermark_ms)
+    return in_batches(
+        rows, pa.schema([stream_input.schema.field(name) for name in stream_input.columns]), batch, watermark_ms
+    )
 
 
 def in_batches(
     rows: Sequence[Mapping[str, object]], columns: pa.Schema, batch: int, watermark_ms: int, channel: str = "warm-0"
 ) -> list[pa.RecordBatch]:
     """Rows of these columns, and after them what their channel tells at the end of a batch."""
-    told = (
+    control_rows = (
         ControlRow(kind=ControlKind.WATERMARK, channel=channel, offset=batch, key=0, watermark_ms=watermark_ms),
         ControlRow(kind=ControlKind.BARRIER, channel=channel, offset=batch, snapshot=batch, channels=1),
     )
-    texts = [{CONTROL_TEXT: encode_rows([one])[1:-1]} for one in told]
+    texts = [{CONTROL_TEXT: encode_rows([one])[1:-1]} for one in control_rows]
     return pa.Table.from_pylist(
         [*rows, *texts], schema=columns.append(pa.field(CONTROL_TEXT, pa.string()))
     ).to_batches()

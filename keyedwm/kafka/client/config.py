@@ -69,8 +69,8 @@ class ClientConfig:
         Raises OptionError naming `kafka.<property>`, the value (never a secret one) and what would be right; also for
         a name that is unknown and close to a known one.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - KNOWN - {token.PROPERTY})
+        properties = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(properties) - KNOWN - {token.PROPERTY})
         for name in unknown:
             meant = nearest(name, KNOWN, similarity=_MISTYPED)
             if meant:
@@ -80,11 +80,13 @@ class ClientConfig:
                 "properties unknown to Kafka's clients have no effect: %s", ", ".join(f"kafka.{n}" for n in unknown)
             )
         settings: dict[str, Any] = {
-            name: read(f"kafka.{key}", given[key]) for key, (name, read) in _PROPERTIES.items() if key in given
+            name: read(f"kafka.{key}", properties[key])
+            for key, (name, read) in _PROPERTIES.items()
+            if key in properties
         }
         if "bootstrap_servers" not in settings:
             raise OptionError("option kafka.bootstrap.servers is missing: give host:port of at least one broker")
-        return cls(security=Security.from_properties(given), **settings)
+        return cls(security=Security.from_properties(properties), **settings)
 
     @property
     def addresses(self) -> str:

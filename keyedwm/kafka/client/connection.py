@@ -225,6 +225,6 @@ def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
 
 def _login_of(config: ClientConfig) -> str:
     mechanism = config.security.mechanism
-    if config.security.mechanism_given:
+    if config.security.mechanism_is_set:
         return f"{mechanism.value}: check {mechanism.settings_option}"
     return f"{mechanism.value}, the default, as kafka.sasl.mechanism is not set: set it"

@@ -16,7 +16,7 @@ from kafka.net.connection import KafkaConnection
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from keyedwm.kafka.client.login import asked_of, mechanism_of
+from keyedwm.kafka.client.login import login_wait_of, mechanism_of
 from keyedwm.kafka.client.outside import Outside
 
 # The answers of a login: versions, mechanisms and tokens, of which Kerberos has the longest.
@@ -65,10 +65,10 @@ class _Parser(KafkaProtocol):
     def _limit(self) -> tuple[int, str]:
         if not self.in_flight_requests:
             return 0, "as nothing was asked"
-        asked = self.in_flight_requests[0].request_api_key
-        if self._connection.initializing or asked in _LOGIN_APIS:
+        api_key = self.in_flight_requests[0].request_api_key
+        if self._connection.initializing or api_key in _LOGIN_APIS:
             return LOGIN_BYTES, "before the login"
-        if asked == _FETCH:
+        if api_key == _FETCH:
             return int(self._max_frame_size), "for a fetch (a larger kafka.fetch.max.bytes allows more)"
         return OTHER_BYTES, "for an answer without records"
 
@@ -119,15 +119,15 @@ class LimitedConnection(KafkaConnection):
             raise wire_errors.UnsupportedSaslMechanismError(f"the broker does not offer {name}")
         host = self.transport.host or self.transport.getPeer()[0]
         # Its steps ask a token provider or a Kerberos server, or compute for a while.
-        asked = asked_of(self.config, host)
-        mechanism = await self._outside.call(asked, lambda: mechanism_of(self.config, host), over_at)
+        api_key = login_wait_of(self.config, host)
+        mechanism = await self._outside.call(api_key, lambda: mechanism_of(self.config, host), over_at)
         while not mechanism.is_done():
             if time.monotonic() > over_at:
                 raise wire_errors.KafkaTimeoutError("the login took too long")
-            said = await self._outside.call(asked, mechanism.auth_bytes, over_at)
+            said = await self._outside.call(api_key, mechanism.auth_bytes, over_at)
             answer = await self._send_request(SaslAuthenticateRequest(said), None, over_at)
             _check_code(answer.error_code)
-            await self._outside.call(asked, functools.partial(mechanism.receive, answer.auth_bytes), over_at)
+            await self._outside.call(api_key, functools.partial(mechanism.receive, answer.auth_bytes), over_at)
         if not mechanism.is_authenticated():
             raise wire_errors.SaslAuthenticationFailedError(f"the login with {name} was not completed")
         self._reauth.session_updated(answer.session_lifetime_ms)

@@ -48,15 +48,15 @@ class Keystore:
     password: str | None = field(default=None, repr=False)
 
     @classmethod
-    def from_properties(cls, given: Mapping[str, str], side: str) -> Keystore | None:
+    def from_properties(cls, properties: Mapping[str, str], side: str) -> Keystore | None:
         """Read `ssl.<side>.*`, None if there is no location; raises OptionError for what cannot be opened."""
-        path = given.get(f"ssl.{side}.location")
+        path = properties.get(f"ssl.{side}.location")
         if path is None:
             return None
         location = f"kafka.ssl.{side}.location"
         if not Path(path).is_file():
             raise wrong(location, path, "a readable file is expected")
-        kind = choice(f"kafka.ssl.{side}.type", given.get(f"ssl.{side}.type", "JKS"), _Kind)
+        kind = choice(f"kafka.ssl.{side}.type", properties.get(f"ssl.{side}.type", "JKS"), _Kind)
         start = _first_bytes(location, path, 4)
         if start in _JKS:
             raise wrong(
@@ -71,8 +71,10 @@ class Keystore:
             )
         if not pem and start[:1] != _DER:
             raise wrong(f"kafka.ssl.{side}.type", kind.value, f"{path} is no PKCS #12 file; is it PEM?")
-        key_password = given.get("ssl.key.password") if side == "keystore" else None
-        return cls(side=side, path=path, pem=pem, password=key_password if pem else given.get(f"ssl.{side}.password"))
+        key_password = properties.get("ssl.key.password") if side == "keystore" else None
+        return cls(
+            side=side, path=path, pem=pem, password=key_password if pem else properties.get(f"ssl.{side}.password")
+        )
 
     def trust(self, context: ssl.SSLContext) -> None:
         """Let a context trust the store's certificates; raises OptionError."""

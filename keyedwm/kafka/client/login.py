@@ -44,8 +44,8 @@ class Scram(SaslMechanismScram):
         return bool(self.is_done())
 
     def _check_signature(self, message: bytes) -> None:
-        given = _attributes(message)[b"v"]
-        if not hmac.compare_digest(base64.b64decode(given), self._scram_client.server_signature or b""):
+        signature = _attributes(message)[b"v"]
+        if not hmac.compare_digest(base64.b64decode(signature), self._scram_client.server_signature or b""):
             raise LoginError(
                 f"the broker's {self.mechanism} signature is wrong, so it does not know the password: "
                 "check that kafka.bootstrap.servers leads to your own cluster"
@@ -75,7 +75,7 @@ def mechanism_of(config: dict[str, Any], host: str) -> SaslMechanism:
     return (_MECHANISMS.get(name) or get_sasl_mechanism(name))(host=host, **config)
 
 
-def asked_of(config: dict[str, Any], host: str) -> str:
+def login_wait_of(config: dict[str, Any], host: str) -> str:
     """Name the party that is asked for the words of a login, for the error of a wait that is too long."""
     if config["sasl_mechanism"] == "OAUTHBEARER":
         return str(config["sasl_oauth_token_provider"])

@@ -22,16 +22,16 @@ def other_protocol(config: ClientConfig, reason: str) -> str | None:
 
     reason: why the connection was not made.
     """
-    given = config.security.protocol
-    told = f"kafka.security.protocol is {given.value}: set kafka.security.protocol to"
+    protocol = config.security.protocol
+    advice = f"kafka.security.protocol is {protocol.value}: set kafka.security.protocol to"
     for address in config.bootstrap_servers:
         host, _, port = address.rpartition(":")
         spoken = speaks_tls(host.strip("[]"), int(port))
-        if spoken is not None and spoken != given.tls:
+        if spoken is not None and spoken != protocol.tls:
             wanted = " or ".join(one.value for one in Protocol if one.tls == spoken)
-            return f"{address} {'expects TLS' if spoken else 'does not expect TLS'}, and {told} {wanted}"
+            return f"{address} {'expects TLS' if spoken else 'does not expect TLS'}, and {advice} {wanted}"
         if spoken is not None and _NO_LOGIN in reason:
-            return f"{address} expects no login, and {told} {'SSL' if spoken else 'PLAINTEXT'}"
+            return f"{address} expects no login, and {advice} {'SSL' if spoken else 'PLAINTEXT'}"
     return None
 
 

@@ -74,7 +74,7 @@ class Security:
 
     protocol: Protocol = Protocol.PLAINTEXT
     mechanism: Mechanism = Mechanism.GSSAPI
-    mechanism_given: bool = True
+    mechanism_is_set: bool = True
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     kerberos_service: str = "kafka"
@@ -87,15 +87,15 @@ class Security:
     tls: TlsLimits = field(default_factory=TlsLimits)
 
     @classmethod
-    def from_properties(cls, given: Mapping[str, str]) -> Security:
+    def from_properties(cls, properties: Mapping[str, str]) -> Security:
         """Read the `security.*`, `sasl.*` and `ssl.*` properties; raises OptionError for a wrong or missing one."""
-        protocol = choice("kafka.security.protocol", given.get("security.protocol", "PLAINTEXT"), Protocol)
-        _check_used(given, protocol)
+        protocol = choice("kafka.security.protocol", properties.get("security.protocol", "PLAINTEXT"), Protocol)
+        _check_used(properties, protocol)
         settings: dict[str, Any] = {"protocol": protocol}
         if protocol.tls:
-            settings |= _tls(given)
+            settings |= _tls(properties)
         if protocol.sasl:
-            settings |= _sasl(given)
+            settings |= _sasl(properties)
         return cls(**settings)
 
     def as_kafka_python(self) -> dict[str, Any]:
@@ -132,17 +132,17 @@ class Security:
         return context
 
 
-def _check_used(given: Mapping[str, str], protocol: Protocol) -> None:
+def _check_used(properties: Mapping[str, str], protocol: Protocol) -> None:
     """Refuse settings of a TLS or a login that would not take place; with an explicit protocol it is a warning."""
     unused = sorted(
         name
-        for name in given
+        for name in properties
         if (name.startswith(_MEANS_TLS) and not protocol.tls) or (name.startswith(_MEANS_LOGIN) and not protocol.sasl)
     )
     if not unused:
         return
     found = f"option kafka.{unused[0]} has no effect with kafka.security.protocol={protocol.value}"
-    if "security.protocol" not in given:
+    if "security.protocol" not in properties:
         raise OptionError(
             f"{found}, the default, which sends everything unencrypted and without a login: "
             "set kafka.security.protocol to SSL, SASL_SSL or SASL_PLAINTEXT"
@@ -150,19 +150,19 @@ def _check_used(given: Mapping[str, str], protocol: Protocol) -> None:
     _log.warning("%s", found)
 
 
-def _check_located(given: Mapping[str, str]) -> None:
+def _check_located(properties: Mapping[str, str]) -> None:
     """Refuse the password of a store that is not given, as Java's client does; warn of its type."""
     for side, names in _OF_A_STORE.items():
-        if f"ssl.{side}.location" in given:
+        if f"ssl.{side}.location" in properties:
             continue
         instead = "the system's certificates are trusted" if side == "truststore" else "no certificate is shown"
         for name in names:
-            if name in given:
+            if name in properties:
                 raise OptionError(
                     f"option kafka.{name} has no effect without kafka.ssl.{side}.location, {instead}: "
                     "give the location, or leave the password out"
                 )
-        if f"ssl.{side}.type" in given and f"ssl.{side}.certificates" not in given:
+        if f"ssl.{side}.type" in properties and f"ssl.{side}.certificates" not in properties:
             found = f"option kafka.ssl.{side}.type has no effect without kafka.ssl.{side}.location"
             _log.warning("%s: %s", found, instead)
 
@@ -176,46 +176,46 @@ def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
         ) from error
 
 
-def _tls(given: Mapping[str, str]) -> dict[str, Any]:
-    algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
+def _tls(properties: Mapping[str, str]) -> dict[str, Any]:
+    algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
     if algorithm.lower() not in {"", "https"}:
         raise wrong("kafka.ssl.endpoint.identification.algorithm", algorithm, "https or nothing is expected")
     for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
-        if name in given:
+        if name in properties:
             raise OptionError(
                 f"option kafka.{name} cannot be given in place: give kafka.ssl.keystore.location, a PEM file"
             )
-    if "ssl.engine.factory.class" in given:
+    if "ssl.engine.factory.class" in properties:
         raise OptionError(
             "option kafka.ssl.engine.factory.class names a Java class, which cannot be used here: leave it out, "
             "and give the stores by kafka.ssl.truststore.* and kafka.ssl.keystore.*"
         )
-    _check_located(given)
+    _check_located(properties)
     return {
-        "trust": Keystore.from_properties(given, "truststore"),
-        "trusted_pem": given.get("ssl.truststore.certificates"),
-        "keys": Keystore.from_properties(given, "keystore"),
+        "trust": Keystore.from_properties(properties, "truststore"),
+        "trusted_pem": properties.get("ssl.truststore.certificates"),
+        "keys": Keystore.from_properties(properties, "keystore"),
         "check_hostname": bool(algorithm),
-        "tls": TlsLimits.from_properties(given),
+        "tls": TlsLimits.from_properties(properties),
     }
 
 
-def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
-    if given.get("sasl.mechanism", "").strip().upper() == _MSK_IAM:
+def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
+    if properties.get("sasl.mechanism", "").strip().upper() == _MSK_IAM:
         raise OptionError(
             f"option kafka.sasl.mechanism: {_MSK_IAM} is a class of Java; MSK takes the same IAM role by OAUTHBEARER: "
             "set kafka.sasl.mechanism=OAUTHBEARER and kafka.sasl.oauthbearer.token.provider=module:function, where "
             "the function returns a token of the package aws-msk-iam-sasl-signer-python "
             "(docs/source.md#amazon-msk-with-iam)"
         )
-    mechanism = choice("kafka.sasl.mechanism", given.get("sasl.mechanism", "GSSAPI"), Mechanism)
-    settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_given": "sasl.mechanism" in given}
+    mechanism = choice("kafka.sasl.mechanism", properties.get("sasl.mechanism", "GSSAPI"), Mechanism)
+    settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_given": "sasl.mechanism" in properties}
     if mechanism is Mechanism.GSSAPI:
-        login = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
-        return settings | {"kerberos_service": _kerberos_service(given.get("sasl.kerberos.service.name"), login)}
+        login = _jaas(properties["sasl.jaas.config"]) if "sasl.jaas.config" in properties else {}
+        return settings | {"kerberos_service": _kerberos_service(properties.get("sasl.kerberos.service.name"), login)}
     if mechanism is Mechanism.OAUTHBEARER:
-        return settings | _oauth(given)
-    login = _jaas(given.get("sasl.jaas.config"))
+        return settings | _oauth(properties)
+    login = _jaas(properties.get("sasl.jaas.config"))
     for key in ("username", "password"):
         if key not in login:
             raise OptionError(
@@ -250,16 +250,16 @@ def _kerberos_service(option: str | None, login: Mapping[str, str]) -> str:
     return option or named or "kafka"
 
 
-def _oauth(given: Mapping[str, str]) -> dict[str, Any]:
+def _oauth(properties: Mapping[str, str]) -> dict[str, Any]:
     """The provider, and the extensions that Java's client takes from the JAAS entry, too."""
-    name = given.get(token.PROPERTY)
+    name = properties.get(token.PROPERTY)
     if name is None:
         raise OptionError(
             f"option kafka.{token.PROPERTY} is missing: OAUTHBEARER needs module:function, a function without "
             "arguments that returns a token (Java's callback handlers and token endpoints have no effect here)"
         )
     token.find(name)
-    login = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
+    login = _jaas(properties["sasl.jaas.config"]) if "sasl.jaas.config" in properties else {}
     found = {key.removeprefix(_EXTENSION): value for key, value in login.items() if key.startswith(_EXTENSION)}
     return {"token_provider": name, "extensions": tuple(sorted(found.items()))}
 

@@ -29,13 +29,13 @@ class TlsLimits:
     suites: tuple[str, ...] | None = None
 
     @classmethod
-    def from_properties(cls, given: Mapping[str, str]) -> TlsLimits:
+    def from_properties(cls, properties: Mapping[str, str]) -> TlsLimits:
         """Read the two properties; raises OptionError for a version or a suite that cannot be had."""
-        versions = [_version(name) for name in _names(given.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3"))]
+        versions = [_version(name) for name in _names(properties.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3"))]
         if not versions:
-            raise wrong(_PROTOCOLS, given["ssl.enabled.protocols"], "TLSv1.2, TLSv1.3 or both are expected")
+            raise wrong(_PROTOCOLS, properties["ssl.enabled.protocols"], "TLSv1.2, TLSv1.3 or both are expected")
         limits = cls(oldest=min(versions), newest=max(versions))
-        suites = _names(given.get("ssl.cipher.suites", ""))
+        suites = _names(properties.get("ssl.cipher.suites", ""))
         return limits._with_suites(suites) if suites else limits
 
     def apply(self, context: ssl.SSLContext) -> None:

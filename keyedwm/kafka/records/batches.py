@@ -79,22 +79,22 @@ class Batches:
         return int(struct.unpack_from(">i", self.raw, at)[0])
 
 
-def find_batches(tp: TopicPartition, raw: bytes, asked: int) -> Batches:
-    """Read the batch headers in the bytes that a fetch from offset `asked` brought."""
+def find_batches(tp: TopicPartition, raw: bytes, wanted_offset: int) -> Batches:
+    """Read the batch headers in the bytes that a fetch from offset `wanted_offset` brought."""
     table = np.empty((len(raw) // HEADER_BYTES, len(BatchField)), np.int64)
     found, fault, at_offset = _scan(np.frombuffer(raw, np.uint8), table)
     table = table[:found]
     # The intact batches before a damaged one are returned first; the next call fails at the damaged one.
-    if fault and not (found and table[-1, BatchField.LAST_OFFSET] >= asked):
+    if fault and not (found and table[-1, BatchField.LAST_OFFSET] >= wanted_offset):
         raise CorruptRecordError.of(tp, int(at_offset), _FAULTS[_Fault(fault)])
-    next_offset = max(asked, int(table[-1, BatchField.LAST_OFFSET]) + 1) if found else asked
+    next_offset = max(wanted_offset, int(table[-1, BatchField.LAST_OFFSET]) + 1) if found else wanted_offset
     return Batches(tp, raw, table, next_offset)
 
 
-def verify(batches: Batches, asked: int) -> Batches:
+def verify(batches: Batches, wanted_offset: int) -> Batches:
     """Compare every batch's CRC-32C; returns the batches before the first that differs.
 
-    Raises CorruptRecordError if nothing from offset `asked` on stands before it: intact batches are returned first.
+    Raises CorruptRecordError if nothing from `wanted_offset` on stands before it: intact batches are returned first.
     """
     view = memoryview(batches.raw)
     spans = batches.table[:, (BatchField.START, BatchField.END)].tolist()
@@ -103,7 +103,7 @@ def verify(batches: Batches, asked: int) -> Batches:
     if not len(wrong):
         return batches
     whole, row = batches.table[: wrong[0]], batches.table[wrong[0]]
-    if len(whole) and whole[-1, BatchField.LAST_OFFSET] >= asked:
+    if len(whole) and whole[-1, BatchField.LAST_OFFSET] >= wanted_offset:
         return replace(batches, table=whole, next_offset=int(whole[-1, BatchField.LAST_OFFSET]) + 1)
     raise CorruptRecordError.of(
         batches.tp, int(row[BatchField.BASE_OFFSET]), "has a wrong checksum", int(row[BatchField.LAST_OFFSET]) + 1

@@ -103,7 +103,7 @@ class _Leader:
 
     node: int
     readers: deque[RangeReader] = field(default_factory=deque)
-    asked: list[RangeReader] = field(default_factory=list)
+    requested: list[RangeReader] = field(default_factory=list)
     answer: Answer | None = None
 
 
@@ -203,9 +203,9 @@ class _Fetcher:
         self._retry.pause(f"topic {topic!r} has the topic id {found}, expected {reader.topic_id}")
 
     def _send(self, leader: _Leader, *, wait: bool) -> None:
-        leader.asked = list(leader.readers)
+        leader.requested = list(leader.readers)
         request = fetch_request(
-            leader.asked,
+            leader.requested,
             self._isolation,
             self._cluster.config,
             self._cluster.metadata,
@@ -223,7 +223,7 @@ class _Fetcher:
             self._cluster.connection.wait_any([answer for _, answer in busy])
         except TransientError as error:
             for leader, _ in busy:
-                self._return(leader, leader.asked)
+                self._return(leader, leader.requested)
             leaders.clear()
             self._retry.pause(error)
             return None
@@ -235,19 +235,19 @@ class _Fetcher:
         try:
             response = self._cluster.connection.result(answer)
         except TransientError as error:
-            return self._refused(leader, dict.fromkeys(leader.asked, str(error)))
+            return self._refused(leader, dict.fromkeys(leader.requested, str(error)))
         if response.error_code:
-            return self._refused(leader, dict.fromkeys(leader.asked, described(response.error_code)))
-        found = by_partition(response, leader.asked)
-        refused = {reader: reason for reader in leader.asked if (reason := self._refusal(reader, found, leader))}
-        asked = [(reader, found[reader.tp]) for reader in leader.asked if reader not in refused]
-        elsewhere = {r for r, data in asked if self._replicas.redirected(r.tp, data, leader.node)}
-        asked = [(reader, data) for reader, data in asked if reader not in elsewhere]
+            return self._refused(leader, dict.fromkeys(leader.requested, described(response.error_code)))
+        found = by_partition(response, leader.requested)
+        refused = {reader: reason for reader in leader.requested if (reason := self._refusal(reader, found, leader))}
+        requested = [(reader, found[reader.tp]) for reader in leader.requested if reader not in refused]
+        elsewhere = {r for r, data in requested if self._replicas.redirected(r.tp, data, leader.node)}
+        requested = [(reader, data) for reader, data in requested if reader not in elsewhere]
         leader.readers = deque(reader for reader in leader.readers if reader not in elsewhere)
-        self._waiting += [reader for reader in leader.asked if reader in elsewhere]
-        parts = [part for reader, data in asked if (part := self._part(reader, data, leader))]
+        self._waiting += [reader for reader in leader.requested if reader in elsewhere]
+        parts = [part for reader, data in requested if (part := self._part(reader, data, leader))]
         if not response.throttle_time_ms and not any(data.records for data in found.values()):
-            parts += self._without_records(asked, leader)
+            parts += self._without_records(requested, leader)
         self._rotate(leader, parts)
         if refused:
             self._refused(leader, refused)
@@ -255,18 +255,18 @@ class _Fetcher:
             self._retry.progress()
             self._restart_short_log_timer()
         elif not refused and not elsewhere:
-            self._pause_for_nothing(*asked[0], leader)
+            self._pause_for_nothing(*requested[0], leader)
         return parts
 
-    def _without_records(self, asked: list[tuple[RangeReader, Any]], leader: _Leader) -> list[_Part]:
+    def _without_records(self, requested: list[tuple[RangeReader, Any]], leader: _Leader) -> list[_Part]:
         """The ranges that have only offsets without records left, after an answer without a record of any partition.
 
         Such an answer alone proves nothing: a broker with tiered storage gives it when a remote read takes too long.
         But what lies on the leader's own disk it must answer with, at least with one batch, however large.
         """
-        for reader, data in asked:
+        for reader, data in requested:
             reader.empty_answers += readable_end(data, self._isolation) >= reader.end
-        doubtful = [reader for reader, _ in asked if reader.empty_answers >= _EMPTY_ANSWERS]
+        doubtful = [reader for reader, _ in requested if reader.empty_answers >= _EMPTY_ANSWERS]
         followers = [reader for reader in doubtful if self._replicas.is_follower(reader.tp, leader.node)]
         if followers:  # only the leader's answer is a proof
             for reader in followers:
@@ -283,9 +283,9 @@ class _Fetcher:
 
     def _pause_for_nothing(self, reader: RangeReader, data: Any, leader: _Leader) -> None:
         if time.monotonic() >= self._short_log_at:
-            self._refuse_short_logs(leader.asked)
+            self._refuse_short_logs(leader.requested)
             if self._replicas.is_follower(reader.tp, leader.node):
-                self._return(leader, leader.asked)
+                self._return(leader, leader.requested)
             self._restart_short_log_timer()
         end = readable_end(data, self._isolation)
         self._retry.pause(
@@ -314,7 +314,7 @@ class _Fetcher:
         start, raw = reader.position, data.records or b""
         batches = find_batches(reader.tp, raw, start)
         if batches.next_offset == start:
-            if raw and not len(batches) and reader is leader.asked[0]:
+            if raw and not len(batches) and reader is leader.requested[0]:
                 # The first partition of a request gets its first batch whole, however large (KIP-74).
                 raise CorruptRecordError.of(reader.tp, start, "is cut off")
             return None

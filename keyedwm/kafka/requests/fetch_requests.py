@@ -123,7 +123,7 @@ def fetch_request(
 
 def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPartition, Any]:
     """An answer's data by partition; partitions that were not asked for are left out."""
-    asked = {reader.tp for reader in readers}
+    partitions = {reader.tp for reader in readers}
     names = {reader.topic_id: reader.tp.topic for reader in readers}
     by_id = response.API_VERSION >= _TOPIC_IDS_SINCE
     found = {
@@ -131,7 +131,7 @@ def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPar
         for topic in response.responses
         for part in topic.partitions
     }
-    return {tp: part for tp, part in found.items() if tp in asked}
+    return {tp: part for tp, part in found.items() if tp in partitions}
 
 
 def check_divergence(reader: RangeReader, data: Any) -> None:

@@ -151,11 +151,11 @@ def _commit_request(group: str, positions: Mapping[TopicPartition, tuple[int, st
 
 def _fetch_request(group: str, places: list[TopicPartition] | None) -> OffsetFetchRequest:
     group_type = OffsetFetchRequest.OffsetFetchRequestGroup
-    asked = [
+    requested = [
         group_type.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
         for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
     ]
-    topics = None if places is None else asked  # null asks for all
+    topics = None if places is None else requested  # null asks for all
     return OffsetFetchRequest(
         groups=[group_type(group_id=group, topics=topics)], require_stable=True, min_version=8, max_version=9
     )

@@ -124,9 +124,9 @@ class Metadata:
     def _refresh(self, topics: list[str] | None) -> dict[str, _Topic]:
         """Ask about topics (None: all) and keep the answer; those that do not exist are not in it."""
         answer = self._ask(topics)
-        told = [topic for topic in answer.topics if topics is None or topic.name in topics]
-        found = {topic.name: _topic(topic) for topic in told if topic.error_code == Code.NONE}
-        for topic in told:
+        answers = [topic for topic in answer.topics if topics is None or topic.name in topics]
+        found = {topic.name: _topic(topic) for topic in answers if topic.error_code == Code.NONE}
+        for topic in answers:
             if topics is not None and topic.error_code != Code.NONE:
                 _raise_unless_missing(topic.name, topic.error_code)
                 self._topics.pop(topic.name, None)
@@ -135,13 +135,13 @@ class Metadata:
 
     def _ask(self, topics: list[str] | None) -> Any:
         """The cluster's answer about topics (None: all), once none of them is without a leader."""
-        asked = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+        requested = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         task = "reading the list of topics" if topics is None else f"reading the partitions of {', '.join(topics)}"
         retry = Retry(self.connection.config, task)
         while True:
             try:
                 # Reading must not create topics, whatever the broker's auto.create.topics.enable says.
-                request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=12)
+                request = MetadataRequest(topics=requested, allow_auto_topic_creation=False, max_version=12)
                 answer = self.connection.call(None, request)
             except TransientError as error:
                 retry.pause(error)

@@ -135,8 +135,8 @@ class Sender:
             most = self._cluster.largest_batch_bytes(topic)
             default = self._cluster.config.limits.batch_bytes
             taken = default if most is None else max(most - HEADER_BYTES, 1)
-            asked = self._cluster.config.batch_bytes
-            self._batch_bytes[topic] = min(taken, default if asked is None else asked)
+            configured = self._cluster.config.batch_bytes
+            self._batch_bytes[topic] = min(taken, default if configured is None else configured)
         return self._batch_bytes[topic]
 
     def _submit(self, one: _Unacknowledged, retry: Retry) -> None:

@@ -34,21 +34,21 @@ def allowed_on_topic(connection: Connection, topic: str) -> frozenset[Operation]
 
     Without the right to describe it there is nothing that may be done, whether it exists or not.
     """
-    asked = [MetadataRequest.MetadataRequestTopic(name=topic)]
+    requested = [MetadataRequest.MetadataRequestTopic(name=topic)]
     request = MetadataRequest(
-        topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=True, min_version=8,
+        topics=requested, allow_auto_topic_creation=False, include_topic_authorized_operations=True, min_version=8,
         max_version=12,
     )  # fmt: skip
     answer = call_with_retries(connection, None, request, f"asking for the rights on topic {topic}")
     try:
-        told = first_of(answer.topics, "topic")
+        answer_of_topic = first_of(answer.topics, "topic")
     except TransientError:
         return None
-    if Code.of(told.error_code).denied:
+    if Code.of(answer_of_topic.error_code).denied:
         return frozenset()
-    if told.authorized_operations is None:
+    if answer_of_topic.authorized_operations is None:
         return None
-    return frozenset(known for known in Operation if known in told.authorized_operations)
+    return frozenset(known for known in Operation if known in answer_of_topic.authorized_operations)
 
 
 def may_read_group(connection: Connection, group: str) -> bool:

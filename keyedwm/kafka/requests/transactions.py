@@ -117,9 +117,9 @@ def end(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bool) 
     fates: dict[Transaction, Fate] = {}
     pending = list(transactions)
     while pending:
-        asked = [(transaction, _submit_end(cluster, transaction, retry, commit=commit)) for transaction in pending]
+        submitted = [(transaction, _submit_end(cluster, transaction, retry, commit=commit)) for transaction in pending]
         pending, reason = [], ""
-        for transaction, answer in asked:
+        for transaction, answer in submitted:
             try:
                 number = cluster.connection.result(answer).error_code
             except TransientError as error:
@@ -182,9 +182,9 @@ def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Tran
         for transaction in pending:
             node = cluster.coordinator(transaction.transactional_id, TRANSACTION, retry)
             by_node.setdefault(node, []).append(transaction)
-        asked = [(group, _submit_describe(cluster, node, group)) for node, group in by_node.items()]
+        submitted = [(group, _submit_describe(cluster, node, group)) for node, group in by_node.items()]
         pending, reason = [], ""
-        for group, answer in asked:
+        for group, answer in submitted:
             try:
                 states = {s.transactional_id: s for s in cluster.connection.result(answer).transaction_states}
             except TransientError as error:
@@ -245,8 +245,8 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
     resource = DescribeConfigsRequest.DescribeConfigsResource
     allowed = []
     for node in brokers(cluster):
-        asked = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=[_LONGEST])
-        request = DescribeConfigsRequest(resources=[asked], include_synonyms=False, max_version=2)
+        submitted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=[_LONGEST])
+        request = DescribeConfigsRequest(resources=[submitted], include_synonyms=False, max_version=2)
         answer = _call_with_retries(cluster, node, request, f"reading {_LONGEST}")
         configs = [config for result in answer.results for config in result.configs if config.name == _LONGEST]
         allowed += [number_of(config.value) for config in configs]

@@ -121,8 +121,8 @@ class _Spec:
 
     def describe(self) -> str:
         """Return for example `sum(price)`, or `top_n(name, price, 3) where price > 0`."""
-        told = ", ".join(str(one) for one in (self.column, self.second, self.argument) if one is not None)
-        return f"{self.function}({told})" + ("" if self.where is None else f" where {self.where}")
+        arguments = ", ".join(str(one) for one in (self.column, self.second, self.argument) if one is not None)
+        return f"{self.function}({arguments})" + ("" if self.where is None else f" where {self.where}")
 
     @property
     def _of(self) -> str:
@@ -313,10 +313,10 @@ class Aggregate:
 
     def describe_by_code(self) -> str:
         """Return the text that keyedwm 0.2.0 put into its plan's digest; raise ValueError where it refused one."""
-        told = [
+        arguments = [
             f"{name} {fingerprint(function)}" for name in _FUNCTIONS if (function := getattr(self, name)) is not None
         ]
-        return f"Aggregate({self.column}: {', '.join(told)}; {self.result}; {self.single_stage})"
+        return f"Aggregate({self.column}: {', '.join(arguments)}; {self.result}; {self.single_stage})"
 
 
 def described_by_code(spec: AggregateSpec) -> str:

@@ -78,14 +78,14 @@ class JoinRescale:
 
     def _manifest_of(self, entries: Mapping[str, Sequence[list[int]]]) -> bytes:
         """entries: by the prefix of the blobs."""
-        told: dict[str, Any] = {"received": self.states[0]["received"]}
+        state: dict[str, Any] = {"received": self.states[0]["received"]}
         for prefix in ("waiting",) if self.plan.latest else ("left", "right"):
-            told[prefix] = sorted(entries.get(prefix, ()))
+            state[prefix] = sorted(entries.get(prefix, ()))
         if self.plan.latest:
             blobs = sorted(entries.get(CHANGES, ()))
             arrived = max(held[CHANGES][2] for held in self.states)
-            told[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
-        return manifest_of(self.plan, told)
+            state[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
+        return manifest_of(self.plan, state)
 
     def _limits(self, prefix: str) -> LimitsOf:
         """The times below which rows have left, by axis of the side."""

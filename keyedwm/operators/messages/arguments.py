@@ -37,21 +37,21 @@ def checked_edges(start: object, end: object) -> tuple[Edge, Edge]:
 
 def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[str, Any]:
     """Return the values that columns must have: those of any columns, and those of by columns."""
-    told = []
-    for what, given in (("join_keys", join_keys), ("key", key)):
-        if given is not None and not isinstance(given, Mapping):
+    mappings = []
+    for what, value in (("join_keys", join_keys), ("key", key)):
+        if value is not None and not isinstance(value, Mapping):
             raise OptionError(
-                f"{what} is {shown(given)}: columns and their values are expected, such as {{'key': 'a'}}"
+                f"{what} is {shown(value)}: columns and their values are expected, such as {{'key': 'a'}}"
             )
-        told.append(dict(given or {}))
-    for name, value in told[1].items():
+        mappings.append(dict(value or {}))
+    for name, value in mappings[1].items():
         if name not in by:
             raise OptionError(f"{name!r} is no by column, they are {', '.join(by) or 'none'}")
-        if name in told[0] and told[0][name] != value:
+        if name in mappings[0] and mappings[0][name] != value:
             raise OptionError(
-                f"{name!r} is asked for {shown(value)} in key and for {shown(told[0][name])} in join_keys: give one"
+                f"{name!r} is asked for {shown(value)} in key and for {shown(mappings[0][name])} in join_keys: give one"
             )
-    return {**told[0], **told[1]}
+    return {**mappings[0], **mappings[1]}
 
 
 def wanted(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
@@ -66,16 +66,16 @@ def wanted(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
     raise OptionError(f"{name!r} is asked for {shown(value)}: a value of its type, {kind}, is expected") from problem
 
 
-def _edge(what: str, given: object) -> Edge:
-    if isinstance(given, tuple):
-        if len(given) != 2:
-            raise OptionError(f"{what} is {shown(given)}: a number of ms is expected, or (ms, offset)")
-        return _place(what, given[0]), _place(f"the offset of {what}", given[1])
-    return _place(what, given)
+def _edge(what: str, value: object) -> Edge:
+    if isinstance(value, tuple):
+        if len(value) != 2:
+            raise OptionError(f"{what} is {shown(value)}: a number of ms is expected, or (ms, offset)")
+        return _place(what, value[0]), _place(f"the offset of {what}", value[1])
+    return _place(what, value)
 
 
-def _place(what: str, given: object) -> int:
-    place = number(what, given, MS)
+def _place(what: str, value: object) -> int:
+    place = number(what, value, MS)
     if not -(2 ** (_BITS - 1)) <= place < 2 ** (_BITS - 1):
         raise OptionError(f"{what} is {place}: a number of {_BITS} bits is expected")
     return place

@@ -152,10 +152,10 @@ class MessageOperator:
         tables = [one.table(self._plan, self.channels, by_key=by_key) for one in listings]
         return pa.concat_tables([listing.windows_schema(self._plan, by_key=by_key).empty_table(), *tables])
 
-    def messages(self, asked: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
+    def messages(self, edges: tuple[Edge, Edge], equal: Mapping[str, Any]) -> pa.Table:
         """Return the held messages in this closed range whose columns have these values, in order."""
-        rows = self.shape.read(*listing.numbers_of(asked))
-        return listing.chosen(self._plan, self.channels, rows, asked, equal)
+        rows = self.shape.read(*listing.numbers_of(edges))
+        return listing.chosen(self._plan, self.channels, rows, edges, equal)
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each channel where its records must be read from to have all that is held again."""

@@ -108,7 +108,7 @@ def windows(
     else:
         index = axis.store.index
         columns = [*index.columns(), np.zeros(len(index.slices), np.int64)]
-    return _listed(channels, axis, columns, keys=keys, asked=(start, end), by_key=by_key)
+    return _listed(channels, axis, columns, keys=keys, edges=(start, end), by_key=by_key)
 
 
 def _listed(
@@ -117,12 +117,12 @@ def _listed(
     columns: list[Ints],
     *,
     keys: KeyDictionary,
-    asked: tuple[int, int],
+    edges: tuple[int, int],
     by_key: bool,
 ) -> Listing:
     places_of, ends = _expanded(axis.grid, columns[0])
     floor = LOWEST if axis.floor is None else axis.floor
-    inside = (ends > max(asked[0], floor)) & (ends - axis.grid.size <= asked[1])
+    inside = (ends > max(edges[0], floor)) & (ends - axis.grid.size <= edges[1])
     _, owners, first, last, rows, sizes, found = (column[places_of[inside]] for column in columns)
     ends = ends[inside]
     ranks = keys.ranks(found) if by_key else found
@@ -153,10 +153,10 @@ def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
 
 
 def chosen(
-    plan: StorePlan, channels: Channels, rows: pa.Table, asked: tuple[Edge, Edge], equal: Mapping[str, Any]
+    plan: StorePlan, channels: Channels, rows: pa.Table, edges: tuple[Edge, Edge], equal: Mapping[str, Any]
 ) -> pa.Table:
     """Return those of some messages that lie in this closed range and whose columns have these values, in order."""
-    (start, end), (low, high) = asked, numbers_of(asked)
+    (start, end), (low, high) = edges, numbers_of(edges)
     at, offsets = places(plan, rows), channels.offsets(rows)
     inside = (at >= low) & (at <= high)
     if isinstance(start, tuple):
@@ -180,7 +180,7 @@ def _equal(name: str, found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
     return pc.equal(found, wanted(name, found.type, value))
 
 
-def numbers_of(asked: tuple[Edge, Edge]) -> tuple[int, int]:
+def numbers_of(edges: tuple[Edge, Edge]) -> tuple[int, int]:
     """Return the places of both edges."""
-    start, end = (edge[0] if isinstance(edge, tuple) else edge for edge in asked)
+    start, end = (edge[0] if isinstance(edge, tuple) else edge for edge in edges)
     return start, end

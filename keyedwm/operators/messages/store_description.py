@@ -99,10 +99,10 @@ def describe_window(kind: WindowKind) -> dict[str, Any]:
 
 def read_window(description: Mapping[str, Any]) -> AnyWindow:
     """Return the windows of a description."""
-    given = {name: value for name, value in description.items() if name != "kind"}
+    fields = {name: value for name, value in description.items() if name != "kind"}
     if description["kind"] == _SESSION:
-        return SessionWindow(given["gap_ms"], Touching(given["touching"]))
-    return next(kind for kind, called in _KINDS.items() if called == description["kind"])(**given)
+        return SessionWindow(fields["gap_ms"], Touching(fields["touching"]))
+    return next(kind for kind, called in _KINDS.items() if called == description["kind"])(**fields)
 
 
 def any_retention(window: AnyWindow) -> Retention:

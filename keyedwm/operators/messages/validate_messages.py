@@ -17,11 +17,11 @@ def validate_messages(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Tabl
     """Return the columns of a schema; raise InputError if one does not fit. offset: the column with the offset."""
     if not isinstance(rows, (pa.Table, pa.RecordBatch)):
         raise InputError(f"messages are a table of Arrow, not a {type(rows).__name__}: give a pyarrow.Table")
-    given = rows.schema.names
+    names = rows.schema.names
     for name in schema.names:
-        if given.count(name) != 1:
-            found = "no column" if name not in given else "more than one column"
-            raise InputError(f"the messages have {found} {name!r}, they have {', '.join(given)}")
+        if names.count(name) != 1:
+            found = "no column" if name not in names else "more than one column"
+            raise InputError(f"the messages have {found} {name!r}, they have {', '.join(names)}")
     cast = pa.Table.from_arrays([_cast(field, rows.column(field.name)) for field in schema], schema=schema)
     at = ints(contiguous(cast[offset].drop_null()))
     if len(at) and (at.min() < 0 or at.max() > _HIGHEST_OFFSET):
@@ -60,14 +60,14 @@ def _kind(found: pa.DataType) -> str:
     return "date" if pa.types.is_date(found) else "nested" if pa.types.is_nested(found) else str(found)
 
 
-def whole_ms(what: str, given: object) -> int:
+def whole_ms(what: str, value: object) -> int:
     """Return a time as a plain number, also one of NumPy; raise InputError if it is none."""
     try:
-        time_ms = number(what, given, MS)
+        time_ms = number(what, value, MS)
     except OptionError as error:
         raise InputError(error.message) from error
     if abs(time_ms) >= 2**63:
-        raise InputError(f"{what} is {given!r}: a number of 64 bits is expected")
+        raise InputError(f"{what} is {value!r}: a number of 64 bits is expected")
     return time_ms
 
 

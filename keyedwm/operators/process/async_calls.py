@@ -55,7 +55,7 @@ class RunningCalls(Generic[T]):
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
         self._flight: InFlight[T] = InFlight(ordered=calls.ordered, capacity=calls.capacity)
-        self._asked: dict[int, pa.Table] = {}
+        self._rows_of_call: dict[int, pa.Table] = {}
         self._answers: dict[int, tuple[pa.Table, pa.Table]] = {}
         self._finished: SimpleQueue[tuple[int, asyncio.Future[pa.Table] | None]] = SimpleQueue()
         self._loop = asyncio.new_event_loop()
@@ -88,7 +88,7 @@ class RunningCalls(Generic[T]):
             yield from self._wait()
         self._started += 1
         self._flight.start(Call(self._started))
-        self._asked[self._started] = rows
+        self._rows_of_call[self._started] = rows
         asyncio.run_coroutine_threadsafe(self._call(self._started, rows), self._loop)
         while not self._finished.empty():
             yield from self._wait()
@@ -125,7 +125,7 @@ class RunningCalls(Generic[T]):
         try:
             number, task = self._finished.get(timeout=min((self._calls.timeout_ms + _GRACE_MS) / 1_000, TIMEOUT_MAX))
         except Empty:
-            first = self._asked[min(self._asked)]
+            first = self._rows_of_call[min(self._rows_of_call)]
             if not self._thread.is_alive():
                 raise CallError(
                     f"{self._about(first)} has stopped its event loop: a coroutine has to leave it"
@@ -134,7 +134,7 @@ class RunningCalls(Generic[T]):
                 f"{self._about(first)} has held up its event loop for more than timeout={limit}: a coroutine has to "
                 f"await what takes time, or run it by asyncio.to_thread"
             ) from None
-        rows = self._asked.pop(number)
+        rows = self._rows_of_call.pop(number)
         if task is None:
             raise CallError(
                 f"{self._about(rows)} gave no result within timeout={limit}: raise the timeout, lower capacity or "
@@ -144,8 +144,8 @@ class RunningCalls(Generic[T]):
             raise CallError(f"{self._about(rows)} was cancelled: a coroutine has to return a table, or raise")
         error = task.exception()
         if error is not None:
-            told = error.message if isinstance(error, CallError) else error_text(error)
-            raise CallError(f"{self._about(rows)} failed: {told}") from error
+            reason = error.message if isinstance(error, CallError) else error_text(error)
+            raise CallError(f"{self._about(rows)} failed: {reason}") from error
         self._answers[number] = rows, task.result()
         yield from self._left(self._flight.finish(Call(number)))
 

@@ -83,5 +83,5 @@ class RunningPlan:
     @property
     def called(self) -> str:
         """What decides whose state it is, beside keys and columns. `late` and `keep_ms` may change."""
-        told = ", ".join(f"{name} {spec.describe()}" for name, spec in self.aggregates)
-        return f"running aggregates {told}"
+        aggregates = ", ".join(f"{name} {spec.describe()}" for name, spec in self.aggregates)
+        return f"running aggregates {aggregates}"

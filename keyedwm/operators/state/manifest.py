@@ -43,8 +43,8 @@ class ManifestFormat:
 
     def write(self, digest: str, state: Mapping[str, Any]) -> bytes:
         """Return the manifest_of: facts, version and the plan's digest."""
-        told = json.dumps({"version": self.version, "plan": digest, **state}, sort_keys=True).encode()[1:]
-        return b'{"checksum": %d, %b' % (zlib.crc32(told), told)
+        content = json.dumps({"version": self.version, "plan": digest, **state}, sort_keys=True).encode()[1:]
+        return b'{"checksum": %d, %b' % (zlib.crc32(content), content)
 
     def read(self, digest: str, store: BlobStore, earlier: Sequence[str] = ()) -> dict[str, Any]:
         """Return the facts of a store's note, none of an empty store; raise FormatError if it is another plan's.
@@ -60,18 +60,18 @@ class ManifestFormat:
         if checksum and zlib.crc32(blob[checksum.end() :]) != int(checksum[1]):
             raise damaged(MANIFEST, "does not agree with its checksum")
         try:
-            told = parse_json(blob)
+            content = parse_json(blob)
         except ValueError as error:
             raise damaged(MANIFEST, "is not JSON") from error
-        if not isinstance(told, dict):
+        if not isinstance(content, dict):
             raise FormatError(f"the {MANIFEST} of the {self.state} is no JSON object")
-        self.check_versions(f"the {self.state}", [told])
-        if told.get("plan") not in (digest, *earlier):
+        self.check_versions(f"the {self.state}", [content])
+        if content.get("plan") not in (digest, *earlier):
             raise FormatError(
-                f"the {self.state} belongs to plan {told.get('plan')}, this is plan {digest}: {self.unchanged} must "
+                f"the {self.state} belongs to plan {content.get('plan')}, this is plan {digest}: {self.unchanged} must "
                 f"stay as they were{f'; {OTHER_PYTHON}' if earlier else ''}"
             )
-        return told
+        return content
 
     def check_versions(self, what: str, manifests: Iterable[Mapping[str, Any]]) -> None:
         """Refuse notes of a version that is not read, with a FormatError. what: whose they are, in its message."""

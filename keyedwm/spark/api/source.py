@@ -41,7 +41,7 @@ def ship_source(
             raise OptionError(f"aggregate: {name!r} is an Aggregate of your own, it runs over rows: load() the source")
         if not is_simple(spec):
             raise OptionError(f"aggregate: {name!r} is {spec.describe()}, which runs over rows: load() the source")
-    options = SourceOptions.parse(read.given)
+    options = SourceOptions.parse(read.set_options)
     if axis not in options.axes:
         axes = ", ".join(filter(None, options.axes))
         hint = f"axis must be one of {axes}" if axes else "leave it out"

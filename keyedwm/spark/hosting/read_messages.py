@@ -47,7 +47,7 @@ def message_fields(
     from pyspark_wm_source.options.message_stage import message_schema
     from pyspark_wm_source.options.source_options import SourceOptions
 
-    options = SourceOptions.parse(read.given)
+    options = SourceOptions.parse(read.set_options)
     columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
     # Watermarks are those of a batch, so they are no fields.
     names = [name for name in columns.names if not name.startswith(WATERMARK)]

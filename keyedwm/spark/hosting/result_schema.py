@@ -9,7 +9,7 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 
 
-def declared(schema: object, taken: Sequence[str], asked_by: str) -> pa.Schema:
+def declared(schema: object, taken: Sequence[str], caller: str) -> pa.Schema:
     """Return an Arrow schema, or Spark's text of one, as an Arrow schema; taken: columns that it cannot have."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -18,17 +18,17 @@ def declared(schema: object, taken: Sequence[str], asked_by: str) -> pa.Schema:
     found = schema
     if isinstance(schema, str):
         try:
-            told = StructType.fromDDL(schema)
-            found = to_arrow_schema(told if isinstance(told, StructType) else StructType(), timezone="UTC")
+            parsed = StructType.fromDDL(schema)
+            found = to_arrow_schema(parsed if isinstance(parsed, StructType) else StructType(), timezone="UTC")
         except PySparkException as error:
-            raise OptionError(f"{asked_by}: schema={schema!r} is no schema of Spark: {error.getCondition()}") from error
+            raise OptionError(f"{caller}: schema={schema!r} is no schema of Spark: {error.getCondition()}") from error
     if not isinstance(found, pa.Schema) or not found.names:
-        raise OptionError(f"{asked_by}: schema={schema!r}: an Arrow schema, or a text such as 'id string', is expected")
+        raise OptionError(f"{caller}: schema={schema!r}: an Arrow schema, or a text such as 'id string', is expected")
     lower = [name.lower() for name in found.names]
     for name in found.names:
         if name.lower() in taken or lower.count(name.lower()) > 1:
             raise OptionError(
-                f"{asked_by}: a result column cannot be called {name!r}: {', '.join(taken)} are there already, and no "
+                f"{caller}: a result column cannot be called {name!r}: {', '.join(taken)} are there already, and no "
                 f"name may come twice"
             )
     return found

@@ -22,43 +22,43 @@ class Source:
     """What `spark.readStream.format("keyedwm")` is told; each call returns a new description."""
 
     spark: SparkSession = field(repr=False)
-    given: Mapping[str, str] = field(default_factory=dict, repr=False)  # values may be secrets
+    set_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # values may be secrets
 
     def option(self, key: str, value: _Value) -> Source:
         """Set an option of the source, as DataStreamReader does: names are case-insensitive, the last one counts."""
         if not isinstance(value, (bool, float, int, str)):
             raise OptionError(f"option {key}: a text, number or boolean is expected, not {type(value).__name__}")
-        others = {name: text for name, text in self.given.items() if name.lower() != key.lower()}
+        others = {name: text for name, text in self.set_options.items() if name.lower() != key.lower()}
         return Source(self.spark, others | {key: str(value).lower() if isinstance(value, bool) else str(value)})
 
     def options(self, **options: _Value) -> Source:
         """Set several options."""
-        told = self
+        described = self
         for key, value in options.items():
-            told = told.option(key, value)
-        return told
+            described = described.option(key, value)
+        return described
 
     def load(self) -> DataFrame:
         """Return the source's rows, as `spark.readStream` does. Raises OptionError, in one sentence."""
         from pyspark_wm_source.options.source_options import SourceOptions
 
-        SourceOptions.parse(self.given).for_stream()  # Spark would say it in many lines
-        return self.spark.readStream.format(FORMAT).options(**self.given).load()
+        SourceOptions.parse(self.set_options).for_stream()  # Spark would say it in many lines
+        return self.spark.readStream.format(FORMAT).options(**self.set_options).load()
 
 
-def frame_of(one: object, called: str, asked_by: str) -> DataFrame:
+def frame_of(one: object, called: str, caller: str) -> DataFrame:
     """Return the frame of an argument; a described source is loaded."""
-    given = stream_of(one, called, asked_by)
-    return given.load() if isinstance(given, Source) else given
+    stream = stream_of(one, called, caller)
+    return stream.load() if isinstance(stream, Source) else stream
 
 
-def stream_of(one: object, called: str, asked_by: str) -> DataFrame | Source:
+def stream_of(one: object, called: str, caller: str) -> DataFrame | Source:
     """Return an argument that is a frame or a described source; raises OptionError for anything else."""
     from pyspark.sql import DataFrame
 
     if not isinstance(one, (DataFrame, Source)):
         raise OptionError(
-            f"{asked_by}: {called}={named(one)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+            f"{caller}: {called}={named(one)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
         )
     return one
 

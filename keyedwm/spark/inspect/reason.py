@@ -80,11 +80,11 @@ def _of_spark(error: BaseException | str) -> str | None:
     text = str(error)
     inner = _AROUND.search(text)
     text = inner[1] if inner else text
-    told = _CONDITION.match(text)
-    if told is None and inner is None and not isinstance(error, PySparkException):
+    match = _CONDITION.match(text)
+    if match is None and inner is None and not isinstance(error, PySparkException):
         return None
-    sentence = _BEHIND.sub("", told[2] if told else text).strip()
-    return f"{sentence} [Spark{(told and ': ' + told[1]) or ''}]" if sentence else None
+    sentence = _BEHIND.sub("", match[2] if match else text).strip()
+    return f"{sentence} [Spark{(match and ': ' + match[1]) or ''}]" if sentence else None
 
 
 def _texts(failed: BaseException | str) -> str:
@@ -100,7 +100,7 @@ def _in_text(text: str) -> str | None:
     found = _OURS.findall(text)
     if found:
         return str(found[-1])
-    hosts = [own or told for own, told in _HOST.findall(text)]
+    hosts = [own or other for own, other in _HOST.findall(text)]
     if _MISSING.search(text):
         return _MISSING_REASON.format(where=f"on host {hosts[-1]} " if hosts else "")
     if program := _NO_PROGRAM.search(text):
@@ -117,8 +117,8 @@ def show_reason_last() -> None:
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         shown_before(kind, error, trace)
-        told = None if isinstance(error, KeyedwmError) else _own(error)
-        if told:
-            print(f"keyedwm: {told}", file=sys.stderr, flush=True)
+        sentence = None if isinstance(error, KeyedwmError) else _own(error)
+        if sentence:
+            print(f"keyedwm: {sentence}", file=sys.stderr, flush=True)
 
     sys.excepthook = show

@@ -51,11 +51,11 @@ def session_conf(cores: int = 4) -> Mapping[str, str]:
     }
 
 
-def check_provider(spark: SparkSession, asked_by: str) -> None:
+def check_provider(spark: SparkSession, caller: str) -> None:
     """Raise OptionError if the session's state store cannot hold the operator's state."""
     provider = spark.conf.get(PROVIDER) or "the default one"
     if not provider.endswith("RocksDBStateStoreProvider"):
         raise OptionError(
-            f"{asked_by}: the session's state store provider is {provider.rpartition('.')[2]}, Spark's "
+            f"{caller}: the session's state store provider is {provider.rpartition('.')[2]}, Spark's "
             f'transformWithState needs RocksDB: spark.conf.set("{PROVIDER}", "{ROCKSDB}")'
         )

@@ -40,9 +40,9 @@ def use_this_python() -> None:
         if not (WORKERS in os.environ and _same(os.environ[WORKERS])):
             os.environ.setdefault(LOOKUP, sys.executable)
         os.environ.setdefault(WORKERS, sys.executable)
-    told = complaint(running or os.environ.get, too_late=running is not None)
-    if told:
-        warnings.warn(told, RuntimeWarning, stacklevel=3)
+    sentence = complaint(running or os.environ.get, too_late=running is not None)
+    if sentence:
+        warnings.warn(sentence, RuntimeWarning, stacklevel=3)
 
 
 def complaint(variable: Callable[[str], str | None], *, too_late: bool) -> str | None:
@@ -101,14 +101,14 @@ def _same(python: str) -> bool:
     if Path(path).absolute() == Path(sys.executable):
         return True
     try:
-        asked = subprocess.run(
+        child = subprocess.run(
             [path, "-c", _WHO], capture_output=True, text=True, check=False, timeout=_ANSWER_LIMIT_S,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False
     own = importlib.util.find_spec("keyedwm")
-    return asked.returncode == 0 and asked.stdout.split("\n")[:2] == [
+    return child.returncode == 0 and child.stdout.split("\n")[:2] == [
         os.path.realpath(sys.prefix),
         str(own and own.origin),
     ]

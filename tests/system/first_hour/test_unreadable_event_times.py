@@ -63,7 +63,7 @@ def run(topic: str, *values: bytes | None, bad: int = 0) -> None:
 
 
 def test_a_task_warns_once_for_a_topic_and_only_if_none_could_be_read(caplog, monkeypatch):
-    monkeypatch.setattr(unreadable, "_told", set())
+    monkeypatch.setattr(unreadable, "_warned", set())
     with caplog.at_level(logging.WARNING, "keyedwm.source"):
         run("some", b'{"t":1}', b"no json")
         run("later", b"no json", bad=3)
@@ -75,7 +75,7 @@ def test_a_task_warns_once_for_a_topic_and_only_if_none_could_be_read(caplog, mo
 
 
 def test_a_tombstone_is_no_bad_event_time_and_fails_no_query(caplog, monkeypatch):
-    monkeypatch.setattr(unreadable, "_told", set())
+    monkeypatch.setattr(unreadable, "_warned", set())
     task = ChannelRange(channel=TopicPartition("u", 0), start=7, end=9, counts=Counts(), axes={})
 
     def read(event_time: str, *values: bytes | None) -> Counts:
@@ -94,7 +94,7 @@ def test_a_tombstone_is_no_bad_event_time_and_fails_no_query(caplog, monkeypatch
 
 
 def test_the_example_is_no_tombstone(caplog, monkeypatch):
-    monkeypatch.setattr(unreadable, "_told", set())
+    monkeypatch.setattr(unreadable, "_warned", set())
     run("w", None, b'{"t":"2026-01-01T00:00:00Z"}')
     assert "none of the first 1 event times could be read from json:$.t" in caplog.text
     assert "the record at offset 8 has the value" in caplog.text
