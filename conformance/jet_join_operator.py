@@ -110,7 +110,7 @@ class _Driven:
 
     def held(self, side: str) -> list[list[int]]:
         """Return the rows held."""
-        return sorted(list(row.values()) for row in self._operator.held_rows(SIDES[side[0]]))
+        return sorted(list(row.values()) for row in self._operator.buffered_rows(SIDES[side[0]]))
 
     def limit_ms(self, key: int) -> int | None:
         """Return the forget limit of a key."""

@@ -42,12 +42,12 @@ class InFlight(Generic[T]):
         self._capacity = capacity
         self._queue: deque[Call | Between[T]] = deque()
         self._running: set[Hashable] = set()
-        self._held: set[Hashable] = set()  # finished, and waiting for their turn
+        self._finished: set[Hashable] = set()  # finished, and waiting for their turn
 
     @property
     def is_full(self) -> bool:
         """Whether a further call has to wait; an ordered result that waits for its turn takes up room."""
-        return len(self._running) + (len(self._held) if self._ordered else 0) >= self._capacity
+        return len(self._running) + (len(self._finished) if self._ordered else 0) >= self._capacity
 
     @property
     def is_empty(self) -> bool:
@@ -72,7 +72,7 @@ class InFlight(Generic[T]):
     def finish(self, call: Call) -> list[Call | Between[T]]:
         """A call is finished; returns what leaves, in order."""
         self._running.remove(call.number)
-        self._held.add(call.number)
+        self._finished.add(call.number)
         if self._ordered:
             return self._released()
         return [call, *self._released()]
@@ -82,9 +82,9 @@ class InFlight(Generic[T]):
         while self._queue:
             first = self._queue[0]
             if isinstance(first, Call):
-                if first.number not in self._held:
+                if first.number not in self._finished:
                     break
-                self._held.remove(first.number)
+                self._finished.remove(first.number)
             if self._ordered or isinstance(first, Between):
                 left.append(first)
             self._queue.popleft()

@@ -35,21 +35,21 @@ def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
     size_bytes = sum(blobs.values())
     if any(name.startswith(_SESSION_LOGS) for name in logs):
         ends = [state.get("young_end"), state.get("rest_end"), *(first for _, first, _ in state.get("due", ()))]
-        held = sum(count for name, count in rows.items() if name.startswith(_SESSION_LOGS))
+        rows_held = sum(count for name, count in rows.items() if name.startswith(_SESSION_LOGS))
         first = min((end for end in ends if end is not None), default=None)
-        return Summary(frames=None, rows=held, size_bytes=size_bytes, oldest_ms=first)
+        return Summary(frames=None, rows=rows_held, size_bytes=size_bytes, oldest_ms=first)
     if "own" in state:  # a processor's
         return Summary(frames=None, rows=sum(rows.values()), size_bytes=size_bytes, oldest_ms=None)
     if "received" in state:  # a join's
         slices = [one for side in ("left", "right", "waiting") for one in state.get(side, ())]
         changes, *_ = state.get("changes", [[]])
-        held = sum(one[1] for one in (*slices, *changes))
+        rows_held = sum(one[1] for one in (*slices, *changes))
         oldest_ms = min((one[3] for one in slices), default=None)
-        return Summary(frames=None, rows=held, size_bytes=size_bytes, oldest_ms=oldest_ms)
+        return Summary(frames=None, rows=rows_held, size_bytes=size_bytes, oldest_ms=oldest_ms)
     if "sides" in state:  # a join's of windows: what was taken of either side, less what has gone
         counts = [side.get("counts", {}) for side in state["sides"]]
         gone = sum(one.get(name, 0) for one in counts for name in ("expired", "dropped_messages"))
         taken = sum(one.get("taken", 0) for one in counts)
         return Summary(frames=None, rows=taken - gone, size_bytes=size_bytes, oldest_ms=None)
-    held = sum(count for name, count in rows.items() if name.startswith(FRAME))
-    return Summary(frames=len(starts), rows=held, size_bytes=size_bytes, oldest_ms=min(starts, default=None))
+    rows_held = sum(count for name, count in rows.items() if name.startswith(FRAME))
+    return Summary(frames=len(starts), rows=rows_held, size_bytes=size_bytes, oldest_ms=min(starts, default=None))

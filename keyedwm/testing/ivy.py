@@ -69,13 +69,13 @@ def kept_once(home: Path, fill: Callable[[Path], None]) -> Path:
 def _lock(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = path.open("w")
+        lock = path.open("w")
     except OSError as error:
         raise OptionError(
             f"cannot write the cache {path.parent} ({error.strerror}): set KEYEDWM_CACHE to a directory of yours"
         ) from error
-    with held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

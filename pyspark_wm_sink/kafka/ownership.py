@@ -67,13 +67,13 @@ def take_ownership(
 
 def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str) -> Holder:
     """Raise FencedError if another run has fenced this one; else return whether the brokers still know its fence."""
-    held_by = holder(cluster, owned.fence)
-    if held_by is Holder.ANOTHER:
+    owner_of_fence = holder(cluster, owned.fence)
+    if owner_of_fence is Holder.ANOTHER:
         raise FencedError(
             f"another run of query {query} writes with another ledger than {ledger.directory}: two queries run from "
             f"copies of one checkpoint; give one of them a checkpoint of its own"
         )
-    return held_by
+    return owner_of_fence
 
 
 def fence_others(cluster: Cluster, ledger: Ledger, known: RunHistory, stem: str) -> RunHistory:

@@ -39,7 +39,7 @@ def check(seed: int) -> None:
         assert all(now[axis] >= before for axis, before in passed_on.items())
         passed_on = now
     assert made + counted(driven.end()) == wanted
-    assert not driven.operator.held_rows(LEFT)
+    assert not driven.operator.buffered_rows(LEFT)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))

@@ -99,8 +99,8 @@ def _near(panel: Axes, what: Drawing, centre_ms: int) -> None:
     step_ms = np.array(what.trace.step_ms)
     until_ms = np.append(step_ms, centre_ms + _AROUND_MS)
     for side, watermarks in ((KEYEDWM, what.trace.coalesced), (NATIVE, what.trace.native)):
-        held = _ms([*watermarks, watermarks[-1]])
-        panel.step(_time(until_ms), _time(held), where="post", color=_INK[side], linewidth=3, label=_NAME[side])
+        stepped = _ms([*watermarks, watermarks[-1]])
+        panel.step(_time(until_ms), _time(stepped), where="post", color=_INK[side], linewidth=3, label=_NAME[side])
     for side in (NATIVE, KEYEDWM):
         lost = what.lost[side] & shown
         _marks(panel, side, reach_ms[lost], _time(event_ms[lost]), f"lost by {side} ({lost.sum():,} here)")

@@ -57,7 +57,7 @@ def _gunzip(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
     """
     view = memoryview(data)
     at, room = 0, limits.first_bytes
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     while at < len(view):
         member = zlib.decompressobj(_GZIP_WINDOW)
         step = _GZIP_STEP_BYTES
@@ -66,14 +66,14 @@ def _gunzip(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
             if not len(fed):
                 raise DamagedError("the gzip stream is cut off")
             at += 0 if member.unconsumed_tail else len(fed)
-            held.write(member.decompress(fed, room - held.tell()))
+            buffer.write(member.decompress(fed, room - buffer.tell()))
             step = limits.next_bytes
-            if held.tell() == room:
-                yield held.getvalue()
-                held, room = io.BytesIO(), limits.next_bytes
+            if buffer.tell() == room:
+                yield buffer.getvalue()
+                buffer, room = io.BytesIO(), limits.next_bytes
         at -= len(member.unused_data)
-    if held.tell():
-        yield held.getvalue()
+    if buffer.tell():
+        yield buffer.getvalue()
 
 
 def _unlz4(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
@@ -112,7 +112,7 @@ def _unsnappy(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
         _snappy_length(data, limits.unit_bytes)
         yield snappy.uncompress(bytes(data))
         return
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     at, room = 16, limits.first_bytes
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
@@ -120,17 +120,17 @@ def _unsnappy(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
             raise DamagedError("a snappy block is cut off")
         block = data[at + 4 : at + 4 + size]
         length = _snappy_length(block, limits.unit_bytes)
-        if held.tell() and held.tell() + length > room:
-            yield held.getvalue()
-            held, room = io.BytesIO(), limits.next_bytes
+        if buffer.tell() and buffer.tell() + length > room:
+            yield buffer.getvalue()
+            buffer, room = io.BytesIO(), limits.next_bytes
         if length > room:
             room = limits.next_bytes
             yield snappy.uncompress(bytes(block))
         else:
-            held.write(snappy.uncompress(bytes(block)))
+            buffer.write(snappy.uncompress(bytes(block)))
         at += 4 + size
-    if held.tell():
-        yield held.getvalue()
+    if buffer.tell():
+        yield buffer.getvalue()
 
 
 def _snappy_length(data: bytes | memoryview, limit: int) -> int:

@@ -43,20 +43,20 @@ class CombinableAggregate(AggregateFunction):
 
     def gather(self, values: pa.Array, rows: RowOrder, groups: Groups) -> list[Column]:
         """Accumulate every value into the accumulator of its group."""
-        held = [self.functions.create() for _ in range(groups.count)]
+        accumulators = [self.functions.create() for _ in range(groups.count)]
         for group, value in zip(groups.ids.tolist(), _as_python(values, rows), strict=True):
             if value is not None:
-                held[group] = self.functions.accumulate(held[group], value)
-        return [_pickled(held)]
+                accumulators[group] = self.functions.accumulate(accumulators[group], value)
+        return [_pickled(accumulators)]
 
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
         """Combine the accumulators of each group."""
-        held: list[object] = [None] * groups.count
+        accumulators: list[object] = [None] * groups.count
         seen = [False] * groups.count
         for group, one in zip(groups.ids.tolist(), _unpickled(columns[0]), strict=True):
-            held[group] = self.functions.combine(held[group], one) if seen[group] else one
+            accumulators[group] = self.functions.combine(accumulators[group], one) if seen[group] else one
             seen[group] = True
-        return [_pickled(held)]
+        return [_pickled(accumulators)]
 
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
         """Combine the accumulators of each row range: deduct rows that leave if that is exact, else use two stacks."""

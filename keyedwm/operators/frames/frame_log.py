@@ -157,7 +157,7 @@ class FrameLog:
         common = (max(low - self._overlap, high - self._overlap), low)
         needed = [
             (number, self._name(number))
-            for number in self._held(low - self._overlap, high)
+            for number in self._frames_in(low - self._overlap, high)
             if not common[0] <= number < common[1]
         ]
         # What all windows hold counts as one frame, so that each key has one entry for it.
@@ -166,13 +166,13 @@ class FrameLog:
     def _named(self, numbers: Collection[int]) -> list[tuple[int, str]]:
         return [(number, self._name(number)) for number in sorted(numbers) if number in self._frames]
 
-    def _held(self, low: int, high: int) -> list[int]:
+    def _frames_in(self, low: int, high: int) -> list[int]:
         return sorted(number for number in self._frames if low <= number < high)
 
     def _cover(self, low: int, high: int) -> Iterator[str]:
         """Yield the fewest logs that hold the frames `[low, high)` together; blocks that are missing are made."""
         lengths = self._lengths[::-1]
-        for number in self._held(low, high):
+        for number in self._frames_in(low, high):
             if number < low:
                 continue
             length = next(
@@ -188,7 +188,7 @@ class FrameLog:
             inner = length // _FRAMES_IN_BLOCK
             parts: list[pa.Table] = []
             for start in range(first, first + length, inner):
-                if inner > 1 and self._held(start, start + inner):
+                if inner > 1 and self._frames_in(start, start + inner):
                     parts += self._logs.read(self._block(inner, start))
                 elif inner == 1 and start in self._frames:
                     parts += self._logs.read(self._name(start))

@@ -210,13 +210,13 @@ class SessionLog:
         """Yield what is due; with `closed` only the logs that hold something that ends there or before."""
         for number, first, _ in self._due:
             if closed is None or first <= closed:
-                held = self._read_log(f"{DUE}{number}")
-                yield held.where(held.ends > self._passed_ms)
+                parts = self._read_log(f"{DUE}{number}")
+                yield parts.where(parts.ends > self._passed_ms)
 
     def _read_rest(self, shards: Sequence[int]) -> Iterator[SessionParts]:
         for shard in shards:
-            held = self._read_log(f"{REST}{shard}")
-            yield held.where(held.ends > self._horizon_ms)
+            parts = self._read_log(f"{REST}{shard}")
+            yield parts.where(parts.ends > self._horizon_ms)
 
     def _read_log(self, log: str) -> SessionParts:
         tables = self._logs.read(log)
@@ -227,14 +227,14 @@ class SessionLog:
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log: those of one session that touch become one."""
         keys = KeyDictionary(self._plan.key_fields)
-        held = read_parts(self._plan, keys, pa.concat_tables(tables))
+        parts = read_parts(self._plan, keys, pa.concat_tables(tables))
         if log.startswith(REST):
-            held = held.where(held.ends > self._horizon_ms)
-        runs = Runs(self._plan, self._window, held)
-        return parts_table(self._plan, keys, runs.merged(np.ones(len(held), bool)))
+            parts = parts.where(parts.ends > self._horizon_ms)
+        runs = Runs(self._plan, self._window, parts)
+        return parts_table(self._plan, keys, runs.merged(np.ones(len(parts), bool)))
 
-    def _table(self, held: SessionParts) -> pa.Table:
-        return parts_table(self._plan, self.keys, held)
+    def _table(self, parts: SessionParts) -> pa.Table:
+        return parts_table(self._plan, self.keys, parts)
 
     def _shard_of(self, keys: Ints) -> Ints:
         if self._shards == 1:

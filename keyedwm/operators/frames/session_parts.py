@@ -74,10 +74,10 @@ def read_parts(plan: WindowPlan, keys: KeyDictionary, table: pa.Table) -> Sessio
     return SessionParts(read_entries(plan, numbers, table), starts, ends)
 
 
-def parts_table(plan: WindowPlan, keys: KeyDictionary, held: SessionParts) -> pa.Table:
+def parts_table(plan: WindowPlan, keys: KeyDictionary, parts: SessionParts) -> pa.Table:
     """Sessions as a table: by columns, rows, accumulators, interval."""
-    table = table_of(plan, keys, held.entries)
-    return table.append_column(START, pa.array(held.starts)).append_column(END, pa.array(held.ends))
+    table = table_of(plan, keys, parts.entries)
+    return table.append_column(START, pa.array(parts.starts)).append_column(END, pa.array(parts.ends))
 
 
 class Runs:

@@ -116,17 +116,17 @@ class SessionOperator:
 
     def _reached(self, new: SessionParts) -> Ints:
         """Return for each new run the end of the session that it makes with the held ones."""
-        held = self._log.of_keys(new.entries.keys)
-        runs = Runs(self._plan, self._window, all_parts(self._plan, [held, new]))
-        return runs.ends[runs.ids[len(held) :]]
+        parts = self._log.of_keys(new.entries.keys)
+        runs = Runs(self._plan, self._window, all_parts(self._plan, [parts, new]))
+        return runs.ends[runs.ids[len(parts) :]]
 
     def _expired(self, late: SessionParts) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
         yield from expired(self._plan, self._log.keys, _panes(late, Timing.EXPIRED), self.watermark_ms)
 
 
-def _panes(held: SessionParts, timing: Timing) -> Panes:
-    return Panes(held.entries, held.starts, held.ends, timing, np.zeros(len(held), np.int64), last=True)
+def _panes(parts: SessionParts, timing: Timing) -> Panes:
+    return Panes(parts.entries, parts.starts, parts.ends, timing, np.zeros(len(parts), np.int64), last=True)
 
 
 def _as_wide(new: SessionParts, ends: Ints) -> SessionParts:

@@ -43,7 +43,7 @@ class JoinOperator:
         self._main = plan.time.main
         low, high = _ends(self._main)
         mains = (self._main.left, self._main.right)
-        self._held = tuple(
+        self._buffers = tuple(
             SideBuffer(
                 plan.sides[side],
                 _PREFIXES[side],
@@ -66,7 +66,7 @@ class JoinOperator:
     @property
     def open_entries(self) -> int:
         """How many rows the state holds."""
-        return sum(held.rows for held in self._held)
+        return sum(buffer.rows for buffer in self._buffers)
 
     @property
     def watermarks_ms(self) -> dict[int, int]:
@@ -78,9 +78,9 @@ class JoinOperator:
         """Return the time below which rows of this axis are forgotten."""
         return self._limits.forgotten_below(axis)
 
-    def held_rows(self, side: int) -> list[dict[str, Any]]:
+    def buffered_rows(self, side: int) -> list[dict[str, Any]]:
         """Return the rows of a side that are held, for those who look into the state."""
-        found = self._held[side].held(self._limits_of(side))
+        found = self._buffers[side].live_pieces(self._limits_of(side))
         return [row for piece in found for row in piece.table.select(self._plan.sides[side].schema.names).to_pylist()]
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
@@ -98,7 +98,7 @@ class JoinOperator:
         before = self._limits_of(other)
         if not self._limits.rise(axis, time_ms):
             return
-        for piece in self._held[other].forget(before, self._limits_of(other), pads=self._plan.pads(other)):
+        for piece in self._buffers[other].forget(before, self._limits_of(other), pads=self._plan.pads(other)):
             yield from self._alone(other, piece.table)
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  watermarks alone forget
@@ -118,13 +118,13 @@ class JoinOperator:
         for side in (LEFT, RIGHT):
             limits = self._limits_of(side)
             everything: list[int | None] = [UNBOUNDED] * len(limits)
-            for piece in self._held[side].forget(limits, everything, pads=self._plan.pads(side)):
+            for piece in self._buffers[side].forget(limits, everything, pads=self._plan.pads(side)):
                 yield from self._alone(side, piece.table)
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        changes = [held.drain(self._limits_of(side)) for side, held in enumerate(self._held)]
-        state = {prefix: held.state() for prefix, held in zip(_PREFIXES, self._held, strict=True)}
+        changes = [buffer.drain(self._limits_of(side)) for side, buffer in enumerate(self._buffers)]
+        state = {prefix: buffer.state() for prefix, buffer in zip(_PREFIXES, self._buffers, strict=True)}
         written = {MANIFEST: manifest_of(self._plan, {"received": self._limits.received, **state})}
         for change in changes:
             written.update(change.written)
@@ -145,7 +145,7 @@ class JoinOperator:
         gone = new.forgotten(self._limits_of(side))
         if self._plan.pads(side):
             yield from self._alone(side, new.take(np.flatnonzero(gone & ~new.matched)).table)
-        self._held[side].add(new.take(np.flatnonzero(~gone)) if gone.any() else new)
+        self._buffers[side].add(new.take(np.flatnonzero(~gone)) if gone.any() else new)
 
     def _matched(self, side: int, new: SidePiece) -> Iterator[Output]:
         """Join new rows with what the other side holds; note on both who was matched."""
@@ -157,21 +157,21 @@ class JoinOperator:
         order = np.argsort(times, kind="stable")
         ordered = times[order]
         index: tuple[Ints, ...] | None = None
-        for one, piece in self._held[other].in_reach(ordered, low, high):
+        for one, piece in self._buffers[other].in_reach(ordered, low, high):
             index = index or hash_groups(new.hashes, order)
             slot_hash, slot_group, begins, places = index
             groups = slot_hash, slot_group, begins
             theirs = piece.times[self._main.right if side == LEFT else self._main.left]
             ranges = ranges_of(groups, times[places], piece.hashes, theirs + low, theirs + high)
             fresh = []
-            for at_held, at_new in self._candidates(side, new, piece, ranges, places):
+            for at_buffered, at_new in self._candidates(side, new, piece, ranges, places):
                 new.matched[at_new] = True
                 if self._plan.counts_matches(other):
-                    fresh.append(self._held[other].match(one, piece, at_held))
+                    fresh.append(self._buffers[other].match(one, piece, at_buffered))
                 if self._plan.pairs_leave:
-                    yield self._pairs(side, new, piece, at_new, at_held)
+                    yield self._pairs(side, new, piece, at_new, at_buffered)
             if other == LEFT and not self._plan.pairs_leave and fresh:
-                yield from self._once_held(piece, np.concatenate(fresh))
+                yield from self._once_buffered(piece, np.concatenate(fresh))
 
     def _candidates(
         self, side: int, new: SidePiece, piece: SidePiece, ranges: tuple[Ints, Ints], places: Ints
@@ -182,15 +182,15 @@ class JoinOperator:
         wanted = max(1, min(PIECE_ROWS, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
         row = skipped = 0
         while row < len(first):
-            at_held, at_new, row, skipped = pairs_from(first, behind, row, skipped, wanted)
+            at_buffered, at_new, row, skipped = pairs_from(first, behind, row, skipped, wanted)
             at_new = places[at_new]
-            at_left, at_right = (at_new, at_held) if side == LEFT else (at_held, at_new)
+            at_left, at_right = (at_new, at_buffered) if side == LEFT else (at_buffered, at_new)
             left, right = (new, piece) if side == LEFT else (piece, new)
             kept = self._agree(left, right, at_left, at_right)
             if kept is not None:
-                at_held, at_new = at_held[kept], at_new[kept]
-            if len(at_held):
-                yield at_held, at_new
+                at_buffered, at_new = at_buffered[kept], at_new[kept]
+            if len(at_buffered):
+                yield at_buffered, at_new
 
     def _agree(self, left: SidePiece, right: SidePiece, at_left: Ints, at_right: Ints) -> Flags | None:
         """Return which candidates match in full; None if all do, as look-up checked everything."""
@@ -211,20 +211,20 @@ class JoinOperator:
             kept = holds if kept is None else kept & holds
         return kept
 
-    def _pairs(self, side: int, new: SidePiece, piece: SidePiece, at_new: Ints, at_held: Ints) -> Output:
+    def _pairs(self, side: int, new: SidePiece, piece: SidePiece, at_new: Ints, at_buffered: Ints) -> Output:
         if side == LEFT:
-            return pairs(self._plan, new.table, piece.table, at_new, at_held)
-        return pairs(self._plan, piece.table, new.table, at_held, at_new)
+            return pairs(self._plan, new.table, piece.table, at_new, at_buffered)
+        return pairs(self._plan, piece.table, new.table, at_buffered, at_new)
 
     def _once(self, new: SidePiece) -> Generator[Output, None, SidePiece]:
         """Let matched left rows leave a semi-join; return the rows that are still to be matched."""
         found = np.flatnonzero(new.matched)
         if not len(found):
             return new
-        yield from self._once_held(new, found)
+        yield from self._once_buffered(new, found)
         return new.take(np.flatnonzero(~new.matched))
 
-    def _once_held(self, piece: SidePiece, places: Ints) -> Iterator[Output]:
+    def _once_buffered(self, piece: SidePiece, places: Ints) -> Iterator[Output]:
         if len(places) and self._plan.counts_matches(LEFT) and not self._plan.pads(LEFT):
             yield from self._alone(LEFT, piece.take(np.sort(places)).table)
 

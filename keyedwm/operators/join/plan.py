@@ -292,8 +292,8 @@ class JoinPlan:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise OptionError(f"join: the result would have two columns called {doubled[0]!r}: rename one before")
-        held = [name for side in self.sides for name in side.schema.names]
-        taken = sorted({CONTROL} & set(names)) or [name for name in (*names, *held) if name.startswith(HIDDEN)]
+        columns = [name for side in self.sides for name in side.schema.names]
+        taken = sorted({CONTROL} & set(names)) or [name for name in (*names, *columns) if name.startswith(HIDDEN)]
         if taken:
             raise OptionError(
                 f"join: a column cannot be called {taken[0]!r}: {CONTROL} and names that begin with {HIDDEN} are "

@@ -38,8 +38,8 @@ def _laid_out(
 
     arrays = []
     for one, *names in plan.columns:
-        held = [(side, name) for side, name in enumerate(names) if name is not None and tables[side] is not None]
-        arrays.append(column(*held[0]) if held else pa.nulls(count, one.type))
+        present = [(side, name) for side, name in enumerate(names) if name is not None and tables[side] is not None]
+        arrays.append(column(*present[0]) if present else pa.nulls(count, one.type))
     if LATE in plan.result_schema.names[len(plan.columns) : len(plan.columns) + 1]:
         arrays.append(pa.repeat(late, count))
     for axis in plan.result_axes:

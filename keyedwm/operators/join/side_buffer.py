@@ -162,7 +162,7 @@ class SideBuffer:
             if len(leaving):
                 yield piece.take(leaving)
 
-    def held(self, limits: LimitsOf) -> Iterator[SidePiece]:
+    def live_pieces(self, limits: LimitsOf) -> Iterator[SidePiece]:
         """Yield the rows that are held and not forgotten."""
         for one in self._slices:
             piece = self._read(one)

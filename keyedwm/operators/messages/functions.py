@@ -111,13 +111,13 @@ class _Quantile:
         ids = np.repeat(np.arange(len(window.borders) - 1), np.diff(window.borders))
         missing = values.is_null().to_numpy(zero_copy_only=False)
         numbers = numbers[np.lexsort((numbers, missing, ids))]
-        held = np.bincount(ids[~missing], minlength=len(window.borders) - 1)
-        place = window.borders[:-1] + self.q * np.maximum(held - 1, 0)
+        counts = np.bincount(ids[~missing], minlength=len(window.borders) - 1)
+        place = window.borders[:-1] + self.q * np.maximum(counts - 1, 0)
         low = np.floor(place).astype(np.int64)
-        high = np.minimum(low + 1, window.borders[:-1] + np.maximum(held - 1, 0))
+        high = np.minimum(low + 1, window.borders[:-1] + np.maximum(counts - 1, 0))
         share = place - low
         made = np.where(share == 0, numbers[low], numbers[low] * (1 - share) + numbers[high] * share)
-        return pa.array(made, mask=held == 0)
+        return pa.array(made, mask=counts == 0)
 
     def of_nothing(self, count: int) -> pa.Array:
         """See FullState."""

@@ -61,9 +61,9 @@ class OpenKeys(KeyedLog[KeyPlaces]):
         counts, *facts = self.rows.columns()[2:]
         return KeyPlaces.of(codes, *(_where(known, column, at) for column in (counts, *facts)))
 
-    def live(self, codes: Ints, offsets: Ints, held: Flags) -> Flags:
-        """Return which messages are held still; held: which of the known keys hold any."""
-        some = self.rows.take(held)
+    def live(self, codes: Ints, offsets: Ints, has_messages: Flags) -> Flags:
+        """Return which messages are held still; has_messages: which of the known keys hold any."""
+        some = self.rows.take(has_messages)
         at, known = _places(some.codes, codes)
         return known & (offsets >= _where(known, some.first, at))
 

@@ -79,12 +79,12 @@ class Deduplicate(Processor):
             order = pc.sort_indices(rows.select([name for name, _ in self._plan.order]), sort_keys=self._plan.order)
             rows, times = rows.take(order), times[order.to_numpy()]
         keys = key_columns(self._plan.on, rows)
-        held = PassedKeys(self.state, self._fields)
-        passes = self._passing(keys, times, held.near(keys, times, self._plan.within_ms))
+        earlier = PassedKeys(self.state, self._fields)
+        passes = self._passing(keys, times, earlier.near(keys, times, self._plan.within_ms))
         chosen = np.flatnonzero(passes)
         if len(chosen):
             passed = rows.take(pa.array(chosen))
-            held.add(passed, times[chosen], self._plan.within_ms)
+            earlier.add(passed, times[chosen], self._plan.within_ms)
             columns = [passed[name] for name in self._plan.result_schema.names]
             yield pa.table([*columns, passed[self._plan.time]], [*self._plan.result_schema.names, EVENT_TIME])
 
@@ -93,12 +93,12 @@ class Deduplicate(Processor):
         PassedKeys(self.state, self._fields).forget(time_ms - self._plan.within_ms)
         yield from ()
 
-    def _passing(self, keys: list[pa.Array], times: Ints, held: Passed) -> Flags:
-        """Return which rows pass. held: the rows of these keys that passed before."""
+    def _passing(self, keys: list[pa.Array], times: Ints, earlier: Passed) -> Flags:
+        """Return which rows pass. earlier: the rows of these keys that passed before."""
         rows, within_ms = len(times), self._plan.within_ms
         dictionary = KeyDictionary(self._fields)
-        numbers = np.concatenate([dictionary.numbers(keys, rows), dictionary.numbers(held.keys, len(held.times))])
-        both = np.concatenate([times, held.times])
+        numbers = np.concatenate([dictionary.numbers(keys, rows), dictionary.numbers(earlier.keys, len(earlier.times))])
+        both = np.concatenate([times, earlier.times])
         # Two rows of a key in one cell are duplicates, so one of them passes; others lie in the cells beside it.
         cells = both // (within_ms + 1)
         order = np.lexsort((cells, numbers))
@@ -110,8 +110,8 @@ class Deduplicate(Processor):
         meets = (same_key & (steps == 1))[begins]  # whether the cell before a (key, cell) is the one just before it
         count = len(meets)
         lowest, highest = np.full(count, NEVER), np.full(count, NEVER)
-        if len(held.times):
-            of_held, by_time = ids[rows:], np.argsort(held.times, kind="stable")
-            highest[of_held[by_time]] = held.times[by_time]
-            lowest[of_held[by_time[::-1]]] = held.times[by_time[::-1]]
+        if len(earlier.times):
+            of_passed, by_time = ids[rows:], np.argsort(earlier.times, kind="stable")
+            highest[of_passed[by_time]] = earlier.times[by_time]
+            lowest[of_passed[by_time[::-1]]] = earlier.times[by_time[::-1]]
         return pass_within(times, ids[:rows], meets, (lowest, highest), within_ms)

@@ -78,12 +78,12 @@ class PassedKeys:
         hashes = hashed_rows(key_columns(self._names, table), len(times)).view(np.int64)
         table = table.append_column(_MS, pa.array(times)).append_column(_HASH, pa.array(hashes))
         width_ms = self._width_ms(times, within_ms)
-        held = self._held_by_slice()
+        rows_of_slice = self._rows_by_slice()
         slices = times // width_ms
         order = np.argsort(slices, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(slices[order])) + 1):
             low_ms = int(slices[places[0]]) * width_ms
-            level = _level(held.get((low_ms, width_ms), 0))
+            level = _level(rows_of_slice.get((low_ms, width_ms), 0))
             begins = _begins(hashes[places], level)
             for begin in np.unique(begins).tolist():
                 mine = table.take(pa.array(places[begins == begin]))
@@ -105,9 +105,9 @@ class PassedKeys:
         table = self._state.read(log.name) if len(hashes) else None
         if table is None:
             return self._empty()
-        held = ints(contiguous(table[_HASH]))
-        places = np.minimum(np.searchsorted(hashes, held), len(hashes) - 1)
-        return table.filter(pa.array(hashes[places] == held))
+        found = ints(contiguous(table[_HASH]))
+        places = np.minimum(np.searchsorted(hashes, found), len(hashes) - 1)
+        return table.filter(pa.array(hashes[places] == found))
 
     def _width_ms(self, times: Ints, within_ms: int) -> int:
         """Return how wide slices are: doubled until few enough lie between the first held time and the last of these.
@@ -120,12 +120,13 @@ class PassedKeys:
             width_ms *= 2
         return width_ms
 
-    def _held_by_slice(self) -> dict[tuple[int, int], int]:
+    def _rows_by_slice(self) -> dict[tuple[int, int], int]:
         """Return how many keys each slice holds."""
-        held: dict[tuple[int, int], int] = {}
+        rows_of_slice: dict[tuple[int, int], int] = {}
         for log in self._logs():
-            held[log.low_ms, log.width_ms] = held.get((log.low_ms, log.width_ms), 0) + self._state.count(log.name)
-        return held
+            slice_of = log.low_ms, log.width_ms
+            rows_of_slice[slice_of] = rows_of_slice.get(slice_of, 0) + self._state.count(log.name)
+        return rows_of_slice
 
     def _empty(self) -> pa.Table:
         return pa.schema([*self._fields, (_MS, pa.int64()), (_HASH, pa.int64())]).empty_table()

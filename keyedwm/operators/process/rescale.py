@@ -82,11 +82,11 @@ class ProcessRescale:
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's note of a new bucket with these parts of logs added; see `Rescale`."""
         if self.stays:
-            held = {name: value for name, value in self.states[number].items() if name not in {"version", "plan"}}
-            return manifest_of(self.plan, held)
+            state = {name: value for name, value in self.states[number].items() if name not in {"version", "plan"}}
+            return manifest_of(self.plan, state)
         rows = rows_by_log({} if before is None else json.loads(before), entries)
-        due = [held["due_ms"] for held in self.states if held.get("due_ms") is not None]
-        held = {
+        due = [state["due_ms"] for state in self.states if state.get("due_ms") is not None]
+        state = {
             name: self.states[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.states[0]
         }
-        return manifest_of(self.plan, {**held, "due_ms": min(due, default=None), "rows": rows, "tried": {}})
+        return manifest_of(self.plan, {**state, "due_ms": min(due, default=None), "rows": rows, "tried": {}})

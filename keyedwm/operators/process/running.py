@@ -77,12 +77,12 @@ class Running(Processor):
             return
         rows = rows.take(pc.sort_indices(rows, sort_keys=self._in_order))  # stable
         rows = rows.append_column(WITHIN, pa.array(self._within(rows)))
-        held = self.state.read(_KEYS)
-        keys = RunningKeys(self._plan, held)
+        table = self.state.read(_KEYS)
+        keys = RunningKeys(self._plan, table)
         for start in range(0, rows.num_rows, _MOST_ROWS):
             yield self._result(keys, rows.slice(start, _MOST_ROWS))
         live = keys.live(time_ms)
-        if held is not None and held.num_rows > 2 * len(live) + _FEW:
+        if table is not None and table.num_rows > 2 * len(live) + _FEW:
             self.state.replace(_KEYS, keys.table(live))
         else:
             self.state.append(_KEYS, keys.changed())

@@ -57,12 +57,12 @@ class RunningKeys:
         """table: of the log, oldest first."""
         self._plan = plan
         self._keys = KeyDictionary(plan.key_fields)
-        self.held = Elements(no_entries(plan), np.empty(0, np.int64))
+        self.elements = Elements(no_entries(plan), np.empty(0, np.int64))
         self._changed = np.empty(0, np.int64)
         if table is not None:
             numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
             known = Elements(read_entries(plan, numbers, table), ints(contiguous(table[_LAST])))
-            self.held = known.take(newest([numbers]))
+            self.elements = known.take(newest([numbers]))
 
     def numbers(self, columns: list[pa.Array], rows: int) -> Ints:
         """Return the number of each row's key."""
@@ -92,8 +92,8 @@ class RunningKeys:
         """Return what is known of keys that may go on."""
         keep_ms = self._plan.keep_ms
         if keep_ms is None:
-            return self.held
-        return self.held.take(np.flatnonzero(self.held.times + keep_ms >= watermark_ms))
+            return self.elements
+        return self.elements.take(np.flatnonzero(self.elements.times + keep_ms >= watermark_ms))
 
     def changed(self) -> pa.Table:
         """Return what `go_on` learned as a table of the log."""
@@ -116,21 +116,21 @@ class RunningKeys:
     def _put(self, newer: Elements) -> None:
         """Know this of these keys, which ascend, from now on."""
         places, known = self._places(newer.keys)
-        order, behind = np.arange(len(self.held)), len(self.held) + np.arange(len(newer))
+        order, behind = np.arange(len(self.elements)), len(self.elements) + np.arange(len(newer))
         order[places[known]] = behind[known]
-        self.held = self.held.and_then(newer).take(np.insert(order, places[~known], behind[~known]))
+        self.elements = self.elements.and_then(newer).take(np.insert(order, places[~known], behind[~known]))
 
     def _places(self, keys: Ints) -> tuple[Ints, Flags]:
         """Return where these keys are among those that are known, and which of them are."""
-        places = np.searchsorted(self.held.keys, keys)
-        known = places < len(self.held)
-        known[known] = self.held.keys[places[known]] == keys[known]
+        places = np.searchsorted(self.elements.keys, keys)
+        known = places < len(self.elements)
+        known[known] = self.elements.keys[places[known]] == keys[known]
         return places, known
 
     def _of(self, keys: Ints) -> Elements:
         """Return what is known of those of these keys of which something is, in their order."""
         places, known = self._places(keys)
-        return self.held.take(places[known])
+        return self.elements.take(places[known])
 
 
 def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, wanted: Ints) -> Sequence[Column]:

@@ -68,14 +68,14 @@ class PaneLog:
         """Return for each (key, end) how many panes were emitted, and the row count of the last one."""
         panes, rows = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
         for end in np.unique(ends).tolist():
-            held = self._read(keys, end)
-            if not len(held.keys):
+            shown = self._read(keys, end)
+            if not len(shown.keys):
                 continue
             mine = np.flatnonzero(ends == end)
-            at = np.minimum(np.searchsorted(held.keys, wanted[mine]), len(held.keys) - 1)
-            known = held.keys[at] == wanted[mine]
-            panes[mine[known]] = held.panes[at[known]]
-            rows[mine[known]] = held.rows[at[known]]
+            at = np.minimum(np.searchsorted(shown.keys, wanted[mine]), len(shown.keys) - 1)
+            known = shown.keys[at] == wanted[mine]
+            panes[mine[known]] = shown.panes[at[known]]
+            rows[mine[known]] = shown.rows[at[known]]
         return panes, rows
 
     def append(self, keys: KeyDictionary, emitted: Ints, ends: Ints, panes: Ints, rows: Ints) -> None:
@@ -85,8 +85,8 @@ class PaneLog:
             if end not in self._ends:
                 self._ends.add(end)
                 heappush(self._oldest, end)
-            held = _WindowPanes(emitted[mine], panes[mine], rows[mine])
-            self._logs.append(self._name(end), self._tables.table(keys, held))
+            shown = _WindowPanes(emitted[mine], panes[mine], rows[mine])
+            self._logs.append(self._name(end), self._tables.table(keys, shown))
 
     def between(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
         """Return the (key, end) pairs with an emitted pane and an end in `[low, high]`."""

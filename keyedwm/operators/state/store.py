@@ -124,8 +124,8 @@ class TableLogs:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the logs whose names begin so."""
-        held = self._parts.keys() | self._appended.keys()
-        return (name for name in held if name.startswith(prefix))
+        logs = self._parts.keys() | self._appended.keys()
+        return (name for name in logs if name.startswith(prefix))
 
     def append(self, log: str, table: pa.Table) -> None:
         """Add rows to a log."""
@@ -137,8 +137,8 @@ class TableLogs:
         parts = [self._part(log, number) for number in sorted(self._parts.get(log, ()))]
         tables = [*parts, *self._appended.get(log, ())]
         # Notes of older formats know of fewer rows, never of more.
-        if (held := sum(table.num_rows for table in tables)) < (rows := self.rows.get(log, 0)):
-            raise damaged(log, f"holds {held} rows of {rows}: a part of it is missing")
+        if (found := sum(table.num_rows for table in tables)) < (rows := self.rows.get(log, 0)):
+            raise damaged(log, f"holds {found} rows of {rows}: a part of it is missing")
         return tables
 
     def drop(self, log: str) -> None:

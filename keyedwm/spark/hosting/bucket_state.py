@@ -30,10 +30,10 @@ class SparkStore:
 
     def get(self, name: str) -> bytes:
         """Read one blob, or raise DamagedError if it is not there as it was written."""
-        held = self._blobs.getValue((name,))
-        if held is None:
+        found = self._blobs.getValue((name,))
+        if found is None:
             raise damaged(name, "is missing")
-        blob = bytes(held[0])
+        blob = bytes(found[0])
         if len(blob) != self.sizes[name]:
             raise damaged(name, f"has {len(blob)} bytes, {self.sizes[name]} were written")
         return blob
@@ -50,13 +50,13 @@ def read_manifest(manifest: Any) -> dict[str, Any] | None:
     return json.loads(manifest.get()[0]) if manifest.exists() else None
 
 
-def write_state(manifest: Any, blobs: Any, changes: StateChanges, told: Mapping[str, Any]) -> None:
+def write_state(manifest: Any, blobs: Any, changes: StateChanges, content: Mapping[str, Any]) -> None:
     """Write the blobs that changed, and the note."""
     for name in changes.removed:
         blobs.removeKey((name,))
     for name, blob in changes.written.items():
         blobs.updateValue((name,), (blob,))
-    manifest.update((json.dumps(told, sort_keys=True),))
+    manifest.update((json.dumps(content, sort_keys=True),))
 
 
 class StateTakeover(Protocol):
@@ -90,14 +90,14 @@ def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: StateTakeov
     if moved is None:
         raise OutOfTurnError(f"{begun.layout.who}: state came without a savepoint")
     manifest, blobs = states
-    held = read_manifest(manifest)
-    told = moved.first_manifest(begun.layout, begun.bucket).as_json() if held is None else held
-    before = None if held is None else SparkStore(blobs, told["blobs"]).get(MANIFEST)
+    found = read_manifest(manifest)
+    content = moved.first_manifest(begun.layout, begun.bucket).as_json() if found is None else found
+    before = None if found is None else SparkStore(blobs, content["blobs"]).get(MANIFEST)
     pieces = [piece for piece in initial.itertuples(index=False) if piece.name is not None]
     operator = moved.manifest_with(before, pieces, begun.layout.ids.index(begun.bucket))
     written = {piece.name: bytes(piece.blob) for piece in pieces} | {MANIFEST: operator}
-    sizes = told["blobs"] | {name: len(blob) for name, blob in written.items()}
-    owned = told | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(moved.follows)}
+    sizes = content["blobs"] | {name: len(blob) for name, blob in written.items()}
+    owned = content | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(moved.follows)}
     write_state(manifest, blobs, StateChanges(written, frozenset()), owned)
 
 
@@ -121,11 +121,11 @@ def require_owner(
             f"their number is fixed in a checkpoint: give buckets={manifest['buckets']}"
         )
     if manifest["plan"] not in (owner["plan"], *earlier):
-        told = difference(manifest.get("told"), owner["told"]) if "told" in owner else ""
-        told = told or (OTHER_PYTHON if earlier else "")
+        differences = difference(manifest.get("told"), owner["told"]) if "told" in owner else ""
+        differences = differences or (OTHER_PYTHON if earlier else "")
         raise OptionError(
-            f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ{told and '; ' + told}"
-            f"): go back to that plan, or start from a new checkpoint"
+            f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ"
+            f"{differences and '; ' + differences}): go back to that plan, or start from a new checkpoint"
         )
     if "axis" in owner and manifest["axis"] != owner["axis"]:
         raise OptionError(

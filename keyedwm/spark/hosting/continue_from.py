@@ -33,16 +33,16 @@ def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorSt
 
 def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
     """The state of that kind and name, or the only one there is of the kind."""
-    held = {name: one for name, one in savepoint.operators.items() if one.kind == layout.kind}
-    if layout.name in held:
-        return held[layout.name]
-    if len(held) == 1:
-        return next(iter(held.values()))
+    candidates = {name: one for name, one in savepoint.operators.items() if one.kind == layout.kind}
+    if layout.name in candidates:
+        return candidates[layout.name]
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
     raise OptionError(
         f"{layout.who}: continue_from {savepoint.place} holds the state of "
         + (
-            f"{', '.join(sorted(held))}, and none of that name: give one of them as name"
-            if held
+            f"{', '.join(sorted(candidates))}, and none of that name: give one of them as name"
+            if candidates
             else f"no {layout.kind}"
         )
     )

@@ -93,9 +93,9 @@ class SessionShape(MessageShape):
         sized = (ones, limits.max_windows), (sessions.rows, limits.max_messages), (sessions.sizes, limits.max_bytes)
         for sizes, most in sized:
             if most is not None:
-                held = np.bincount(which, sizes, len(ends)).astype(np.int64)
+                counts = np.bincount(which, sizes, len(ends)).astype(np.int64)
                 last = max(
-                    last, int(np.searchsorted(np.cumsum(held), sizes.sum() - most)) if sizes.sum() > most else -1
+                    last, int(np.searchsorted(np.cumsum(counts), sizes.sum() - most)) if sizes.sum() > most else -1
                 )
         if last >= 0:
             unfinished = (sessions.ends <= ends[last]) & (sessions.ends > self._complete)
