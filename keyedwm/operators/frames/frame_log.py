@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.columns import Ints
 from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
@@ -37,7 +37,6 @@ class FrameLog:
         self._overlap = overlap
         self._logs = logs
         self._frames = {self._number(name.removeprefix(FRAME)) for name in logs.names(FRAME)}
-        self.read_entries: dict[int, int] = {}  # frame → how many keys it had when windows were closed last
         self._blocks: set[tuple[int, int]] = set()  # (number of frames, first frame)
         for name in logs.names(BLOCK):
             length, _, start_ms = name.removeprefix(BLOCK).partition("@")
@@ -63,7 +62,7 @@ class FrameLog:
         if not len(entries):
             return
         order = np.argsort(frames, kind="stable")
-        table = table_of(self._plan, keys, entries.take(order))
+        table = self._table(keys, entries.take(order))
         numbers, begins = np.unique(frames[order], return_index=True)
         ends = np.append(begins, len(order))[1:]
         for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True):
@@ -81,19 +80,14 @@ class FrameLog:
             self._drop([number])
             self.append(keys, kept, np.full(len(kept), number))
 
-    def closing(
-        self, keys: KeyDictionary, low: int, high: int, limits: Limits, among: Collection[int] | None = None
-    ) -> tuple[Entries, Ints]:
+    def closing(self, keys: KeyDictionary, low: int, high: int, limits: Limits) -> tuple[Entries, Ints]:
         """Return the totals of the windows with ends in `[low, high]` that hold something, and their ends.
 
-        limits: the first and the last end of each key within them. among: the frames that can hold something of the
-        keys that have any.
+        limits: the first and the last end of each key within them.
         """
         if low > high:
             return no_entries(self._plan), np.empty(0, np.int64)
-        needed = self._needed(low, high) if among is None else self._named(among)
-        entries, frames = self._read(keys, needed)
-        self.read_entries = dict(zip(*(one.tolist() for one in np.unique(frames, return_counts=True)), strict=True))
+        entries, frames = self._read(keys, self._needed(low, high))
         lows, highs = limits(keys, low, high)
         closes = np.flatnonzero(lows[entries.keys] <= highs[entries.keys])
         entries, frames = entries.take(closes), frames[closes]
@@ -102,20 +96,6 @@ class FrameLog:
         ends, first, behind = closing_windows(entries.keys, frames[order], lows, highs, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
-    def drop(self, number: int) -> None:
-        """Drop a frame of which nothing is kept."""
-        self._drop([number])
-
-    def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
-        """Write a frame anew with those of its entries that are kept, by the numbers of their keys."""
-        keys = KeyDictionary(self._plan.key_fields)
-        entries, _ = self._read(keys, self._named([number]))
-        kept = entries.take(np.flatnonzero(is_kept(keys, entries.keys)))
-        if not len(kept):
-            self._drop([number])
-        elif len(kept) < len(entries):
-            self._logs.replace(self._name(number), table_of(self._plan, keys, kept))
-
     def totals(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Entries, Ints]:
         """Return the totals of those of these windows that hold something, and their ends: in another order."""
         closing = np.unique(ends)
@@ -123,7 +103,7 @@ class FrameLog:
         # Each (window, frame) pair one by one would be far more than what is held.
         is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)
         held = numbers[is_needed].tolist()
-        entries, frames = self._read(keys, [(number, self._name(number)) for number in held])
+        entries, frames = self._read_known(keys, [(number, self._name(number)) for number in held])
         mine = np.flatnonzero(np.isin(entries.keys, wanted))
         entries, frames = entries.take(mine), frames[mine]
         # Frames are compared by their rank: far apart, they would leave no room for the keys in 64 bits.
@@ -147,10 +127,10 @@ class FrameLog:
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a frame or block: one entry for each key."""
-        keys = KeyDictionary(self._plan.key_fields)
-        entries = _entries(self._plan, keys, tables)
+        keys = self._dictionary()
+        entries = self._entries(keys, tables)
         ids, _, occurring = pair_groups(np.zeros(len(entries), np.int64), entries.keys, keys.count)
-        return table_of(self._plan, keys, merged(self._plan, entries, Groups(ids, len(occurring)), occurring))
+        return self._table(keys, merged(self._plan, entries, Groups(ids, len(occurring)), occurring))
 
     def _needed(self, low: int, high: int) -> list[tuple[int, str]]:
         """Return the logs of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
@@ -162,9 +142,6 @@ class FrameLog:
         ]
         # What all windows hold counts as one frame, so that each key has one entry for it.
         return [*needed, *((common[0], name) for name in self._cover(*common))]
-
-    def _named(self, numbers: Collection[int]) -> list[tuple[int, str]]:
-        return [(number, self._name(number)) for number in sorted(numbers) if number in self._frames]
 
     def _frames_in(self, low: int, high: int) -> list[int]:
         return sorted(number for number in self._frames if low <= number < high)
@@ -208,10 +185,27 @@ class FrameLog:
         tables = [(number, table) for number, name in logs for table in self._logs.read(name) if table.num_rows]
         if not tables:
             return no_entries(self._plan), np.empty(0, np.int64)
-        entries = _entries(self._plan, keys, [table for _, table in tables])
+        entries = self._entries(keys, [table for _, table in tables])
         frames = np.repeat(np.array([number for number, _ in tables]), [table.num_rows for _, table in tables])
         ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
+
+    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Entries, Ints]:
+        """Return the same, at least of the keys that have a number."""
+        return self._read(keys, logs)
+
+    def _dictionary(self) -> KeyDictionary:
+        """Return a dictionary of no keys."""
+        return KeyDictionary(self._plan.key_fields)
+
+    def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Entries:
+        """Return the rows of these tables."""
+        table = pa.concat_tables(tables)
+        return read_entries(self._plan, keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
+
+    def _table(self, keys: KeyDictionary, entries: Entries) -> pa.Table:
+        """Return entries as they are written."""
+        return table_of(self._plan, keys, entries)
 
     def _drop(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -229,8 +223,3 @@ class FrameLog:
 
     def _number(self, start_ms: str) -> int:
         return self._window.frame_of(int(start_ms))
-
-
-def _entries(plan: WindowPlan, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Entries:
-    table = pa.concat_tables(tables)
-    return read_entries(plan, keys.numbers(key_columns(plan.by, table), table.num_rows), table)

@@ -67,7 +67,7 @@ class PanedSessionOperator:
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
         self._policy.on_rows(now_ms)
-        keys = self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
+        keys = self._numbered(rows)
         starts, ends = (ints(contiguous(rows[name])) for name in (START, END))
         new = new_sessions(read_entries(self._plan, keys, rows), starts, ends)
         if self._plan.late_rule is LateRule.EVENT:
@@ -140,6 +140,10 @@ class PanedSessionOperator:
 
     def _manifest_state(self) -> dict[str, Any]:
         return {"watermark_ms": self.watermark_ms, **self._policy.state(), **self._logs.state()}
+
+    def _numbered(self, rows: pa.Table) -> Ints:
+        """Return the number of the key of each partial."""
+        return self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
 
     def _late(self, rows: pa.Table) -> Flags:
         """Which partials are late by their last row."""

@@ -57,7 +57,9 @@ def _numbers(plan: WindowPlan, keys: list[pa.Array], channels: Ints | None, rows
     if plan.row_by_row:
         return np.arange(rows)
     numbers = row_groups(keys, rows)
-    return numbers if channels is None else row_groups([pa.array(numbers), pa.array(channels)], rows)
+    if channels is None or (channels == channels[0]).all():
+        return numbers
+    return row_groups([pa.array(numbers), pa.array(channels)], rows)
 
 
 def _groups(

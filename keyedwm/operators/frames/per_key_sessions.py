@@ -1,8 +1,8 @@
 """Sessions that close by a watermark of their key, with and without panes.
 
 Rule: as with windows (`per_key_windows`): the operator of sessions is driven with `W - behind`, and a batch closes the
-sessions that the watermarks of its keys have passed. Rows of such a session stay in the log until it is written anew;
-when it is read, the key's watermark tells that they are gone.
+sessions that the watermarks of its keys have passed. It holds the sessions of these keys alone. Rows of a closed one
+stay in the log until it is written anew; when they are read, the key's watermark tells that they are gone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.touching import Touching
+from keyedwm.operators.frames.owned_sessions import OwnedSessionTable
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.session_rules import closed_ms
 from keyedwm.operators.frames.session_table import PanedSessions
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore
@@ -33,9 +36,14 @@ class PerKeySessionOperator(PanedSessionOperator):
     def __init__(self, plan: WindowPlan, window: SessionWindow, per_key: PerKey, store: BlobStore) -> None:
         super().__init__(plan, window, store)
         self._behind_ms = per_key.behind_ms
-        self._own = KeyWatermarks(plan, per_key, self._logs, read_manifest(plan, store))
+        state = read_manifest(plan, store)
+        self._own = KeyWatermarks(plan, per_key, self._logs, state)
         self._own.rise(self.watermark_ms)
-        self._table.leave_out(self._is_gone, self._own)
+        self._keys: HashedKeys = self._own.owners if plan.owners == plan.by else HashedKeys(plan.key_fields)
+        self._table: OwnedSessionTable = OwnedSessionTable(
+            plan, window, self._keys, self._logs, self._gone_ms(), self._own, self._is_gone, state
+        )
+        self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
         self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = np.empty(0, np.int64)  # what counted before each of these rows
 
@@ -45,8 +53,9 @@ class PerKeySessionOperator(PanedSessionOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hold partials, judged by what counted for their keys before; then close sessions of these keys."""
-        self._table.held  # noqa: B018  read by the watermarks that it was written by
         owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
+        self._numbers = owners if self._keys is self._own.owners else None
+        self._table.load(owners)  # by the watermarks that they were written by
         self._counted = self._own.reached()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
         times = ints(contiguous(rows[LAST]))
@@ -60,33 +69,53 @@ class PerKeySessionOperator(PanedSessionOperator):
         floor_ms = time_ms - self._behind_ms
         if self.watermark_ms is not None and floor_ms <= self.watermark_ms:
             return
-        self._table.held  # noqa: B018  read by the watermarks that it was written by
+        lateness = {0, self._plan.lateness_ms}  # sessions that show their last pane, and those that are gone
+        until = [
+            (closed_ms(self._window, self.watermark_ms, ms), closed_ms(self._window, floor_ms, ms)) for ms in lateness
+        ]
+        self._table.load_due(until)
         self._own.rise(floor_ms)
         idle = self._own.idle(self._done_ms)
         if len(idle):
+            self._table.load(idle)
             self._own.close_idle(idle, self._done_ms)
         yield from super().on_watermark(input_number, key, floor_ms)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and keep nothing."""
+        self._table.load_all()
         yield from super().on_end()
         self._own.end()
 
     def _manifest_state(self) -> dict[str, Any]:
-        return {**super()._manifest_state(), **self._own.state()}
+        return {**super()._manifest_state(), **self._own.state(), **self._table.state()}
+
+    def _numbered(self, rows: pa.Table) -> Ints:
+        return super()._numbered(rows) if self._numbers is None else self._numbers
+
+    def _show_early(self) -> Iterator[Output]:
+        self._table.load_all()
+        yield from super()._show_early()
 
     def _late(self, rows: pa.Table) -> Flags:
         return ints(contiguous(rows[LAST])) < self._times
 
     def _closed(self, held: PanedSessions, lateness_ms: int) -> Flags:
+        return self._ended(held, self._reached(held), lateness_ms)
+
+    def _reached(self, held: PanedSessions) -> Ints:
         owners = self._own.of_keys(self._keys, self._plan.by, held.entries.keys)
         counted = self._own.reached()
         if self._counted is not None:  # of keys that the batch has not brought, nothing has changed
             counted[: len(self._counted)] = self._counted
-        return held.ends <= counted[owners] - lateness_ms - (self._window.touching is Touching.MERGE)
+        return counted[owners]
+
+    def _ended(self, held: PanedSessions, counted: Ints, lateness_ms: int) -> Flags:
+        return held.ends <= counted - lateness_ms - (self._window.touching is Touching.MERGE)
 
     def _is_gone(self, held: PanedSessions) -> Flags:
-        return self._closed(held, self._plan.lateness_ms)
+        owners = self._own.of_keys(self._keys, self._plan.by, held.entries.keys)
+        return self._ended(held, self._own.recorded()[owners], self._plan.lateness_ms)
 
     def _done_ms(self, tops: Ints) -> Ints:
         """When no session is held any more of keys with these highest event times."""

@@ -2,14 +2,14 @@
 
 Rule: the operator of windows is driven with `W - behind`, below which everything is closed for every key. Beside that,
 a batch closes windows of the keys that it touches: those whose end their own watermark has passed. What is closed of a
-key follows from that watermark, so no window leaves twice, and nothing is noted for it. A frame of which most entries
-are closed is written anew without them.
+key follows from that watermark, so no window leaves twice, and nothing is noted for it. A frame of which most rows
+are of closed windows is written anew without them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.late import LateRule
+from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
-from keyedwm.operators.frames.sliding import SlidingOperator, Windows
+from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST, START
-from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.manifest import read_manifest
@@ -41,13 +41,16 @@ class PerKeyOperator(SlidingOperator):
         state = read_manifest(plan, store)
         self._own = KeyWatermarks(plan, per_key, self._logs, state)
         self._own.rise(self.watermark_ms)
-        self._holders.append(self._own)
-        # Frame → how many windows that begin with it have closed since it was looked over, and how many keys it has.
+        self._frames: OwnedFrameLog = OwnedFrameLog(plan, window, self._overlap, self._logs, self._own)
+        self._holders = [self._own, self._frames, self._panes, self._changed]
+        # Frame → how many of its rows are of windows that begin with it and have closed since it was looked over, and
+        # whether parts of it became one since, so that it may have fewer rows.
         noted = {window.frame_of(int(start)): told for start, told in state.get("gone", {}).items()}
         self._gone = Counter({frame: closed for frame, (closed, _) in noted.items()})
-        self._of_keys = {frame: held for frame, (_, held) in noted.items()}
-        # Then a frame of which as many windows have closed as it has keys is done with, unread.
+        self._merged = {frame for frame, (_, is_merged) in noted.items() if is_merged}
+        # Then a frame of which all rows are of closed windows is done with, unread.
         self._one_window_each = self._overlap == 1 and not plan.lateness_ms
+        self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
         self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = _NONE  # what counted before each of these rows
 
@@ -58,6 +61,7 @@ class PerKeyOperator(SlidingOperator):
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hold partials, judged by what counted for their keys before; then close windows of these keys."""
         owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
+        self._numbers = owners if self._plan.owners == self._plan.by else None
         before, tops = self._own.reached(), self._own.tops()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
         times = ints(contiguous(rows[LAST]))
@@ -78,6 +82,7 @@ class PerKeyOperator(SlidingOperator):
         yield from super().on_watermark(input_number, key, floor_ms)
         self._own.rise(floor_ms)
         self._gone = Counter({frame: count for frame, count in self._gone.items() if frame in self._frames.numbers})
+        self._merged &= self._gone.keys()
         idle = self._own.idle(self._done_ms)
         if len(idle):
             before, tops = self._own.recorded(), self._own.tops()
@@ -91,10 +96,22 @@ class PerKeyOperator(SlidingOperator):
 
     def _manifest_state(self) -> dict[str, Any]:
         gone = {
-            str(self._window.start_of(frame)): [closed, self._of_keys.get(frame, 0)]
+            str(self._window.start_of(frame)): [closed, int(frame in self._merged)]
             for frame, closed in sorted(self._gone.items())
         }
         return {**super()._manifest_state(), **self._own.state(), "gone": gone}
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        frame = self._frames.frame_of(log)
+        if frame is not None and frame in self._gone:
+            self._merged.add(frame)
+        return super()._merge(log, tables)
+
+    def _dictionary(self) -> KeyDictionary:
+        return self._frames.dictionary()
+
+    def _numbered(self, rows: pa.Table) -> tuple[KeyDictionary, Ints]:
+        return super()._numbered(rows) if self._numbers is None else (self._own.owners, self._numbers)
 
     def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
         if self._plan.late_rule is LateRule.EVENT:
@@ -111,13 +128,6 @@ class PerKeyOperator(SlidingOperator):
         """What `W - behind` closes: what the key's own watermark has not closed already."""
         lows, highs = super()._limits(keys, low, high)
         return np.maximum(lows, self._closed_ends(keys, np.arange(keys.count)) + 1), highs
-
-    def _emit(self, keys: KeyDictionary, windows: Windows, timing: Timing) -> Iterator[Output]:
-        if timing is Timing.ON_TIME:
-            frames, counts = np.unique(windows.ends - self._overlap, return_counts=True)
-            closed = zip(frames.tolist(), counts.tolist(), strict=True)
-            self._gone.update({frame: count for frame, count in closed if frame in self._frames.numbers})
-        return super()._emit(keys, windows, timing)
 
     def _counting(self, keys: KeyDictionary, numbers: Ints) -> Ints:
         """What counts for each of these keys."""
@@ -154,13 +164,19 @@ class PerKeyOperator(SlidingOperator):
         brought = brought[(brought >= low.min() - self._overlap) & (brought < high.max())]
         among = {*brought.tolist(), *self._frames_within(low - self._overlap, until)}
 
-        def limits(keys: KeyDictionary, first: int, last: int) -> tuple[Ints, Ints]:  # noqa: ARG001  each its own
-            places = self._own.places(keys, self._plan.by, owners)
-            mine = places >= 0
-            return np.where(mine, low[places], 1), np.where(mine, high[places], 0)
+        lows, highs = np.ones(self._own.count, np.int64), np.zeros(self._own.count, np.int64)
+        lows[owners], highs[owners] = low, high
 
-        yield from self._closing(int(low.min()), int(high.max()), limits, among)
-        self._of_keys |= self._frames.read_entries
+        def limits(keys: KeyDictionary, first: int, last: int) -> tuple[Ints, Ints]:  # noqa: ARG001  each its own
+            of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
+            is_here = of_keys < len(lows)
+            at = np.where(is_here, of_keys, 0)
+            return np.where(is_here, lows[at], 1), np.where(is_here, highs[at], 0)
+
+        keys = self._frames.dictionary()
+        totals, ends = self._frames.closing_of(keys, lows, highs, among)
+        self._gone.update(self._frames.closed_rows)
+        yield from self._on_time(keys, int(low.min()), int(high.max()), limits, totals, ends)
         self._look_over(int(self._ends_at(np.array([self._own.reached()[owners].max() - self._plan.lateness_ms]))[0]))
 
     def _frames_within(self, first: Ints, behind: Ints) -> list[int]:
@@ -176,13 +192,15 @@ class PerKeyOperator(SlidingOperator):
     def _look_over(self, last: int) -> None:
         """Write frames anew of which most entries belong to closed windows alone; last: the highest end not kept."""
         for frame, closed in list(self._gone.items()):
-            behind, held = frame + self._overlap, self._of_keys.get(frame, 0)
-            if behind <= last and closed == held and self._one_window_each:
-                del self._gone[frame]
+            behind, held = frame + self._overlap, self._frames.rows_of(frame)
+            if behind > last or 2 * closed < held:
+                continue
+            if closed == held and self._one_window_each and frame not in self._merged:
                 self._frames.drop(frame)
-            elif behind <= last and 2 * closed >= held:
-                del self._gone[frame]
+            else:
                 self._frames.keep(frame, partial(self._is_kept, behind))
+            del self._gone[frame]
+            self._merged.discard(frame)
 
     def _is_kept(self, end: int, keys: KeyDictionary, numbers: Ints) -> Flags:
         """Whether a window with this end is kept of each of these keys."""

@@ -26,7 +26,8 @@ from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
 from keyedwm.operators.frames.session_parts import SLICE
 from keyedwm.operators.frames.session_rules import NEVER
 from keyedwm.operators.frames.session_table import SESSIONS
-from keyedwm.operators.keyed.key_watermarks import OWN, rescaled_state
+from keyedwm.operators.keyed.key_watermarks import rescaled_state
+from keyedwm.operators.keyed.own_log import is_own
 from keyedwm.operators.names import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
@@ -107,7 +108,7 @@ class FrameRescale:
 
     def _laid_out(self, log: str, table: pa.Table) -> pa.Table:
         """The table as the new plan's operator writes it; what holds no accumulators stays as it is."""
-        if log == OWN or not (log.startswith(FRAME) or self.plan.is_session):
+        if is_own(log) or not (log.startswith(FRAME) or self.plan.is_session):
             return table
         keys = [inner.name for inner in self.plan.key_fields]
         old_accumulators = {name for name in table.column_names if _is_accumulator(name)}

@@ -7,7 +7,7 @@ the log is read when rows come; it is written anew when more than half of it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from keyedwm.operators.panes import Shown, all_shown
 from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
-from keyedwm.operators.state.store import LogHolder, StateChanges, TableLogs
+from keyedwm.operators.state.store import StateChanges, TableLogs
 
 SESSIONS = "sessions"
 # The columns of `Shown`: on time, panes, rows.
@@ -89,15 +89,9 @@ class SessionTable:
         self._keys = keys
         self._logs = logs
         self._gone_ms = gone_ms
-        self._is_gone: Callable[[PanedSessions], Flags] | None = None
-        self._others: LogHolder | None = None
         self._old = sorted(logs.names(SLICE))
         self._held: PanedSessions | None = None  # not read yet
         self._changed: Flags = np.empty(0, bool)
-
-    def leave_out(self, is_gone: Callable[[PanedSessions], Flags], others: LogHolder) -> None:
-        """Let sessions be gone by their keys, too. others: who writes logs beside the sessions'."""
-        self._is_gone, self._others = is_gone, others
 
     @property
     def held(self) -> PanedSessions:
@@ -147,21 +141,24 @@ class SessionTable:
         return self._logs.drain(self._merge)
 
     def _read(self) -> PanedSessions:
-        read = self._newest(self._keys, [table for name in (*self._old, SESSIONS) for table in self._logs.read(name)])
-        return read if self._is_gone is None else read.where(~self._is_gone(read))
+        return self._newest(self._keys, [table for name in (*self._old, SESSIONS) for table in self._logs.read(name)])
 
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        if self._others is not None and self._others.owns(log):
-            return self._others.merge(tables)
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:  # noqa: ARG002  all logs are of sessions
         keys = KeyDictionary(self._plan.key_fields)
         return self._table(keys, self._newest(keys, tables))
 
     def _newest(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> PanedSessions:
         """Of the rows of each session, oldest first, the last one."""
         if not tables:
-            return new_sessions(no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64))
+            return self._none()
         table = pa.concat_tables(tables)
-        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows)
+        return self._newest_of(keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
+
+    def _none(self) -> PanedSessions:
+        return new_sessions(no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
+        """The same of rows of keys with these numbers."""
         starts, ends, on_time, panes, told = (ints(contiguous(table[name])) for name in (START, END, *_SHOWN))
         rows = PanedSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, told, on_time))
         rows = rows.where(rows.ends > self._gone_ms)

@@ -6,7 +6,7 @@ a late pane. Discarding plans hold windows of their own instead of frames, as ea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,8 +93,7 @@ class SlidingOperator:
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
         self._policy.on_rows(now_ms)
-        keys = KeyDictionary(self._plan.key_fields)
-        numbers = keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
+        keys, numbers = self._numbered(rows)
         entries = read_entries(self._plan, numbers, rows)
         frames = self._window.frames_of(ints(contiguous(rows[START])))
         late = self._late(keys, numbers, frames, rows)
@@ -133,7 +132,7 @@ class SlidingOperator:
 
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open windows with unshown rows, which changed since the last ones."""
-        keys = KeyDictionary(self._plan.key_fields)
+        keys = self._dictionary()
         pairs = self._changed.take(keys)
         if len(pairs):
             changed, ends = self._windows_of(keys, pairs.keys, self._window.read_noted(pairs.bounds))
@@ -162,6 +161,15 @@ class SlidingOperator:
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         owner = next(one for one in self._holders if one.owns(log))
         return owner.merge(tables)
+
+    def _dictionary(self) -> KeyDictionary:
+        """Return a dictionary of keys for some outputs."""
+        return KeyDictionary(self._plan.key_fields)
+
+    def _numbered(self, rows: pa.Table) -> tuple[KeyDictionary, Ints]:
+        """Return the keys of partials, and the number of each."""
+        keys = self._dictionary()
+        return keys, keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
 
     def _last_end(self, watermark_ms: int) -> int:
         return self._window.frame_of(watermark_ms)
@@ -297,12 +305,16 @@ class SlidingOperator:
         self._frames.forget(last)
         self._panes.forget(last)
 
-    def _closing(
-        self, low: int, high: int, limits: Limits | None = None, among: Collection[int] | None = None
+    def _closing(self, low: int, high: int) -> Iterator[Output]:
+        """Yield the on-time panes of the windows with ends in `[low, high]`."""
+        keys = self._dictionary()
+        totals, ends = self._frames.closing(keys, low, high, self._limits)
+        yield from self._on_time(keys, low, high, self._limits, totals, ends)
+
+    def _on_time(  # noqa: PLR0917  of one call, cut in two
+        self, keys: KeyDictionary, low: int, high: int, limits: Limits, totals: Entries, ends: Ints
     ) -> Iterator[Output]:
-        """Yield the on-time panes of the windows with ends in `[low, high]`; see `FrameLog.closing`."""
-        keys, limits = KeyDictionary(self._plan.key_fields), limits or self._limits
-        totals, ends = self._frames.closing(keys, low, high, limits, among)
+        """Yield the on-time panes of these windows, and of those in `[low, high]` that are empty since an early one."""
         if not self._policy.accumulating and self._plan.early is not None:
             known, known_ends = self._panes.between(keys, low, high)
             lows, highs = limits(keys, low, high)

@@ -1,0 +1,131 @@
+"""Frames of keys with watermarks of their own: each entry stands with the hash of its owner.
+
+Rule: the entries of some owners are found by that hash; of the others no key is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
+from keyedwm.operators.frames.frame_log import FRAME, FrameLog
+from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
+from keyedwm.operators.grouping import pair_groups
+from keyedwm.operators.kernels import closing_windows, sorted_by_number
+from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
+from keyedwm.operators.keyed.own_log import HASH
+from keyedwm.operators.state.entries import Entries, merged, no_entries, over_spans, read_entries, table_of
+from keyedwm.operators.state.hashed_keys import HashedKeys
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.store import TableLogs
+
+
+class OwnedFrameLog(FrameLog):
+    """See `FrameLog`; own: the owners, which are the keys themselves where `by` of the watermarks names all columns."""
+
+    def __init__(
+        self, plan: WindowPlan, window: FrameWindow, overlap: int, logs: TableLogs, own: KeyWatermarks
+    ) -> None:
+        super().__init__(plan, window, overlap, logs)
+        self._own = own
+        self._owns_all = plan.owners == plan.by
+        self.closed_rows: dict[int, int] = {}  # frame → its rows of windows that begin with it and closed last
+
+    def rows_of(self, number: int) -> int:
+        """Return how many rows of keys a frame has, in several parts."""
+        return self._logs.rows.get(self._name(number), 0)
+
+    def frame_of(self, log: str) -> int | None:
+        """Return the frame of a log, None if it is a log of something else."""
+        return self._number(log.removeprefix(FRAME)) if log.startswith(FRAME) else None
+
+    def dictionary(self) -> HashedKeys:
+        """Return a dictionary for keys: that of the owners, where they are the keys."""
+        return self._own.owners if self._owns_all else HashedKeys(self._plan.key_fields)
+
+    def closing_of(self, keys: HashedKeys, lows: Ints, highs: Ints, among: Collection[int]) -> tuple[Entries, Ints]:
+        """Return the totals of windows of owners that hold something, and their ends; see `FrameLog.closing`.
+
+        lows, highs: the first and the last end of each owner that close. among: the frames that can hold something.
+        """
+        logs = [(number, self._name(number)) for number in sorted(among) if number in self._frames]
+        entries, frames, owners = self._rows(keys, logs, lows <= highs)
+        last = frames + self._overlap
+        begins, counts = np.unique(frames[(lows[owners] <= last) & (last <= highs[owners])], return_counts=True)
+        self.closed_rows = dict(zip(begins.tolist(), counts.tolist(), strict=True))
+        if not len(entries):
+            return no_entries(self._plan), np.empty(0, np.int64)
+        of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
+        lows, highs = (_filled(one, self._own.count, nothing) for one, nothing in ((lows, 1), (highs, 0)))
+        entries, frames = self._grouped(keys, entries, frames)
+        order = sorted_by_number(entries.keys, keys.count)
+        entries = entries.take(order)
+        ends, first, behind = closing_windows(entries.keys, frames[order], lows[of_keys], highs[of_keys], self._overlap)
+        return over_spans(self._plan, entries, Spans(first, behind)), ends
+
+    def drop(self, number: int) -> None:
+        """Drop a frame of which nothing is kept."""
+        self._drop([number])
+
+    def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
+        """Write a frame anew with those of its entries that are kept, by the numbers of their keys."""
+        keys = self.dictionary()
+        entries, _ = self._read(keys, [(number, self._name(number))])
+        kept = entries.take(np.flatnonzero(is_kept(keys, entries.keys)))
+        if not len(kept):
+            self._drop([number])
+        elif len(kept) < len(entries):
+            self._logs.replace(self._name(number), self._table(keys, kept))
+
+    def _rows(
+        self, keys: HashedKeys, logs: Sequence[tuple[int, str]], wanted: Flags | None
+    ) -> tuple[Entries, Ints, Ints]:
+        """Return the rows of known owners, their frames and owners; wanted: of which owners, None for all."""
+        tables, frames, owners, numbers = [], [], [], []
+        for number, name in logs:
+            for table in self._logs.read(name):
+                found, of = self._own.find(table, wanted)
+                if len(found):
+                    rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(found))
+                    tables.append(rows)
+                    frames.append(np.full(len(found), number))
+                    owners.append(of)
+                    numbers.append(of if self._owns_all else keys.numbers(key_columns(self._plan.by, rows), len(of)))
+        if not tables:
+            return no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64)
+        entries = read_entries(self._plan, np.concatenate(numbers), pa.concat_tables(tables))
+        return entries, np.concatenate(frames), np.concatenate(owners)
+
+    def _grouped(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> tuple[Entries, Ints]:
+        ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
+        return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
+
+    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Entries, Ints]:
+        if keys is not self._own.owners:
+            return self._read(keys, logs)
+        entries, frames, _ = self._rows(self._own.owners, logs, None)
+        return self._grouped(keys, entries, frames)
+
+    def _dictionary(self) -> KeyDictionary:
+        return HashedKeys(self._plan.key_fields)
+
+    def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Entries:
+        if not (self._owns_all and isinstance(keys, HashedKeys)):
+            return super()._entries(keys, tables)
+        table = pa.concat_tables(tables)
+        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows, ints(contiguous(table[HASH])))
+        return read_entries(self._plan, numbers, table)
+
+    def _table(self, keys: KeyDictionary, entries: Entries) -> pa.Table:
+        table = table_of(self._plan, keys, entries)
+        return table.append_column(HASH, pa.array(self._own.hashes(keys, self._plan.by, entries.keys)))
+
+
+def _filled(column: Ints, size: int, filled: int) -> Ints:
+    longer = np.full(max(size, len(column)), filled)
+    longer[: len(column)] = column
+    return longer

@@ -1,0 +1,168 @@
+"""Sessions of keys with watermarks of their own at rest: each row stands with the hash of its owner.
+
+Rule: a batch loads the sessions of the owners that it asks for, found by that hash, and of no others. A session that
+the floor closes is found by its end: the rows between the floor before and the one now name the owners to load. The
+log is written anew when half of its rows tell nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.session_table import SESSIONS, PanedSessions, SessionTable, all_of
+from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
+from keyedwm.operators.keyed.own_log import HASH
+from keyedwm.operators.names import END
+from keyedwm.operators.state.hashed_keys import HashedKeys
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.store import StateChanges, TableLogs
+
+# Before every end of a session, and one that no session has.
+_FIRST, _LAST = -(2**62), 2**62
+# Fewer rows that tell nothing are not worth writing the log anew.
+_FEW_ROWS = 1 << 10
+
+
+class OwnedSessionTable(SessionTable):
+    """See `SessionTable`; is_gone: which sessions were closed, allowed lateness included, when they were written."""
+
+    def __init__(  # noqa: PLR0917  as SessionTable, and three more
+        self,
+        plan: WindowPlan,
+        window: SessionWindow,
+        keys: HashedKeys,
+        logs: TableLogs,
+        gone_ms: int,
+        own: KeyWatermarks,
+        is_gone: Callable[[PanedSessions], Flags],
+        state: Mapping[str, Any],
+    ) -> None:
+        super().__init__(plan, window, keys, logs, gone_ms)
+        self._own, self._is_gone = own, is_gone
+        self._owns_all = plan.owners == plan.by
+        self._dead: int = state.get("dead_rows", 0)  # about so many rows of the log tell nothing
+        self._first_end: int = state.get("first_end", _FIRST)  # no session at rest ends before
+        self._loaded: Flags = np.empty(0, np.bool_)  # by owner
+        self._rest()
+
+    def state(self) -> dict[str, Any]:
+        """What must be known beside the log, ready for JSON."""
+        return {"dead_rows": self._dead, "first_end": self._first_end}
+
+    @property
+    def entries(self) -> int:
+        """How many rows are held, without those that tell nothing."""
+        return max(0, self._logs.rows.get(SESSIONS, 0) - self._dead)
+
+    def load(self, owners: Ints) -> None:
+        """Let the sessions of these owners be held."""
+        wanted = np.zeros(self._own.count, np.bool_)
+        wanted[owners] = True
+        wanted[: len(self._loaded)] &= ~self._loaded
+        self._loaded = wanted | _as_long(self._loaded, len(wanted))
+        found, numbers = [], []
+        for at, table in enumerate(self._logs.read(SESSIONS)):
+            rows, of = self._own.find(table, wanted)
+            if len(rows):
+                self._found.setdefault(at, []).append(rows)
+                taken = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(rows))
+                found.append(taken)
+                numbers.append(of if self._owns_all else self._keys.numbers(key_columns(self._plan.by, taken), len(of)))
+        if found:
+            self._hold(self._newest_of(np.concatenate(numbers), pa.concat_tables(found)))
+
+    def load_due(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Let sessions be held whose end is behind the first and up to the second time of one of these."""
+        if max(until for _, until in spans) < self._first_end:
+            return
+        kept, self._first_end = min(until for _, until in spans), _LAST
+        for table in self._logs.read(SESSIONS):
+            ends = ints(contiguous(table[END]))
+            due = np.flatnonzero(np.any([(before < ends) & (ends <= until) for before, until in spans], axis=0))
+            if len(due):
+                rows = table.select([*self._plan.owners, HASH]).take(pa.array(due))
+                hashes = ints(contiguous(rows[HASH]))
+                self.load(np.unique(self._own.numbers(key_columns(self._plan.owners, rows), len(due), hashes)))
+            self._first_end = min(self._first_end, int(ends[ends > kept].min(initial=_LAST)))
+
+    def load_all(self) -> None:
+        """Let all sessions be held."""
+        for table in self._logs.read(SESSIONS):
+            hashes = ints(contiguous(table[HASH]))
+            self._own.numbers(key_columns(self._plan.owners, table), table.num_rows, hashes)
+        self.load(np.arange(self._own.count))
+
+    def drain(self, gone_ms: int) -> StateChanges:
+        """Return what changed since the last call. gone_ms: as of now."""
+        self._gone_ms = max(gone_ms, self._gone_ms)
+        self._dead += self._at_rest - int((~self._changed).sum())
+        rows = self._logs.rows.get(SESSIONS, 0)
+        if 2 * self._dead > rows + _FEW_ROWS and not self._is_mostly_found(rows):
+            self.load_all()
+        if self._is_mostly_found(rows):
+            self._write_anew()
+        else:
+            self._append(self.held.take(np.flatnonzero(self._changed)))
+        self._rest()
+        return self._logs.drain(self._merge)
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of the log: of each session the newest row."""
+        keys, table = HashedKeys(self._plan.key_fields), pa.concat_tables(tables)
+        hashes = ints(contiguous(table[HASH])) if self._owns_all else None
+        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows, hashes)
+        return self._table(keys, self._newest_of(numbers, table))
+
+    def _rest(self) -> None:
+        """Hold nothing in memory."""
+        self._held, self._changed = self._none(), np.empty(0, np.bool_)
+        self._loaded = np.empty(0, np.bool_)
+        self._found: dict[int, list[Ints]] = {}  # table of the log → rows that were loaded
+        self._at_rest = 0  # how many of the sessions that were loaded a row of the log tells of
+
+    def _hold(self, sessions: PanedSessions) -> None:
+        sessions = sessions.where(~self._is_gone(sessions))
+        self._at_rest += len(sessions)
+        self._held = all_of([self.held, sessions]) if len(self.held) else sessions
+        self._changed = np.concatenate([self._changed, np.zeros(len(sessions), np.bool_)])
+
+    def _is_mostly_found(self, rows: int) -> bool:
+        found = sum(len(places) for of_table in self._found.values() for places in of_table)
+        return found > 0 and 2 * found >= rows
+
+    def _write_anew(self) -> None:
+        """Write the rows that were not loaded, and all sessions that are held."""
+        rest = []
+        for at, table in enumerate(self._logs.read(SESSIONS)):
+            stays = np.ones(table.num_rows, np.bool_)
+            for rows in self._found.get(at, ()):
+                stays[rows] = False
+            if stays.any():
+                rest.append(table.filter(pa.array(stays)))
+        self._logs.drop(SESSIONS)
+        for table in rest:
+            self._logs.append(SESSIONS, table)
+        self._dead = min(max(self._dead, 0), sum(table.num_rows for table in rest))
+        self._append(self.held)
+
+    def _append(self, sessions: PanedSessions) -> None:
+        if len(sessions):
+            self._logs.append(SESSIONS, self._table(self._keys, sessions))
+            self._first_end = min(self._first_end, int(sessions.ends.min()))
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        return self._own.merge(tables) if self._own.owns(log) else self.merge(tables)
+
+    def _table(self, keys: KeyDictionary, held: PanedSessions) -> pa.Table:
+        hashes = self._own.hashes(keys, self._plan.by, held.entries.keys)
+        return super()._table(keys, held).append_column(HASH, pa.array(hashes))
+
+
+def _as_long(flags: Flags, size: int) -> Flags:
+    return np.append(flags, np.zeros(size - len(flags), np.bool_))

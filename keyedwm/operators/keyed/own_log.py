@@ -1,0 +1,222 @@
+"""The watermarks of keys at rest: a row for each owner and partition, in logs of the operator's state.
+
+Rule: every number of a row only rises, so of several rows of an owner and partition all may be read, and the highest
+count. An owner of one partition has its watermark from its highest event time; where there are several partitions, or
+idle keys, a row tells it. A row that the floor has reached tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.grouping import pair_groups
+from keyedwm.operators.keyed.owner_slots import NEVER
+from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.names import CHANNEL, HIDDEN
+from keyedwm.operators.state.hashed_keys import HashedKeys
+from keyedwm.operators.state.key_dictionary import key_columns
+from keyedwm.operators.state.store import TableLogs
+
+OWN, _SEVERAL = "own", "-several"
+HASH = f"{HIDDEN}hash"
+_HIGH, _OWN, _SEEN = (f"{HIDDEN}{name}" for name in ("high", "own", "seen"))
+
+
+def is_own(log: str, name: str = OWN) -> bool:
+    """Return whether this is a log of watermarks; name: of the first of them."""
+    return log in {name, f"{name}{_SEVERAL}"}
+
+
+class OwnersPlan(Protocol):
+    """The plan of an operator whose keys have watermarks of their own."""
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The key columns that own a watermark."""
+
+    @property
+    def owner_fields(self) -> list[pa.Field]:
+        """The same with their types."""
+
+    @property
+    def channel(self) -> tuple[str, ...]:
+        """The columns that tell the partition of a row, none where partitions are not told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """Rows by the number of their owner; own: NEVER where it follows from the highest event time."""
+
+    owners: Ints
+    channels: Ints
+    highs: Ints
+    own: Ints
+    seen: Ints
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def take(self, chosen: Ints | Flags) -> OwnRows:
+        """Return some of the rows."""
+        return OwnRows(*(getattr(self, name)[chosen] for name in self.__slots__))
+
+
+class OwnLog:
+    """The rows of one bucket."""
+
+    def __init__(self, plan: OwnersPlan, per_key: PerKey, logs: TableLogs, name: str = OWN) -> None:
+        self._one, self._several = name, f"{name}{_SEVERAL}"
+        self._by = plan.owners
+        self._fields = plan.owner_fields
+        self._logs = logs
+        self._lag_ms = per_key.lag_ms
+        self._has_channel, self._has_idle = bool(plan.channel), per_key.idle_ms is not None
+        self._found: list[tuple[str, int, Ints, Ints]] = []  # log, table, rows and their owners, of all that was found
+        self.floor_ms = NEVER
+
+    @property
+    def rows(self) -> int:
+        """How many rows are held."""
+        return sum(self._logs.rows.get(log, 0) for log in (self._one, self._several))
+
+    def find(self, owners: HashedKeys, first: int) -> OwnRows:
+        """Return the rows of the owners with a number from `first` on; several of an owner and partition may come."""
+        found = [self._no_rows()]
+        for log, at, table in self._tables():
+            rows, numbers = owners.find(self._keys(table), ints(contiguous(table[HASH])), first)
+            if len(rows):
+                found.append(self._read(table.drop_columns([*self._by, HASH]).take(pa.array(rows)), numbers))
+                self._found.append((log, at, rows, numbers))
+        return self._alive(_joined(found))
+
+    def every(self, owners: HashedKeys) -> OwnRows:
+        """Return all rows; their owners are numbered."""
+        found = [self._no_rows()]
+        for _, _, table in self._tables():
+            hashes = ints(contiguous(table[HASH]))
+            numbers = owners.numbers(key_columns(self._by, table), table.num_rows, hashes)
+            found.append(self._read(table, numbers))
+        return self._alive(_joined(found))
+
+    def write(self, owners: HashedKeys, rows: OwnRows, alone: Flags, touched: Flags) -> None:
+        """Add rows, all of those of touched owners. alone: which of them are the only one of their owner."""
+        alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
+        follows = alone & (rows.own == rows.highs - self._lag_ms) & (not self._has_idle)
+        if not self._has_channel and not self._has_idle:
+            follows[:] = True
+        for log, chosen in ((self._one, follows | self._has_idle), (self._several, ~follows & (not self._has_idle))):
+            places = np.flatnonzero(alive & chosen)
+            new = [self._table(log, owners, rows.take(places))] if len(places) else []
+            self._add(log, new, touched)
+
+    def sweep(self) -> None:
+        """Forget the owners that the floor has reached, if that halves a log."""
+        for log in (self._one, self._several):
+            tables = self._logs.read(log)
+            if tables:
+                alive = self.merge(tables)
+                if 2 * alive.num_rows <= sum(table.num_rows for table in tables):
+                    self._replace(log, [alive] if alive.num_rows else [])
+
+    def end(self) -> None:
+        """Keep nothing."""
+        for log in (self._one, self._several):
+            self._replace(log, [])
+
+    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log: of each owner and partition the newest row, if the floor has not reached it."""
+        keys, parts = HashedKeys(self._fields), []
+        for table in tables:
+            hashes = ints(contiguous(table[HASH]))
+            parts.append(self._read(table, keys.numbers(key_columns(self._by, table), table.num_rows, hashes)))
+        rows = _joined(parts)
+        _, codes = np.unique(rows.channels, return_inverse=True)
+        ids, _, _ = pair_groups(codes, rows.owners, max(1, keys.count))
+        last = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
+        last[ids] = np.arange(len(ids))
+        log = self._several if _OWN in tables[0].column_names and not self._has_idle else self._one
+        return self._table(log, keys, self._alive(rows.take(np.sort(last))))
+
+    def _tables(self) -> Iterator[tuple[str, int, pa.Table]]:
+        for log in (self._one, self._several):
+            for at, table in enumerate(self._logs.read(log)):
+                if table.num_rows:
+                    yield log, at, table
+
+    def _keys(self, table: pa.Table) -> list[pa.Array]:
+        return [contiguous(table[name]) for name in self._by]
+
+    def _add(self, log: str, new: list[pa.Table], touched: Flags) -> None:
+        """Append rows, or write the log anew if at least half of it is behind them."""
+        gone: dict[int, list[Ints]] = {}
+        for name, at, rows, numbers in self._found:
+            if name == log:
+                gone.setdefault(at, []).append(rows[touched[numbers]])
+        behind = sum(len(rows) for of_table in gone.values() for rows in of_table)
+        if not behind or 2 * behind < self._logs.rows.get(log, 0):
+            for table in new:
+                self._logs.append(log, table)
+            return
+        rest = []
+        for at, table in enumerate(self._logs.read(log)):
+            stays = np.ones(table.num_rows, np.bool_)
+            for rows in gone.get(at, ()):
+                stays[rows] = False
+            if stays.any():
+                rest.append(table.filter(pa.array(stays)))
+        self._replace(log, [*rest, *new])
+
+    def _replace(self, log: str, tables: list[pa.Table]) -> None:
+        self._found = [one for one in self._found if one[0] != log]
+        self._logs.drop(log)
+        for table in tables:
+            self._logs.append(log, table)
+
+    def _alive(self, rows: OwnRows) -> OwnRows:
+        alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
+        return rows if alive.all() else rows.take(alive)
+
+    def _read(self, table: pa.Table, owners: Ints) -> OwnRows:
+        def column(name: str, missing: Ints) -> Ints:
+            return ints(contiguous(table[name])) if name in table.column_names else missing
+
+        highs, nothing = ints(contiguous(table[_HIGH])), np.full(table.num_rows, NEVER)
+        channels, own = column(CHANNEL, np.zeros(table.num_rows, np.int64)), column(_OWN, highs - self._lag_ms)
+        return OwnRows(owners, channels, highs, own, column(_SEEN, nothing))
+
+    def _table(self, log: str, owners: HashedKeys, rows: OwnRows) -> pa.Table:
+        columns = {HASH: pa.array(owners.hashes[rows.owners]), _HIGH: pa.array(rows.highs)}
+        if self._has_channel:
+            columns[CHANNEL] = _few_values(rows.channels)
+        if log == self._several or self._has_idle:
+            columns[_OWN] = pa.array(rows.own)
+        if self._has_idle:
+            columns[_SEEN] = pa.array(rows.seen)
+        table = pa.Table.from_arrays(owners.columns(rows.owners), schema=pa.schema(self._fields))
+        for name, values in columns.items():
+            table = table.append_column(name, values)
+        return table
+
+    def _no_rows(self) -> OwnRows:
+        return OwnRows(*(np.empty(0, np.int64) for _ in OwnRows.__slots__))
+
+
+def _joined(parts: Sequence[OwnRows]) -> OwnRows:
+    parts = [part for part in parts if len(part)] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    return OwnRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in OwnRows.__slots__))
+
+
+def _few_values(values: Ints) -> pa.Array:
+    """Return a column of few different values, in a byte or two each."""
+    coded = pc.dictionary_encode(pa.array(values))
+    width = pa.int8() if len(coded.dictionary) < 2**7 else pa.int16() if len(coded.dictionary) < 2**15 else pa.int32()
+    return pa.DictionaryArray.from_arrays(coded.indices.cast(width), coded.dictionary)

@@ -1,0 +1,219 @@
+"""Keys as small whole numbers by hashes of 64 bits, which rows at rest have beside their keys.
+
+Rule: a number is given by the hash and checked by the key itself, so two keys of one hash are two keys. Rows at rest
+are found by their hash, unread but for those found: a batch that asks for few keys looks at the keys of few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.hashing import hashed_rows
+from keyedwm.operators.state.key_dictionary import KeyDictionary, KeyHolder
+from keyedwm.runtime.compiled import compiled
+
+_FEWEST = 1024
+Places: TypeAlias = NDArray[np.int32]  # numbers by hash, -1 where there is none; there are 2**n places
+
+
+class HashedKeys(KeyDictionary):
+    """A dictionary of keys whose hashes are known; it is never compacted."""
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._hashes: Ints = np.empty(_FEWEST, np.int64)
+        self._places: Places = np.full(4 * _FEWEST, -1, np.int32)
+        self._one_hash = False  # two keys have one
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """The key columns."""
+        return self._fields
+
+    @property
+    def hashes(self) -> Ints:
+        """The hash of each key, by number."""
+        return self._hashes[: self.count]
+
+    def numbers(self, columns: Sequence[pa.Array], rows: int, hashes: Ints | None = None) -> Ints:
+        """Return the number of each row's key; new keys get the next ones. hashes: of the rows, where known."""
+        if hashes is None:
+            hashes = hash_of(columns, rows)
+        self._make_room(rows)
+        numbers, firsts = _put(hashes, self._places, self._hashes, self.count)
+        if len(firsts):
+            self._learn_rows(columns, firsts, rows)
+        is_known = np.ones(rows, np.bool_)
+        is_known[firsts] = False
+        again = np.flatnonzero(is_known)
+        if len(again) and not same_keys(columns, again, self._columns, numbers[again]):
+            numbers = self._by_key(columns, rows)
+        return numbers
+
+    def find(self, columns: Sequence[pa.Array], hashes: Ints, first: int = 0) -> tuple[Ints, Ints]:
+        """Return the rows of keys with a number, and these numbers, which are `first` or above; nothing is learned."""
+        rows, numbers = _found(hashes, self._places, self._hashes, 0 if self._one_hash else first)
+        if not self._one_hash and same_keys(columns, rows, self._columns, numbers):
+            return rows, numbers
+        rows, _ = _found(hashes, self._places, self._hashes, 0)
+        among, places = self._plain(), pa.array(rows)
+        numbers = among.numbers([column.take(places) for column in columns], len(rows))
+        mine = (numbers >= first) & (numbers < self.count)
+        return rows[mine], numbers[mine]
+
+    def compact(self, holders: Sequence[KeyHolder]) -> None:
+        """Forget nothing: others hold these numbers, too."""
+
+    def _plain(self) -> KeyDictionary:
+        """Return a dictionary in which these keys have the same numbers."""
+        among = KeyDictionary(self._fields)
+        among.numbers(self._columns, self.count)
+        return among
+
+    def _by_key(self, columns: Sequence[pa.Array], rows: int) -> Ints:
+        """Number rows some of which have the hash of another key; such keys are not found by their hash."""
+        numbers = self._plain().numbers(columns, rows)
+        _, firsts = np.unique(numbers, return_index=True)
+        firsts = firsts[numbers[firsts] >= self.count]
+        if len(firsts):
+            self._one_hash = True
+            self._hashes[self.count : self.count + len(firsts)] = hash_of(columns, rows)[firsts]
+            self._learn_rows(columns, firsts, rows)
+        return numbers
+
+    def _learn_rows(self, columns: Sequence[pa.Array], firsts: Ints, rows: int) -> None:
+        fresh = list(columns) if len(firsts) == rows else [column.take(pa.array(firsts)) for column in columns]
+        if self.count:
+            fresh = [pa.concat_arrays(pair) for pair in zip(self._columns, fresh, strict=True)]
+        self._columns, self._order = fresh, None
+        self.count += len(firsts)
+
+    def _make_room(self, rows: int) -> None:
+        """Let so many keys more be learned."""
+        if self.count + rows > len(self._hashes):
+            more = np.empty(2 * (self.count + rows), np.int64)
+            more[: self.count] = self._hashes[: self.count]
+            self._hashes = more
+        if 2 * (self.count + rows) > len(self._places):
+            size = 1 << (4 * (self.count + rows) - 1).bit_length()
+            self._places = _placed(self.hashes, size)
+
+
+def hash_of(columns: Sequence[pa.Array], rows: int) -> Ints:
+    """Return the hash of each row, as it stands beside keys at rest."""
+    return hashed_rows(columns, rows).view(np.int64)
+
+
+def same_keys(columns: Sequence[pa.Array], rows: Ints, others: Sequence[pa.Array], numbers: Ints) -> bool:
+    """Return whether these rows of some columns are those rows of others, one by one; nulls are equal."""
+    return all(_same(*both, rows, numbers) for both in zip(columns, others, strict=True))
+
+
+def _same(column: pa.Array, other: pa.Array, rows: Ints, numbers: Ints) -> bool:
+    if _is_text(column.type) and _is_text(other.type):
+        if column.null_count or other.null_count:
+            valid, known = (one.is_valid().to_numpy(zero_copy_only=False) for one in (column, other))
+            if not np.array_equal(valid[rows], known[numbers]):
+                return False
+            rows, numbers = rows[valid[rows]], numbers[valid[rows]]
+        return bool(_same_texts(*_text(column), rows, *_text(other), numbers))
+    one, two = (each.take(pa.array(places)) for each, places in ((column, rows), (other, numbers)))
+    if one.type != two.type:
+        one = one.cast(two.type)
+    if pa.types.is_floating(one.type):  # NaN is one value
+        whole = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[one.type.bit_width]
+        one, two = one.view(whole), two.view(whole)
+    is_same = pc.fill_null(pc.equal(one, two), pa.scalar(value=False))
+    if one.null_count or two.null_count:
+        is_same = pc.or_(is_same, pc.and_(one.is_null(), two.is_null()))
+    return bool(pc.all(is_same, min_count=0).as_py())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+        or pa.types.is_string(kind) or pa.types.is_binary(kind)
+    )  # fmt: skip
+
+
+def _text(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes of texts, and where each begins, with an end behind the last one."""
+    is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, offsets, data = column.buffers()
+    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    if offsets is None or not len(column):
+        return octets, np.zeros(1, np.int64)
+    begins = np.frombuffer(offsets, np.int64 if is_large else np.int32)
+    return octets, begins[column.offset : column.offset + len(column) + 1]
+
+
+@compiled
+def _same_texts(  # noqa: PLR0917  a loop over plain arrays
+    octets: Ints, begins: Ints, rows: Ints, others: Ints, places: Ints, numbers: Ints
+) -> bool:
+    for at in range(rows.shape[0]):
+        begin, place = begins[rows[at]], places[numbers[at]]
+        length = begins[rows[at] + 1] - begin
+        if places[numbers[at] + 1] - place != length:
+            return False
+        for step in range(length):
+            if octets[begin + step] != others[place + step]:
+                return False
+    return True
+
+
+@compiled
+def _put(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return the number of each hash, and the first row of each new one; both tables take the new ones."""
+    mask = places.shape[0] - 1
+    numbers, firsts = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
+    fresh = 0
+    for row in range(hashes.shape[0]):
+        wanted = hashes[row]
+        place = wanted & mask
+        while places[place] >= 0 and known[places[place]] != wanted:
+            place = (place + 1) & mask
+        if places[place] < 0:
+            places[place] = count + fresh
+            known[count + fresh] = wanted
+            firsts[fresh] = row
+            fresh += 1
+        numbers[row] = places[place]
+    return numbers, firsts[:fresh].copy()
+
+
+@compiled
+def _placed(hashes: Ints, size: int) -> Places:
+    """Return where the number of each hash stands in a table of this size; of equal ones the first number does."""
+    places = np.full(size, -1, np.int32)
+    for number in range(hashes.shape[0]):
+        place = hashes[number] & (size - 1)
+        while places[place] >= 0 and hashes[places[place]] != hashes[number]:
+            place = (place + 1) & (size - 1)
+        if places[place] < 0:
+            places[place] = number
+    return places
+
+
+@compiled
+def _found(hashes: Ints, places: Places, known: Ints, first: int) -> tuple[Ints, Ints]:
+    """Return the rows whose hash has a number from `first` on, and these numbers."""
+    mask = places.shape[0] - 1
+    count = 0
+    rows, numbers = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
+    for row in range(hashes.shape[0]):
+        wanted = hashes[row]
+        place = wanted & mask
+        while places[place] >= 0 and known[places[place]] != wanted:
+            place = (place + 1) & mask
+        if places[place] >= first and places[place] >= 0:
+            rows[count], numbers[count] = row, places[place]
+            count += 1
+    return rows[:count].copy(), numbers[:count].copy()
