@@ -19,3 +19,11 @@ def instant_text(time_ms: int) -> str:
     """Return an instant as epoch milliseconds, and in ISO 8601 where the calendar reaches."""
     iso = iso_text(time_ms)
     return f"{time_ms} ms" if iso is None else f"{time_ms} ms ({iso})"
+
+
+def instant_ms(text: str) -> int:
+    """Return the epoch milliseconds of what `iso_text` returned, or of `N ms`."""
+    if text.endswith(" ms"):
+        return int(text.removesuffix(" ms"))
+    since = datetime.fromisoformat(text.replace("Z", "+00:00")) - _EPOCH
+    return since // timedelta(milliseconds=1)

@@ -29,6 +29,7 @@ from keyedwm.spark.api.events import events
 from keyedwm.spark.api.join import join
 from keyedwm.spark.api.join_latest import join_latest
 from keyedwm.spark.api.key_watermark import per_key
+from keyedwm.spark.api.metrics import metrics
 from keyedwm.spark.api.process import process
 from keyedwm.spark.api.rejected import rejected
 from keyedwm.spark.api.running import running
@@ -86,6 +87,7 @@ __all__ = [
     "map_agg",
     "max",
     "median",
+    "metrics",
     "min",
     "oldest_offsets",
     "on_demand",

@@ -131,7 +131,9 @@ class Planner:
         if options.continue_from is not None and found == self._initial:
             planned = replace(planned, group=self._group)  # a query that goes on from a savepoint has its own
         planned = replace(planned, outage=self._states.outage.why)
-        self._facts = describe(planned, seen, self._ends or {}, self._states.recovered)
+        self._facts = describe(
+            planned, seen, self._ends or {}, self._states.recovered, sets_idle=options.idle_timeout_ms is not None
+        )
         self._tell_nothing_selected(planned)
         if options.propagate:
             self._facts["barriers_again"] = barriers_again(planned)
@@ -145,8 +147,8 @@ class Planner:
         if first or reads:
             self._read_planned_at_s = time.monotonic()
         planned_json = planned.to_json()
-        if LOG.isEnabledFor(logging.INFO):
-            LOG.info("planned %s", json.dumps({**self._facts, "group": planned.group}))
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("planned %s", json.dumps({**self._facts, "group": planned.group}))
         self._keep(planned_json, planned)
         return planned_json
 

@@ -123,12 +123,12 @@ class StateLoader:
                 return states
             self.recovered += len(lacking)
             offsets = sum(one.end - one.start for one in lacking)
-            LOG.info("recovery read of %d channels of batch %d: %d offsets", len(lacking), end.batch, offsets)
+            LOG.debug("recovery read of %d channels of batch %d: %d offsets", len(lacking), end.batch, offsets)
             self._recovery = which, states, Recovery(cluster, lacking, self._options, end)
         _, states, recovery = self._recovery
         slice_s = self._options.limits.recovery_slice_s
         if not recovery.advance(None if at_once else time.monotonic() + slice_s):
-            LOG.info("recovery read of batch %d goes on: %s", end.batch, recovery.progress())
+            LOG.debug("recovery read of batch %d goes on: %s", end.batch, recovery.progress())
             return None
         found = recovery.results()
         if are_changed(end, self._options):

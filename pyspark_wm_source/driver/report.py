@@ -5,6 +5,7 @@ Rule: derived from the offset alone, so the same facts stand in Spark's progress
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,11 +22,14 @@ from pyspark_wm_source.values.offsets import Channel, QueryOffset, as_spark_offs
 _MOST_NAMED = 5
 
 
-def describe(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], recovered: int) -> dict[str, Any]:
+def describe(
+    planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], recovered: int, *, sets_idle: bool = False
+) -> dict[str, Any]:
     """Return the facts of a batch, ready for JSON: `offsets` are the log ends, in Spark's shape.
 
     watermark: the coalesced one of each key; held_by: of each key the slowest active channels and what each waits for,
-    in one sentence that names five of them and counts the rest.
+    in one sentence that names five of them and counts the rest; causes: of each key how many of them wait for the same,
+    by `Cause`. backlog: offsets that this batch leaves up to the log ends. sets_idle: an idle timeout is set.
     bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
     has any; control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often
     a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
@@ -38,6 +42,8 @@ def describe(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int
         "reads": sum(channel.read for channel in planned.channels.values()),
         "watermark": {str(key): _shown(planned.watermark_ms(key)) for key in keys},
         "held_by": {str(key): _holders(planned, seen, ends, key) for key in keys},
+        "causes": {str(key): _causes(planned, seen, ends, key, sets_idle) for key in keys},
+        "backlog": sum(max(ends.get(tp, 0) - c.next_offset, 0) for tp, c in planned.channels.items()),
         "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
         "bad_event_times": _counted(planned, lambda counts: counts.bad),
         "late_events": _counted(planned, lambda counts: counts.late),
@@ -83,10 +89,28 @@ def _holders(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int
     return "; ".join(told) or None
 
 
+def _causes(
+    planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], key: int, sets_idle: bool
+) -> dict[str, int]:
+    """Count the holders of a watermark by what they wait for."""
+    causes = Counter(
+        cause_of(
+            planned.channels[tp], key, backlog=_backlog(tp, planned.channels[tp], ends),
+            uncommitted=seen.uncommitted(tp), becomes_idle=sets_idle,
+        ).value
+        for tp in holders_of(planned.channels, key)
+    )  # fmt: skip
+    return dict(sorted(causes.items()))
+
+
+def _backlog(tp: TopicPartition, channel: Channel, ends: Mapping[TopicPartition, int]) -> int:
+    return ends.get(tp, channel.next_offset) - channel.start
+
+
 def _holder(tp: TopicPartition, channel: Channel, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str:
     lowest_ms = emitted_ms(channel, key)
     at = "without a watermark" if lowest_ms is None else f"at {_shown(lowest_ms)}"
-    backlog, uncommitted = ends.get(tp, channel.next_offset) - channel.start, seen.uncommitted(tp)
+    backlog, uncommitted = _backlog(tp, channel, ends), seen.uncommitted(tp)
     match cause_of(channel, key, backlog=backlog, uncommitted=uncommitted):
         case Cause.BACKLOG:
             why = f"backlog {backlog}"

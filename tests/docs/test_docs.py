@@ -50,7 +50,11 @@ def test_the_code_of_a_page_runs(
         if words:
             assert command(shlex.split(words.replace("/data/", f"{tmp_path}/"))) == 0
             continue
-        code = block.replace("localhost:9092", kafka.bootstrap).replace('"/data/', f'"{tmp_path}/')
+        code = (
+            block.replace("localhost:9092", kafka.bootstrap)
+            .replace("0.0.0.0:9464", "127.0.0.1:0")
+            .replace('"/data/', f'"{tmp_path}/')
+        )
         code = code.replace("awaitAnyTermination()", "awaitAnyTermination(timeout=1)")  # the test stops the queries
         for shown, name in topics.items():
             code = code.replace(f'"{shown}"', f'"{name}"')

@@ -129,7 +129,7 @@ def test_a_damaged_commit_changes_no_result(kafka, topic_of, open_stream, seed, 
     stream = open_stream(topic, options)
     places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     cluster = cluster_at(kafka.bootstrap)
-    with caplog.at_level(logging.INFO, "keyedwm.source"):
+    with caplog.at_level(logging.DEBUG, "keyedwm.source"):
         found = run(stream, lambda: damage(stream, cluster, places) if reads(stream) else None)
     assert found == expected
     assert "recovery read" in caplog.text
@@ -142,7 +142,7 @@ def reads(stream: Stream) -> bool:
 def test_committed_states_are_taken_and_nothing_is_read_twice(kafka, topic_of, open_stream, seed, caplog):
     topic = topic_of(PARTITIONS)
     produce(kafka.bootstrap, topic, records(f"{seed} recovery"))
-    with caplog.at_level(logging.INFO, "keyedwm.source"):
+    with caplog.at_level(logging.DEBUG, "keyedwm.source"):
         run(open_stream(topic, maxOffsetsPerTrigger="15"))
     assert "recovery read" not in caplog.text
 

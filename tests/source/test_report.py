@@ -84,12 +84,12 @@ def test_the_line_of_a_batch_is_json_and_says_what_progress_says(
     topic = topic_of(1)
     produce(kafka.bootstrap, topic, [Record(0, 1)])
     stream = open_stream(topic)
-    with caplog.at_level(logging.INFO, "keyedwm.source"):
+    with caplog.at_level(logging.DEBUG, "keyedwm.source"):
         stream.plan()
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("planned ")]
     said = json.loads(line.removeprefix("planned "))
     assert said == {**stream.reader.reportLatestOffset(), "group": stream.log[0]["group"]}
     assert list(said) == [
-        "offsets", "batch", "reads", "watermark", "held_by", "idle", "bad_event_times", "late_events",
-        "future_event_times", "control_records", "resets", "recovery_reads", "group",
+        "offsets", "batch", "reads", "watermark", "held_by", "causes", "backlog", "idle", "bad_event_times",
+        "late_events", "future_event_times", "control_records", "resets", "recovery_reads", "group",
     ]  # fmt: skip

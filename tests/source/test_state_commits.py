@@ -140,7 +140,7 @@ def test_a_recovery_read_works_in_slices_and_says_what_is_left(log, monkeypatch,
     assert not log
     cluster, loader = ScriptedCluster({A: Log.of(20)}), StateLoader(HASTY)
     left = []
-    with caplog.at_level(logging.INFO, "keyedwm.source"):
+    with caplog.at_level(logging.DEBUG, "keyedwm.source"):
         while (states := loader.load_states(cluster, planned(), at_once=False)) is None:
             left.append(loader.recovery_progress())
     assert states[A].axes[0].emitted_ms == 1_900

@@ -18,15 +18,22 @@ def test_who_holds_the_watermark_comes_as_values_and_as_a_line_of_the_programs_o
     query = load(topic).writeStream.format("noop").queryName("orders").start()
     listener = log_progress(spark)
     try:
-        with caplog.at_level(logging.INFO, LOG.name):
+        with caplog.at_level(logging.DEBUG, LOG.name):
             produce(kafka.bootstrap, topic, [Record(0, 60_000)])
             query.processAllAvailable()
             (facts,) = wait_until(lambda: source_progress(query), "the first progress")
             wait_until(lambda: any("query orders planned" in line for line in caplog.messages), "a line of the log")
+            produce(kafka.bootstrap, topic, [Record(0, 70_000)])
+            query.processAllAvailable()
     finally:
         query.stop()
         spark.streams.removeListener(listener)
     assert facts["held_by"]["0"].startswith(f"{topic}-1 without a watermark: no record since ")
+    told = [record.getMessage() for record in caplog.records if (record.name, record.levelname) == (LOG.name, "INFO")]
+    assert len(told) == 1, "one line for several batches"
+    assert told[0].startswith(
+        f"query orders: no watermark yet, held by {topic}-1 without a watermark: no record since "
+    )
     line = next(line for line in caplog.messages if "query orders planned" in line)
     assert json.loads(line.partition(" planned ")[2])["held_by"].keys() == {"0"}
 

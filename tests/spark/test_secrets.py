@@ -141,5 +141,5 @@ EXPECTED = (
     "has no username", "opened by kafka.ssl.key.password if it is encrypted", "cannot be given in place",
     "== token-0 ended", "tests.tokens:failing raised ConnectionError", "tests.tokens:empty gave no token",
     "properties unknown to Kafka's clients have no effect: kafka.sasl.password",
-    "DEBUG:kafka", "INFO:keyedwm.source", "INFO MicroBatchExecution", "== Analyzed Logical Plan ==",
+    "DEBUG:kafka", "DEBUG:keyedwm.source", "INFO MicroBatchExecution", "== Analyzed Logical Plan ==",
 )  # fmt: skip

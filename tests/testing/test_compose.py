@@ -10,6 +10,7 @@ from keyedwm.testing.settings import IMAGE
 
 ROOT = Path(__file__).parents[2]
 OWN_IMAGE = "keyedwm-cluster"
+MONITORING = ("prom/prometheus:v3.5.0", "grafana/grafana:12.1.0")
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 ENTRYPOINT = (ROOT / "docker" / "entrypoint.sh").read_text()
@@ -40,21 +41,24 @@ def test_the_three_brokers_of_the_profile_differ_from_the_one_by_what_three_need
 
 def test_compose_runs_the_same_image_of_kafka_and_one_of_our_own():
     images = re.findall("image: (.*)", COMPOSE)
-    assert set(images) == {IMAGE, OWN_IMAGE}
+    assert set(images) == {IMAGE, OWN_IMAGE, *MONITORING}
+    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in MONITORING)
     assert '- "127.0.0.1:9092:9092"\n' in COMPOSE
 
 
 def test_every_port_is_published_on_loopback_alone_and_none_twice():
     published = re.findall(r'"([^" ]*:\d+:\d+)"', COMPOSE)
-    assert len(published) == 6
+    assert len(published) == 8
     assert all(one.startswith("127.0.0.1:") for one in published)
-    assert len({one.rpartition(":")[0] for one in published}) == 6
+    assert len({one.rpartition(":")[0] for one in published}) == 8
 
 
 def test_all_but_the_one_broker_belong_to_a_profile():
     services = COMPOSE[COMPOSE.index("\nservices:\n") :]
     named = re.findall(r"^  ([a-z0-9-]+):\n    <<: \*(\w+)$", services, re.MULTILINE)
-    assert len(named) == len(re.findall(r"^  [a-z0-9-]+:$", services, re.MULTILINE)) - 1
+    watching = re.findall(r'^  ([a-z]+):\n    image: .*\n    profiles: \["monitoring"\]$', services, re.MULTILINE)
+    assert watching == ["prometheus", "grafana"]
+    assert len(named) == len(re.findall(r"^  [a-z0-9-]+:$", services, re.MULTILINE)) - 1 - len(watching)
     assert {name for name, _ in named} == {
         *(f"{kind}-{number}" for kind in ("kafka", "spark-worker") for number in (1, 2, 3)),
         "spark-master", "object-store", "driver",
@@ -62,6 +66,14 @@ def test_all_but_the_one_broker_belong_to_a_profile():
     for kind in {kind for _, kind in named} - {"worker"}:
         assert re.search(rf'^x-\w+: &{kind}\n(  .*\n)*?  profiles: \["cluster"\]\n', COMPOSE, re.MULTILINE), kind
     assert re.search(r"^x-worker: &worker\n  <<: \*spark\n", COMPOSE, re.MULTILINE)
+
+
+def test_what_monitoring_mounts_is_there():
+    mounted = re.findall(r'"\./(monitoring/[^:]+):', COMPOSE)
+    assert len(mounted) == 3
+    assert all((ROOT / path).is_dir() for path in mounted)
+    dashboards = (ROOT / "monitoring" / "grafana" / "provisioning" / "dashboards" / "keyedwm.yml").read_text()
+    assert re.search(r"path: (.*)", dashboards)[1] in COMPOSE
 
 
 def test_every_command_of_the_profile_is_one_that_the_image_knows():

@@ -1,0 +1,158 @@
+"""`metrics`: the figures of a session's queries, exported to Prometheus or OpenTelemetry.
+
+Rule: an exporter that fails never ends a query. Sessions of one process that export to the same place share it; a call
+for a session that exports there already, as when a cell of a notebook is run again, takes the place of the one before.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.config.secrets import refuse_login_in
+from keyedwm.config.validation import number
+from keyedwm.core.errors import OptionError
+from keyedwm.core.text import nearest
+from keyedwm.spark.arguments import named, require_session
+from keyedwm.spark.metrics.exporter import Exporter, ExporterName, require_library
+from keyedwm.spark.metrics.figures import Figures
+from keyedwm.spark.metrics.listener import MetricsListener
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LISTENS_AT = "0.0.0.0:9464"
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[\w.-]+):(?P<port>[0-9]{1,5})")
+_MOST_PORT = 65_535
+# Which arguments an exporter takes beside the session.
+_TAKES = {
+    ExporterName.PROMETHEUS: ("address",),
+    ExporterName.PUSH_GATEWAY: ("address",),
+    ExporterName.TEXT_FILE: ("path",),
+    ExporterName.OPENTELEMETRY: ("meter_provider",),
+}
+
+
+class Metrics:
+    """The export of a session's queries. place: the address that is listened at or pushed to, or the file's path."""
+
+    def __init__(self, spark: SparkSession, export: _Export) -> None:
+        self.place = export.exporter.place
+        self._spark = spark
+        self._export = export
+        self._listener = MetricsListener(export.figures, export.exporter)
+        spark.streams.addListener(self._listener)
+        export.users.append(self)
+
+    def stop(self) -> None:
+        """Remove the listener, and end the export if no other session uses it; what was sent last stays there."""
+        if self in self._export.users:
+            self._export.users.remove(self)
+            self._spark.streams.removeListener(self._listener)
+            if not self._export.users:
+                _exports.pop(self._export.where)
+                self._export.exporter.close()
+
+    def is_of(self, spark: SparkSession) -> bool:
+        """Whether it exports the queries of this session."""
+        return self._spark is spark
+
+
+_Where = tuple[ExporterName, str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """What the sessions of this process that export to one place share."""
+
+    where: _Where
+    figures: Figures
+    exporter: Exporter
+    users: list[Metrics] = field(default_factory=list)
+
+
+_exports: dict[_Where, _Export] = {}
+
+
+def metrics(
+    spark: SparkSession,
+    exporter: str = "prometheus",
+    *,
+    address: str | None = None,
+    path: str | None = None,
+    meter_provider: Any = None,
+    partitions: int = 20,
+) -> Metrics:
+    """Export the figures of all queries of the session; docs/metrics.md lists them.
+
+    exporter: `prometheus` listens for a Prometheus server at `address` (host:port, all interfaces at 9464 by default,
+    port 0 for any); `pushgateway` sends to the push gateway at `address`; `textfile` writes `path`, a file *.prom that
+    a node exporter reads; `opentelemetry` gives a meter to `meter_provider` or else to the global one. partitions: how
+    many of the slowest partitions of each source have series of their own, 0 for none. Raises OptionError.
+    """
+    require_session(spark, "metrics")
+    name = _exporter_name(exporter)
+    given = {"address": address, "path": path, "meter_provider": meter_provider}
+    for argument, value in given.items():
+        if value is not None and argument not in _TAKES[name]:
+            raise OptionError(f"metrics: exporter={name.value!r} takes no {argument}: leave it out")
+    shown = number("metrics: partitions", partitions)
+    if shown < 0:
+        raise OptionError(f"metrics: partitions is {shown}: a whole number of at least 0 is expected")
+    require_library(name)
+    where = name, str(address), str(path), id(meter_provider)
+    if where not in _exports:
+        figures = Figures(time.time, shown)
+        _exports[where] = _Export(where, figures, _exporter(name, figures, spark, given))
+    export = _exports[where]
+    export.figures.partitions = shown
+    before = [one for one in export.users if one.is_of(spark)]
+    running = Metrics(spark, export)
+    for one in before:
+        one.stop()
+    return running
+
+
+def _exporter_name(given: object) -> ExporterName:
+    known = [one.value for one in ExporterName]
+    if given not in known:
+        close = nearest(given, known) if isinstance(given, str) else None
+        hint = f"; did you mean {close}?" if close else ""
+        raise OptionError(f"metrics: exporter={named(given)}: one of {', '.join(known)} is expected{hint}")
+    return ExporterName(given)
+
+
+def _exporter(name: ExporterName, figures: Figures, spark: SparkSession, given: Mapping[str, Any]) -> Exporter:
+    if name is ExporterName.OPENTELEMETRY:
+        from keyedwm.spark.metrics.otel import OtelExporter
+
+        return OtelExporter(figures, given["meter_provider"])
+    from keyedwm.spark.metrics.prometheus import HttpExporter, file_exporter, push_exporter
+
+    if name is ExporterName.TEXT_FILE:
+        return file_exporter(figures, _text(given, "path", "a file *.prom that a node exporter reads"))
+    if name is ExporterName.PUSH_GATEWAY:
+        host, port = _host_and_port(_text(given, "address", "host:port of a push gateway"))
+        application = spark.conf.get("spark.app.name") or "keyedwm"
+        return push_exporter(figures, f"{host}:{port}", application)
+    return HttpExporter(figures, *_host_and_port(_LISTENS_AT if given["address"] is None else given["address"]))
+
+
+def _text(given: Mapping[str, Any], argument: str, right: str) -> str:
+    value = given[argument]
+    if not isinstance(value, str) or not value.strip():
+        raise OptionError(f"metrics: {argument}={named(value)}: {right} is expected")
+    return value
+
+
+def _host_and_port(address: object) -> tuple[str, int]:
+    """Split host:port; raises OptionError."""
+    found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if found is None or int(found["port"]) > _MOST_PORT:
+        if isinstance(address, str):
+            refuse_login_in("metrics: address", address)
+        raise OptionError(f"metrics: address={named(address)}: host:port is expected, such as {_LISTENS_AT}")
+    return found["host"], int(found["port"])

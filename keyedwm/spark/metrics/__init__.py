@@ -1,0 +1,1 @@
+"""Figures of running queries, and the systems that they are exported to."""

@@ -1,0 +1,214 @@
+"""Every metric that is exported: its name, unit, labels and help text.
+
+Rule: an exporter knows no metric that does not stand here. The table in docs/metrics.md, the dashboard and the alert
+rules are checked against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Unit(Enum):
+    """A unit, by its name in Prometheus; the value is its symbol in OpenTelemetry (UCUM)."""
+
+    NONE = "1"
+    SECONDS = "s"
+    BYTES = "By"
+
+
+class Kind(Enum):
+    """How a figure behaves: a gauge rises and falls, a counter rises."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A metric. name: without prefix, unit and `_total`. labels: beside those of its subject, in order."""
+
+    name: str
+    kind: Kind = Kind.GAUGE
+    unit: Unit = Unit.NONE
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def prometheus(self) -> str:
+        """The name of its samples in Prometheus."""
+        unit = "" if self.unit is Unit.NONE else f"_{self.unit.name.lower()}"
+        return f"keyedwm_{self.name}{unit}" + ("_total" if self.kind is Kind.COUNTER else "")
+
+    @property
+    def opentelemetry(self) -> str:
+        """The name of its instrument in OpenTelemetry, which keeps the unit beside the name."""
+        return f"keyedwm.{self.name}"
+
+
+_QUERY = ("query",)
+_SOURCE = ("query", "source")
+_WATERMARK = ("query", "source", "key")
+_PARTITION = ("topic", "partition")
+_OPERATOR = ("query", "operator")
+
+QUERY_ACTIVE = Metric(
+    name="query_active", labels=_QUERY, help="1 while the query runs, 0 after it stopped or failed."
+)  # fmt: skip
+QUERY_FAILURES = Metric(
+    name="query_failures", kind=Kind.COUNTER, labels=_QUERY, help="Runs of the query that ended with an error."
+)
+LAST_EVENT = Metric(
+    name="query_last_event_timestamp", unit=Unit.SECONDS, labels=_QUERY,
+    help="Unix time of the query's last sign of life: a batch, or Spark's word that there was nothing to read.",
+)  # fmt: skip
+BATCHES = Metric(name="batches", kind=Kind.COUNTER, labels=_QUERY, help="Micro-batches that were completed.")
+BATCH_DURATION = Metric(
+    name="batch_duration", unit=Unit.SECONDS, labels=_QUERY, help="Duration of the last micro-batch."
+)
+PHASES = Metric(
+    name="batch_phase", kind=Kind.COUNTER, unit=Unit.SECONDS, labels=("query", "phase"),
+    help="Time that micro-batches spent in each phase, as Spark reports them: latest_offset (planning by the source), "
+    "get_batch, query_planning, wal_commit (offset log), add_batch (reading, operators and the sink with its commit), "
+    "commit_offsets (commit log), trigger_execution (the whole batch).",
+)  # fmt: skip
+INPUT_ROWS = Metric(
+    name="input_rows", kind=Kind.COUNTER, labels=_QUERY,
+    help="Rows that Spark got from the query's sources, control rows among them.",
+)  # fmt: skip
+
+RECORDS = Metric(name="records", kind=Kind.COUNTER, labels=_SOURCE, help="Offsets that completed batches have read.")
+BATCH_RECORDS = Metric(name="batch_records", labels=_SOURCE, help="Offsets that the last completed batch read.")
+BACKLOG = Metric(
+    name="backlog_records", labels=_SOURCE,
+    help="Offsets from the end of the last batch to the log ends that its planning saw, over all partitions.",
+)  # fmt: skip
+PARTITION_BACKLOG = Metric(
+    name="partition_backlog_records", labels=(*_SOURCE, *_PARTITION),
+    help="The same of the partitions with the largest backlog.",
+)  # fmt: skip
+PARTITIONS = Metric(name="partitions", labels=(*_SOURCE, "status"), help="Partitions by their status, active or idle.")
+SNAPSHOTS = Metric(
+    name="snapshots", kind=Kind.COUNTER, labels=_SOURCE,
+    help="Snapshots that were completed: their batch was published by the sink and committed by Spark.",
+)  # fmt: skip
+SNAPSHOT_ID = Metric(name="snapshot_id", labels=_SOURCE, help="Number of the last completed snapshot.")
+SNAPSHOT_TIME = Metric(
+    name="snapshot_timestamp", unit=Unit.SECONDS, labels=_SOURCE, help="Unix time of the last completed snapshot."
+)
+LATE = Metric(
+    name="late_events", kind=Kind.COUNTER, labels=_SOURCE,
+    help="Events below the coalesced watermark of their batch, since the query's first batch.",
+)  # fmt: skip
+UNREADABLE = Metric(
+    name="unreadable_event_times", kind=Kind.COUNTER, labels=_SOURCE,
+    help="Event times that could not be read, since the query's first batch.",
+)  # fmt: skip
+FUTURE = Metric(
+    name="future_event_times", kind=Kind.COUNTER, labels=_SOURCE,
+    help="Event times beyond maxEventTimeAhead, since the query's first batch.",
+)  # fmt: skip
+CONTROL_RECORDS = Metric(
+    name="skipped_control_records", kind=Kind.COUNTER, labels=_SOURCE,
+    help="Control records of other queries that were passed over, since the query's first batch.",
+)  # fmt: skip
+RESETS = Metric(
+    name="partition_resets", kind=Kind.COUNTER, labels=_SOURCE,
+    help="Times that the state of a partition was lost together with records.",
+)  # fmt: skip
+RECOVERY_READS = Metric(
+    name="recovery_reads", labels=_SOURCE,
+    help="Ranges that this run of the query read a second time for their watermarks.",
+)  # fmt: skip
+COORDINATOR = Metric(
+    name="coordinator_available", labels=_SOURCE,
+    help="1 while the coordinator of the consumer group answers, 0 while states cannot be committed.",
+)  # fmt: skip
+
+WATERMARK = Metric(
+    name="watermark_timestamp", unit=Unit.SECONDS, labels=_WATERMARK,
+    help="The coalesced watermark of the last batch, as Unix time; no sample before there is one.",
+)  # fmt: skip
+WATERMARK_DELAY = Metric(
+    name="watermark_delay", unit=Unit.SECONDS, labels=_WATERMARK,
+    help="The clock minus the coalesced watermark; it grows while the watermark stands.",
+)  # fmt: skip
+WATERMARK_CHANGED = Metric(
+    name="watermark_changed_timestamp", unit=Unit.SECONDS, labels=_WATERMARK,
+    help="Unix time when the coalesced watermark was last seen to move, or the query's first event here.",
+)  # fmt: skip
+WATERMARK_SKEW = Metric(
+    name="watermark_skew", unit=Unit.SECONDS, labels=_WATERMARK,
+    help="Highest minus lowest watermark of the active partitions.",
+)  # fmt: skip
+HOLDERS = Metric(
+    name="watermark_holders", labels=(*_WATERMARK, "cause"),
+    help="Partitions that hold the watermark, by the cause; the causes are those of keyedwm watch.",
+)  # fmt: skip
+PARTITION_DELAY = Metric(
+    name="partition_watermark_delay", unit=Unit.SECONDS, labels=(*_WATERMARK, *_PARTITION),
+    help="The clock minus the watermark of the active partitions with the lowest ones.",
+)  # fmt: skip
+
+OPERATOR_LATE = Metric(
+    name="operator_late_rows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Rows that came to the operator after their windows were closed or their matches removed.",
+)  # fmt: skip
+OPERATOR_NULL_TIMES = Metric(
+    name="operator_null_event_time_rows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Rows without an event time that the operator left out.",
+)  # fmt: skip
+OPERATOR_NO_GAP = Metric(
+    name="operator_no_gap_rows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Rows of a session window without a gap above 0 in its gap column.",
+)  # fmt: skip
+OPERATOR_REPLAYED = Metric(
+    name="operator_replayed_rows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Records that came again to an operator that keeps messages, and changed nothing.",
+)  # fmt: skip
+OPERATOR_REJECTED = Metric(
+    name="operator_rejected_rows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Messages that no window of an operator that keeps messages takes.",
+)  # fmt: skip
+OPERATOR_DROPPED_WINDOWS = Metric(
+    name="operator_dropped_windows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Windows that a limit of an operator that keeps messages has dropped.",
+)  # fmt: skip
+OPERATOR_DROPPED_ROWS = Metric(
+    name="operator_dropped_rows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Messages that a limit of an operator that keeps messages has dropped.",
+)  # fmt: skip
+OPERATOR_DROPPED_BYTES = Metric(
+    name="operator_dropped", kind=Kind.COUNTER, unit=Unit.BYTES, labels=_OPERATOR,
+    help="Bytes of messages that a limit of an operator that keeps messages has dropped.",
+)  # fmt: skip
+OPEN_WINDOWS = Metric(
+    name="operator_open_windows", labels=_OPERATOR,
+    help="Frames of windows and parts of sessions that an aggregate holds, over all keys.",
+)  # fmt: skip
+HELD_ROWS = Metric(
+    name="operator_held_rows", labels=_OPERATOR, help="Rows that a join, a processor or a window join holds."
+)
+STATE_BYTES = Metric(
+    name="operator_state", unit=Unit.BYTES, labels=_OPERATOR, help="Size of the operator's state over all buckets."
+)
+LARGEST_BUCKET = Metric(
+    name="operator_largest_bucket", unit=Unit.BYTES, labels=_OPERATOR, help="State of the bucket with the most."
+)
+MEDIAN_BUCKET = Metric(
+    name="operator_median_bucket", unit=Unit.BYTES, labels=_OPERATOR, help="State of the bucket in the middle."
+)
+SPARK_LATE = Metric(
+    name="spark_operator_late_rows", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Rows that a stateful operator of Spark has dropped as late.",
+)  # fmt: skip
+SPARK_ROWS = Metric(
+    name="spark_operator_state_rows", labels=_OPERATOR, help="Rows in the state of a stateful operator of Spark."
+)
+SPARK_BYTES = Metric(
+    name="spark_operator_state", unit=Unit.BYTES, labels=_OPERATOR,
+    help="Memory that the state of a stateful operator of Spark takes.",
+)  # fmt: skip
+
+METRICS = tuple(one for one in tuple(globals().values()) if isinstance(one, Metric))

@@ -1,0 +1,216 @@
+"""The figures of all queries of a session, from the events of their listener to the samples of an exporter.
+
+Rule: events come on one thread and exporters ask on others, so every access takes the lock. Gauges are those of the
+last batch; counters begin at 0 with the listener, but for those that the source itself counts since the query began.
+Figures of a query that ended stay until it starts again, or until many others have ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from keyedwm.spark.metrics import catalogue as of
+from keyedwm.spark.metrics.catalogue import Metric
+from keyedwm.spark.metrics.operator_figures import operator_figures
+from keyedwm.spark.metrics.source_figures import SourceFigures
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+_MOST_ENDED = 20
+_COUNTED = {
+    of.LATE: "late_events",
+    of.UNREADABLE: "bad_event_times",
+    of.FUTURE: "future_event_times",
+    of.CONTROL_RECORDS: "control_records",
+    of.RESETS: "resets",
+}
+
+
+class Sample(NamedTuple):
+    """One value of a metric; labels: the values of the metric's labels, in their order."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass
+class _Source:
+    """What is kept of a source. moved_s: key → the watermark and when it was seen first."""
+
+    figures: SourceFigures
+    batch: int | None = None
+    batch_reads: int = 0
+    completed_s: float = 0.0
+    moved: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+
+
+@dataclass
+class _Query:
+    """What is kept of a query. counts: of counters, by metric and the labels beside the query's."""
+
+    id: str
+    run: str
+    active: bool
+    last_event_s: float
+    ended_s: float | None = None
+    batch_duration_s: float | None = None
+    sources: dict[str, _Source] = field(default_factory=dict)
+    gauges: dict[tuple[Metric, str], float] = field(default_factory=dict)
+    counts: dict[tuple[Metric, tuple[str, ...]], float] = field(default_factory=dict)
+
+    def count(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add to a counter."""
+        self.counts[metric, labels] = self.counts.get((metric, labels), 0.0) + value
+
+
+class Figures:
+    """The figures of a session's queries. partitions: how many are shown one by one, of each source and key."""
+
+    def __init__(self, clock_s: Callable[[], float], partitions: int) -> None:
+        self._clock_s = clock_s
+        self.partitions = partitions
+        self._queries: dict[str, _Query] = {}
+        self._lock = threading.Lock()
+
+    def started(self, query_id: str, run: str, name: str | None) -> None:
+        """Take note of a run that begins."""
+        with self._lock:
+            self._of(query_id, run, name)
+
+    def progressed(self, progress: StreamingQueryProgress) -> None:
+        """Take the figures of a completed batch."""
+        told = {
+            str(number): figures
+            for number, source in enumerate(progress.sources)
+            if (figures := SourceFigures.of(source)) is not None
+        }
+        operators = list(operator_figures(progress))
+        with self._lock:
+            query = self._of(str(progress.id), str(progress.runId), progress.name)
+            query.batch_duration_s = progress.batchDuration / 1_000
+            query.count(of.BATCHES, 1)
+            query.count(of.INPUT_ROWS, max(progress.numInputRows, 0))
+            for phase, ms in progress.durationMs.items():
+                query.count(of.PHASES, ms / 1_000, _snake_case(phase))
+            for number, figures in told.items():
+                self._take_source(query, number, figures)
+            for metric, operator, value in operators:
+                if metric.kind is of.Kind.COUNTER:
+                    query.count(metric, value, operator)
+                else:
+                    query.gauges[metric, operator] = value
+
+    def idle(self, query_id: str, run: str) -> None:
+        """Take note that a query had nothing to read."""
+        with self._lock:
+            for query in self._queries.values():
+                if (query.id, query.run) == (query_id, run):
+                    query.last_event_s = self._clock_s()
+
+    def terminated(self, query_id: str, run: str, *, failed: bool) -> None:
+        """Take note of the end of a run; its figures stay, and its delays stand still."""
+        with self._lock:
+            for query in self._queries.values():
+                if (query.id, query.run) == (query_id, run):
+                    query.active, query.ended_s = False, self._clock_s()
+                    query.count(of.QUERY_FAILURES, float(failed))
+            ended = [name for name, query in self._queries.items() if not query.active]
+            for name in ended[:-_MOST_ENDED]:
+                del self._queries[name]
+
+    def samples(self) -> list[Sample]:
+        """Return all that is known now, sorted by metric as the catalogue has them."""
+        with self._lock:
+            found = [sample for name, query in self._queries.items() for sample in self._of_query(name, query)]
+        place = {metric: number for number, metric in enumerate(of.METRICS)}
+        return sorted(found, key=lambda sample: place[sample.metric])
+
+    def _of(self, query_id: str, run: str, name: str | None) -> _Query:
+        """Return the query, made anew if its name belongs to another one now; it goes to the end of the order."""
+        label = name or query_id
+        query = self._queries.pop(label, None)
+        now_s = self._clock_s()
+        if query is None or query.id != query_id:
+            query = _Query(id=query_id, run=run, active=True, last_event_s=now_s)
+            query.count(of.QUERY_FAILURES, 0.0)
+        query.run, query.active, query.ended_s, query.last_event_s = run, True, None, now_s
+        self._queries[label] = query
+        return query
+
+    def _take_source(self, query: _Query, number: str, figures: SourceFigures) -> None:
+        now_s = self._clock_s()
+        source = query.sources.setdefault(number, _Source(figures))
+        source.figures = figures
+        if figures.has_batch and figures.batch != source.batch:
+            source.batch, source.batch_reads, source.completed_s = figures.batch, figures.reads, now_s
+            query.count(of.RECORDS, source.batch_reads, number)
+            query.count(of.SNAPSHOTS, 1, number)
+        for key, ms in figures.watermarks_ms().items():
+            if key not in source.moved or source.moved[key][0] != ms:
+                source.moved[key] = ms, now_s
+
+    def _of_query(self, name: str, query: _Query) -> Iterator[Sample]:
+        now_s = self._clock_s() if query.ended_s is None else query.ended_s
+        yield Sample(of.QUERY_ACTIVE, (name,), float(query.active))
+        yield Sample(of.LAST_EVENT, (name,), query.last_event_s)
+        if query.batch_duration_s is not None:
+            yield Sample(of.BATCH_DURATION, (name,), query.batch_duration_s)
+        for (metric, labels), value in query.counts.items():
+            yield Sample(metric, (name, *labels), value)
+        for (metric, operator), value in query.gauges.items():
+            yield Sample(metric, (name, operator), value)
+        for number, source in query.sources.items():
+            subject = (name, number)
+            if source.batch is not None:
+                yield Sample(of.SNAPSHOT_ID, subject, source.batch)
+                yield Sample(of.SNAPSHOT_TIME, subject, source.completed_s)
+                yield Sample(of.BATCH_RECORDS, subject, source.batch_reads)
+            yield from _of_watermarks(subject, source, now_s)
+            if source.figures.facts:
+                yield from _of_facts(subject, source.figures)
+                yield from self._of_partitions(subject, source.figures, now_s)
+
+    def _of_partitions(self, subject: tuple[str, ...], figures: SourceFigures, now_s: float) -> Iterator[Sample]:
+        for key, skew_ms in figures.skews_ms():
+            yield Sample(of.WATERMARK_SKEW, (*subject, str(key)), skew_ms / 1_000)
+        for key, topic, partition, ms in figures.slowest_ms(self.partitions):
+            yield Sample(of.PARTITION_DELAY, (*subject, str(key), topic, str(partition)), now_s - ms / 1_000)
+        for topic, partition, backlog in figures.longest_backlogs(self.partitions):
+            yield Sample(of.PARTITION_BACKLOG, (*subject, topic, str(partition)), backlog)
+
+
+def _of_watermarks(subject: tuple[str, ...], source: _Source, now_s: float) -> Iterator[Sample]:
+    for key, (ms, seen_s) in source.moved.items():
+        yield Sample(of.WATERMARK_CHANGED, (*subject, key), seen_s)
+        if ms is not None:
+            yield Sample(of.WATERMARK, (*subject, key), ms / 1_000)
+            yield Sample(of.WATERMARK_DELAY, (*subject, key), now_s - ms / 1_000)
+
+
+def _of_facts(subject: tuple[str, ...], figures: SourceFigures) -> Iterator[Sample]:
+    facts = figures.facts
+    idle = facts["idle"]
+    yield Sample(of.PARTITIONS, (*subject, "active"), _partitions(facts) - idle)
+    yield Sample(of.PARTITIONS, (*subject, "idle"), idle)
+    yield Sample(of.BACKLOG, subject, facts["backlog"])
+    yield Sample(of.RECOVERY_READS, subject, facts["recovery_reads"])
+    yield Sample(of.COORDINATOR, subject, float("coordinator" not in facts))
+    for metric, fact in _COUNTED.items():
+        yield Sample(metric, subject, figures.summed(fact))
+    for key, causes in facts["causes"].items():
+        for cause, count in causes.items():
+            yield Sample(of.HOLDERS, (*subject, key, cause), count)
+
+
+def _partitions(facts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
+    return sum(map(len, facts["offsets"].values()))
+
+
+def _snake_case(phase: str) -> str:
+    """Return a name of Spark's (`addBatch`) as names of labels are written."""
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in phase)

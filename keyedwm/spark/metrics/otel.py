@@ -1,0 +1,103 @@
+"""The figures as instruments of OpenTelemetry: observable gauges and counters of one meter.
+
+Rule: the program sets up OpenTelemetry, its readers and exporters; we give it a meter. A provider neither forgets an
+instrument nor takes the callbacks of a second one, so each has one set, which tells all that is exported to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from opentelemetry.metrics import CallbackOptions, Observation, get_meter_provider
+
+from keyedwm import __version__
+from keyedwm.core.errors import OptionError
+from keyedwm.spark.arguments import named
+from keyedwm.spark.metrics.catalogue import METRICS, Kind, Metric
+from keyedwm.spark.metrics.figures import Figures, Sample
+
+_READING_S = 0.2
+_API = "opentelemetry.metrics"  # providers of the API alone collect nothing
+
+
+class _Instruments:
+    """The instruments of a provider. figures: of all exports to it."""
+
+    def __init__(self, provider: Any) -> None:
+        self.figures: list[Figures] = []
+        self._kept: Mapping[Metric, Sequence[Sample]] = {}
+        self._until_s = 0.0
+        meter = provider.get_meter("keyedwm", __version__)
+        for metric in METRICS:
+            is_counter = metric.kind is Kind.COUNTER
+            create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+            create(
+                metric.opentelemetry, callbacks=[partial(self._observe, metric)], unit=metric.unit.value,
+                description=metric.help,
+            )  # fmt: skip
+
+    def _observe(self, metric: Metric, _options: CallbackOptions) -> Iterable[Observation]:
+        for sample in self._samples().get(metric, ()):
+            yield Observation(sample.value, dict(zip(metric.labels, sample.labels, strict=True)))
+
+    def _samples(self) -> Mapping[Metric, Sequence[Sample]]:
+        """Return the samples by metric; one reading of all instruments asks once for each metric."""
+        now_s = time.monotonic()
+        if now_s >= self._until_s:
+            found = defaultdict(list)
+            for figures in self.figures:
+                for sample in figures.samples():
+                    found[sample.metric].append(sample)
+            self._kept, self._until_s = found, now_s + _READING_S
+        return self._kept
+
+    def forget_samples(self) -> None:
+        """Ask anew at the next reading."""
+        self._until_s = 0.0
+
+
+class OtelExporter:
+    """Gives the figures to the readers of a MeterProvider."""
+
+    place = "opentelemetry"
+
+    def __init__(self, figures: Figures, provider: Any) -> None:
+        """provider: None for the global one; raises OptionError where none is set."""
+        provider = _provider(provider)
+        if provider not in _instruments:
+            _instruments[provider] = _Instruments(provider)
+        self._figures = figures
+        self._to = _instruments[provider]
+        self._to.figures.append(figures)
+        self._to.forget_samples()
+
+    def changed(self) -> None:
+        """Let the next reading ask anew."""
+        self._to.forget_samples()
+
+    def close(self) -> None:
+        """Have nothing to tell from now on."""
+        self._to.figures.remove(self._figures)
+        self._to.forget_samples()
+
+
+_instruments: WeakKeyDictionary[Any, _Instruments] = WeakKeyDictionary()
+
+
+def _provider(given: Any) -> Any:
+    if given is not None:
+        if not hasattr(given, "get_meter"):
+            raise OptionError(f"metrics: meter_provider={named(given)}: a MeterProvider of OpenTelemetry is expected")
+        return given
+    provider = get_meter_provider()
+    if type(provider).__module__.startswith(_API):
+        raise OptionError(
+            "metrics: no MeterProvider of OpenTelemetry is set: pass meter_provider=, or call "
+            "opentelemetry.metrics.set_meter_provider before"
+        )
+    return provider

@@ -1,0 +1,143 @@
+"""The figures in Prometheus' format: for a server that asks, for a push gateway, and in a text file.
+
+Rule: the registry is our own, so nothing of the program's other metrics is in it. A gateway or a disk that does not
+answer is warned of once, and the next figures are tried again: monitoring never stops a query.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import push_to_gateway, write_to_textfile
+from prometheus_client.registry import Collector
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.text import words_of
+from keyedwm.spark.metrics.catalogue import Kind
+from keyedwm.spark.metrics.figures import Figures
+
+LOG = logging.getLogger("keyedwm.metrics")
+_AGAIN_S = 15.0  # without an event: delays grow all the same
+_LEAST_PAUSE_S = 1.0
+_PUSH_TIMEOUT_S = 5.0
+_JOB = "keyedwm"
+
+
+class QueryCollector(Collector):
+    """Gives a registry the figures as they are when it is asked."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Any]:
+        """Yield a family of samples for each metric that has any."""
+        for metric, samples in groupby(self._figures.samples(), key=lambda sample: sample.metric):
+            family = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            found = family(metric.prometheus, metric.help, labels=metric.labels)
+            for sample in samples:
+                found.add_metric(sample.labels, sample.value)
+            yield found
+
+
+def registry_of(figures: Figures) -> CollectorRegistry:
+    """Return a registry that holds the figures and nothing else."""
+    registry = CollectorRegistry()
+    registry.register(QueryCollector(figures))
+    return registry
+
+
+class HttpExporter:
+    """Answers a Prometheus server. Raises OptionError if nothing can listen there."""
+
+    def __init__(self, figures: Figures, host: str, port: int) -> None:
+        try:
+            self._server, self._thread = start_http_server(port, host, registry_of(figures))
+        except OSError as error:
+            raise OptionError(
+                f"metrics: address={host}:{port} cannot be listened at ({words_of(error)}): give another port, such as "
+                f"address='{host}:{port + 1}', or port 0 for any that is free"
+            ) from error
+        self.place = f"{host}:{self._server.server_port}"
+
+    def changed(self) -> None:
+        """Do nothing: the server asks."""
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _SentExporter:
+    """Sends figures on a thread of its own when they change, at most once a second."""
+
+    def __init__(self, place: str, send: Callable[[], None]) -> None:
+        self.place = place
+        self._send = send
+        self._changed = threading.Event()
+        self._closing = threading.Event()
+        self._is_out = False
+        self._thread = threading.Thread(target=self._work, name="keyedwm metrics", daemon=True)
+        self._thread.start()
+
+    def changed(self) -> None:
+        """Let the thread send."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """Send the last figures and end."""
+        self._closing.set()
+        self._changed.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._closing.is_set():
+            self._changed.wait(_AGAIN_S)
+            self._changed.clear()
+            self._try()
+            self._closing.wait(_LEAST_PAUSE_S)
+        self._try()
+
+    def _try(self) -> None:
+        try:
+            self._send()
+        except OSError as error:  # those of HTTP are among them
+            if not self._is_out:
+                LOG.warning("metrics cannot be sent to %s, and are tried again: %s", self.place, words_of(error))
+            self._is_out = True
+        else:
+            if self._is_out:
+                LOG.warning("metrics are sent to %s again", self.place)
+            self._is_out = False
+
+
+def push_exporter(figures: Figures, address: str, instance: str) -> _SentExporter:
+    """Return an exporter to a push gateway. instance: the label of this program's group there."""
+    registry = registry_of(figures)
+
+    def push() -> None:
+        push_to_gateway(
+            address, job=_JOB, registry=registry, grouping_key={"instance": instance}, timeout=_PUSH_TIMEOUT_S
+        )
+
+    return _SentExporter(address, push)
+
+
+def file_exporter(figures: Figures, path: str) -> _SentExporter:
+    """Return an exporter to a file that a node exporter reads; raises OptionError if it cannot be written."""
+    registry = registry_of(figures)
+    if Path(path).suffix != ".prom":
+        raise OptionError(f"metrics: path={path!r}: a file *.prom is expected, others are not read by a node exporter")
+    try:
+        write_to_textfile(path, registry)
+    except OSError as error:
+        raise OptionError(f"metrics: path={path!r} cannot be written: {words_of(error)}") from error
+    return _SentExporter(path, lambda: write_to_textfile(path, registry))

@@ -1,0 +1,99 @@
+"""The figures of one source of ours in a batch's progress, and of its slowest partitions.
+
+Rule: the progress is small, the offset has an entry for each partition. The offset is read when somebody asks for
+partitions, which is once a scrape and not once a batch.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.arrow.instants import instant_ms
+from keyedwm.core.watermark import Status
+from keyedwm.spark.facts import facts_of
+from pyspark_wm_source.values.holding import emitted_ms, keys_of
+from pyspark_wm_source.values.offsets import QueryOffset, from_spark_offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import SourceProgress
+
+_FIELD = '"state_key"'  # that only offsets of ours have
+
+
+@dataclass(frozen=True)
+class SourceFigures:
+    """A source after a batch. facts: what its planner said; empty for a batch that a restart ran again as it was.
+
+    has_batch: whether the source has a part in the batch, and not only other sources of the query.
+    """
+
+    facts: Mapping[str, Any]
+    offset_text: str
+    has_batch: bool
+
+    @classmethod
+    def of(cls, source: SourceProgress) -> SourceFigures | None:
+        """Return the figures of a source; None if it is not one of ours."""
+        facts = facts_of(source)
+        if facts is None and _FIELD not in (source.endOffset or ""):
+            return None
+        return cls(facts or {}, source.endOffset, source.startOffset != source.endOffset)
+
+    @cached_property
+    def offset(self) -> QueryOffset:
+        """The batch as it stands in the offset log."""
+        return QueryOffset.from_json(json.loads(self.offset_text))
+
+    @property
+    def batch(self) -> int:
+        """The number of the source's last batch, which is that of its snapshot."""
+        return int(self.facts["batch"]) if self.facts and self.has_batch else self.offset.batch
+
+    @property
+    def reads(self) -> int:
+        """How many offsets the batch reads."""
+        if not self.has_batch:
+            return 0
+        if self.facts:
+            return int(self.facts["reads"])
+        return sum(channel.read for channel in self.offset.channels.values())
+
+    def watermarks_ms(self) -> dict[str, int | None]:
+        """Return key → coalesced watermark of the batch."""
+        told = self.facts.get("watermark", {})
+        return {key: None if text is None else instant_ms(text) for key, text in told.items()}
+
+    def summed(self, fact: str) -> int:
+        """Return the sum of a count that is told for each partition."""
+        return sum(n for of_topic in self.facts.get(fact, {}).values() for n in of_topic.values())
+
+    def skews_ms(self) -> Iterator[tuple[int, int]]:
+        """Yield each key with the distance from the lowest to the highest watermark of its active partitions."""
+        for key in keys_of(self.offset.channels):
+            known = [ms for _, _, ms in self._active(key) if ms is not None]
+            if known:
+                yield key, max(known) - min(known)
+
+    def slowest_ms(self, most: int) -> Iterator[tuple[int, str, int, int]]:
+        """Yield key, topic, partition and watermark of the active partitions with the lowest, so many of each key."""
+        for key in keys_of(self.offset.channels):
+            known = [(ms, topic, partition) for topic, partition, ms in self._active(key) if ms is not None]
+            for ms, topic, partition in heapq.nsmallest(most, known):
+                yield key, topic, partition, ms
+
+    def longest_backlogs(self, most: int) -> Iterator[tuple[str, int, int]]:
+        """Yield topic and partition of those that the batch leaves the most offsets of, and how many."""
+        ends = from_spark_offsets(self.facts.get("offsets", {}))
+        left = ((max(ends[tp] - c.next_offset, 0), tp) for tp, c in self.offset.channels.items() if tp in ends)
+        for backlog, tp in heapq.nsmallest(most, ((-backlog, tp) for backlog, tp in left)):
+            yield tp.topic, tp.partition, -backlog
+
+    def _active(self, key: int) -> Iterator[tuple[str, int, int | None]]:
+        for tp, channel in self.offset.channels.items():
+            if channel.status is Status.ACTIVE:
+                yield tp.topic, tp.partition, emitted_ms(channel, key)

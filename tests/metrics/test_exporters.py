@@ -1,0 +1,163 @@
+"""Prometheus and OpenTelemetry get the figures, and a place that does not answer disturbs nobody."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client.parser import text_string_to_metric_families
+
+from keyedwm.spark.metrics.catalogue import METRICS, Kind
+from keyedwm.spark.metrics.figures import Figures
+from keyedwm.spark.metrics.otel import OtelExporter
+from keyedwm.spark.metrics.prometheus import HttpExporter, file_exporter, push_exporter
+from tests.metrics.told import Told
+from tests.source.plans import Simulation
+from tests.tools import wait_until
+
+
+@pytest.fixture
+def figures() -> Figures:
+    found = Figures(lambda: 1_000.0, partitions=5)
+    told = Told(Simulation({0: [500_000], 1: [600_000]}))
+    found.progressed(told.progress())
+    told.simulation.logs[0].append(510_000)
+    row = {"late_rows": 2, "frames": 5, "state_bytes": 70, "largest_bucket_bytes": 60}
+    found.progressed(told.progress(observed={"visits": row}))
+    return found
+
+
+def test_a_prometheus_server_gets_every_sample_with_help_and_type(figures):
+    exporter = HttpExporter(figures, "127.0.0.1", 0)
+    try:
+        with urllib.request.urlopen(f"http://{exporter.place}/metrics") as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+    finally:
+        exporter.close()
+    by_name = {metric.prometheus: metric for metric in METRICS}
+    found = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value for f in families for sample in f.samples
+    }
+    assert found == {
+        (one.metric.prometheus, tuple(sorted(zip(one.metric.labels, one.labels, strict=True)))): one.value
+        for one in figures.samples()
+    }
+    for family in families:
+        metric = by_name[family.samples[0].name]
+        assert (family.type, family.documentation) == (metric.kind.value, metric.help)
+
+
+def test_the_port_is_given_back_at_the_end(figures):
+    exporter = HttpExporter(figures, "127.0.0.1", 0)
+    exporter.close()
+    port = int(exporter.place.rpartition(":")[2])
+    again = HttpExporter(figures, "127.0.0.1", port)
+    assert again.place == exporter.place
+    again.close()
+
+
+def test_a_text_file_is_written_when_figures_change_and_at_the_end(figures, tmp_path):
+    path = tmp_path / "keyedwm.prom"
+    exporter = file_exporter(figures, str(path))
+    assert "keyedwm_late_events_total" in path.read_text()
+    path.unlink()
+    exporter.changed()
+    wait_until(path.exists, "the file")
+    path.unlink()
+    exporter.close()
+    assert 'keyedwm_operator_late_rows_total{operator="visits",query="orders"} 2.0' in path.read_text()
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Keeps what was pushed last, by path."""
+
+    pushed: dict[str, str]
+
+    def do_PUT(self) -> None:
+        self.pushed[self.path] = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def gateway(port: int) -> Iterator[type[Gateway]]:
+    handler = type("_Gateway", (Gateway,), {"pushed": {}})
+    server = HTTPServer(("127.0.0.1", port), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield handler
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_push_gateway_gets_the_figures_in_a_group_of_the_program(figures, gateway, port):
+    exporter = push_exporter(figures, f"127.0.0.1:{port}", "orders")
+    exporter.changed()
+    wait_until(lambda: gateway.pushed, "a push")
+    exporter.close()
+    ((path, text),) = gateway.pushed.items()
+    assert path == "/metrics/job/keyedwm/instance/orders"
+    assert "keyedwm_watermark_delay_seconds" in text
+
+
+def test_a_gateway_that_is_away_is_warned_of_once_and_not_waited_for(figures, port, caplog):
+    with caplog.at_level(logging.WARNING, "keyedwm.metrics"):
+        exporter = push_exporter(figures, f"127.0.0.1:{port}", "app")
+        exporter.changed()
+        wait_until(lambda: caplog.messages, "the warning")
+        exporter.close()  # tries once more
+    (warning,) = caplog.messages
+    assert warning.startswith(f"metrics cannot be sent to 127.0.0.1:{port}, and are tried again: ")
+
+
+def points(reader: InMemoryMetricReader) -> dict[str, object]:
+    data = reader.get_metrics_data()
+    if data is None:
+        return {}
+    return {one.name: one for of in data.resource_metrics for scope in of.scope_metrics for one in scope.metrics}
+
+
+def test_a_reader_of_opentelemetry_gets_every_sample_with_its_unit(figures):
+    reader = InMemoryMetricReader()
+    exporter = OtelExporter(figures, MeterProvider([reader]))
+    found = points(reader)
+    by_name = {metric.opentelemetry: metric for metric in METRICS}
+    told = {}
+    for name, one in found.items():
+        metric = by_name[name]
+        assert (one.unit, one.description) == (metric.unit.value, metric.help)
+        assert getattr(one.data, "is_monotonic", False) == (metric.kind is Kind.COUNTER)
+        for point in one.data.data_points:
+            told[name, tuple(sorted(point.attributes.items()))] = point.value
+    assert told == {
+        (one.metric.opentelemetry, tuple(sorted(zip(one.metric.labels, one.labels, strict=True)))): one.value
+        for one in figures.samples()
+    }
+    exporter.close()
+    assert points(reader) == {}
+
+
+def test_a_second_export_to_one_provider_tells_each_figure_once(figures):
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    OtelExporter(figures, provider).close()
+    OtelExporter(figures, provider)
+    assert len(points(reader)["keyedwm.watermark_delay"].data.data_points) == 1
