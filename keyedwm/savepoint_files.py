@@ -1,4 +1,4 @@
-"""A savepoint: what a stopped query leaves to another one, in a directory or at an address (docs/design/formats.md).
+"""A savepoint: the state of a stopped query for another, in a directory or at an address (docs/design/formats.md).
 
 Rule: `savepoint.json` is written last, so a directory without it is no savepoint. Blobs of operators lie beside it, as
 Spark wrote them; this file says whose they are. A savepoint is never changed, so any number of queries may begin here.

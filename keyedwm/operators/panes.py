@@ -8,8 +8,8 @@ Theory. A window is open, then complete, then gone. Two ends of its operator dec
     gone            end <= kept              are expired              -
 
 `complete` follows the watermark, and `kept` lies the allowed lateness behind it. Of each window three numbers are known
-(`Shown`): how many panes it showed, of how many rows the last one told, and whether it was shown on time. A row is
-unshown until a pane of its window told of it, so `unshown = rows - shown.rows` decides by number of rows, and
+(`Shown`): how many panes it showed, how many rows the last one covered, and whether it was shown on time. A row is
+unshown until a pane of its window covers it, so `unshown = rows - shown.rows` decides by number of rows, and
 `unshown > 0` decides by time. Panes that accumulate leave the rows where they are and raise `shown.rows` to them.
 Panes that discard take the rows away and leave 0. Nothing is unshown after a pane, so no pane is a repetition.
 
@@ -55,7 +55,7 @@ class Timing(Enum):
 
 
 class EveryBy(Enum):
-    """What an interval between panes is counted in."""
+    """The time by which an interval between panes is measured."""
 
     CLOCK = "clock"  # wall-clock time
     EVENT = "event"  # event time: the watermark, or the highest event time where that completes windows
@@ -98,7 +98,7 @@ class Early:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What panes have shown of some windows, window by window. rows: of the last pane; on_time: 1 once it was."""
+    """Panes shown so far, window by window. rows: of the last pane; on_time: 1 once the window was shown on time."""
 
     panes: Ints
     rows: Ints

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class PanesAgain(Enum):
-    """What is to be set for results that can be added up; by the word that stands for it."""
+    """The setting that makes results addable, by its word."""
 
     EARLY_OR_LATE = "panes"
     STORE = "store_panes"
@@ -14,7 +14,7 @@ class PanesAgain(Enum):
 
     @property
     def advice(self) -> str:
-        """What to do instead, for an error."""
+        """The remedy, for an error."""
         return _ADVICE[self]
 
 

@@ -1,4 +1,4 @@
-"""The protocol of a stateful operator: what a bucket, or whoever else runs one, tells it, and what it answers.
+"""The protocol of a stateful operator: the calls of its host (a bucket, a test, a program), and its answers.
 
 Rule: an operator knows no clock and no Spark. Every call answers with the outputs that became true, piece by piece; the
 caller must draw all of them before it calls again. `drain` returns what a later instance needs to go on.
@@ -35,7 +35,7 @@ class Operator(Protocol):
 
     @property
     def late_rows(self) -> int:
-        """How many rows were late since this instance was built."""
+        """The number of late rows since this instance was built."""
 
     @property
     def open_entries(self) -> int:

@@ -1,4 +1,4 @@
-"""What leaves any operator: rows and their event times, and the sentence about late rows."""
+"""Output of any operator: rows and their event times, and the sentence about late rows."""
 
 from __future__ import annotations
 

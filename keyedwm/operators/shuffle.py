@@ -1,4 +1,4 @@
-"""What stage one sends to the buckets: partials, divided by bucket, and the control rows, which go to every bucket.
+"""Output of stage one to the buckets: partials, divided by bucket, and the control rows, which go to every bucket.
 
 Rule: one row of the shuffle holds a whole table of partials. Stage one knows no watermark and keeps no state between
 batches.

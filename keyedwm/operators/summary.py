@@ -1,4 +1,4 @@
-"""What is held in the state of one bucket, told from its notes alone: no table is read."""
+"""Summary of the state of one bucket, from its manifest alone: no table is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Summary:
 
 
 def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
-    """Return what a bucket holds. blobs: name → bytes; state: the note of its window operator."""
+    """Return what a bucket holds. blobs: name → bytes; state: the manifest of its operator."""
     logs = {name.partition(PART)[0] for name in blobs}
     starts = [int(name.removeprefix(FRAME)) for name in logs if name.startswith(FRAME)]
     rows = state.get("rows", {})

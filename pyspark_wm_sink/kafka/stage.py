@@ -228,7 +228,7 @@ class _TaskProducer:
 
 
 def _by_topic(rows: pa.Table, topic_of_all: str | None) -> Iterator[tuple[str, pa.Table]]:
-    """Take the topic that was told for all rows, or each row's own."""
+    """Take the topic of all rows, or each row's own."""
     if topic_of_all is not None:
         yield topic_of_all, rows
         return

@@ -54,7 +54,7 @@ def plan_schema(readers: Mapping[str, FieldReader]) -> pa.Schema:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameSpec(StageSpec):
-    """What `aggregate` asks of the reading tasks. `window`: a session, or single frames; by: result column → field."""
+    """The stage of `aggregate` in the reading tasks. window: a session, or frames; by: result column → field."""
 
     kind = "frames"
     window: FrameWindow | SessionWindow
@@ -78,7 +78,7 @@ class FrameSpec(StageSpec):
 
     @classmethod
     def of(cls, description: Mapping[str, Any], text: str) -> FrameSpec:
-        """Return what was told; see `StageSpec`."""
+        """Return the stage of a description; see `StageSpec`."""
         window = ("gap_ms", "touching") if "gap_ms" in description else ("size_ms", "offset_ms")
         zone = ("zone", "months", "rules") if "zone" in description and "gap_ms" not in description else ()
         per_key = ["key_watermark"] if "key_watermark" in description else []

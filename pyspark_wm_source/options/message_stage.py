@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSpec(StageSpec):
-    """What a store asks of the reading tasks.
+    """The stage of a store in the reading tasks.
 
     fields: a message's column → field of the source. by: the columns by which messages are spread. axis: the time axis.
     number: of the operator's input.
@@ -41,7 +41,7 @@ class MessageSpec(StageSpec):
 
     @classmethod
     def of(cls, description: Mapping[str, Any], text: str) -> MessageSpec:
-        """Return what was told; see `StageSpec`."""
+        """Return the stage of a description; see `StageSpec`."""
         check_fields(description, [one.name for one in fields(cls)], text)
         read, by = description["fields"], description["by"]
         if not isinstance(read, dict) or not are_texts([*read.values()]) or not are_texts(by):

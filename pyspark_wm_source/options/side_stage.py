@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SideSpec(StageSpec):
-    """What a join asks of the reading tasks of one side.
+    """The stage of one side of a join in the reading tasks.
 
     name, number: of the side. columns: what its rows hold beside event times. on: the keys among them. axes: the time
     axes as the source calls them, in the side's order.
@@ -49,7 +49,7 @@ class SideSpec(StageSpec):
 
     @classmethod
     def of(cls, description: Mapping[str, Any], text: str) -> SideSpec:
-        """Return what was told; see `StageSpec`."""
+        """Return the stage of a description; see `StageSpec`."""
         check_fields(description, [one.name for one in fields(cls)], text)
         lists = {name: description[name] for name in ("columns", "on", "axes")}
         if (

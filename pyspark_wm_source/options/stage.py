@@ -31,7 +31,7 @@ _INPUTS = (0, 1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceColumns:
-    """What a stage may read. every: all columns of the source; chosen: those of the option columns, None without it."""
+    """The columns that a stage may read. every: of the source; chosen: of the option columns, None without it."""
 
     every: pa.Schema
     chosen: pa.Schema | None
@@ -40,7 +40,7 @@ class SourceColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC):
-    """What the reading tasks do to their records.
+    """The steps of the reading tasks on their records.
 
     columns: what they read of the source. shipped: what stage one makes of it. number: of the operator's input.
     """
@@ -62,7 +62,7 @@ class Stage(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec(ABC):
-    """What an operator asks of the reading tasks. buckets: how many its keys are spread over."""
+    """An operator's first step in the reading tasks. buckets: how many its keys are spread over."""
 
     kind: ClassVar[str]
     buckets: int
@@ -78,7 +78,7 @@ class StageSpec(ABC):
     @classmethod
     @abstractmethod
     def of(cls, description: Mapping[str, Any], text: str) -> StageSpec:
-        """Return what was told. Raises OptionError, which shows the text, for what `description` never returns."""
+        """Return the stage of a description. Raises OptionError, which shows the text, for a wrong one."""
 
     @abstractmethod
     def stage(self, source: SourceColumns) -> Stage:

@@ -1,4 +1,4 @@
-"""What a reading task does to its records for an operator that runs its first step there.
+"""The first step of an operator on the records of a reading task.
 
 Rule: what leaves is what the operator's own stage one ships, made by the same code.
 """

@@ -169,7 +169,7 @@ class _Fetcher:
                 yield from self._decode(part)
 
     def _assign(self, leaders: dict[int, _Leader]) -> None:
-        """Hand waiting ranges to their leaders, and ask those that are not busy."""
+        """Hand waiting ranges to their leaders, and send requests to idle leaders."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             by_place = {reader.tp: reader for reader in waiting}

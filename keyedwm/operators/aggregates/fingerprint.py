@@ -78,7 +78,7 @@ class _Walk:
         yield from self.pieces(parts)
 
     def _named(self, value: Any) -> Iterator[str]:
-        """What is known by its name; of a class that the user wrote its functions, too."""
+        """An object known by its name; of a user's class also its functions."""
         yield f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', None) or str(value)}"
         if isinstance(value, Enum):
             yield value.name

@@ -1,4 +1,4 @@
-"""What aggregates share that keep values: accumulators that are parallel lists, concatenated and sorted.
+"""Shared by aggregates that keep values: accumulators that are parallel lists, concatenated and sorted.
 
 Rule: lists are put into order when they are read, by event time, order columns and value, so the order of arrival never
 matters.

@@ -1,6 +1,6 @@
-"""What the user asks for: windows, aggregates, panes and late rows, checked where they are written down.
+"""The plan of an aggregation: windows, aggregates, panes and late rows, checked at construction.
 
-Rule: a plan that can be built can run. Everything wrong with it is told by an OptionError of one sentence with the fix,
+Rule: a plan that can be built can run. Every mistake raises an OptionError of one sentence with the fix,
 before any row is read; two plans with the same digest have the same state and the same results.
 """
 

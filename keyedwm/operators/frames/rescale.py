@@ -63,14 +63,14 @@ class FrameRescale:
         object.__setattr__(self, "_numbers", part_numbers(self.blobs))
 
     def state_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
-        """Return the facts of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
+        """Return the state of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
         held = {name: self.states[0].get(name) for name in ("watermark_ms", "due_ms")}
         if self.plan.key_watermark is not None:
             held |= rescaled_state(self.states)
         return {**held, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
-        """Return the operator's note of a new bucket with these parts of logs added; see `Rescale`."""
+        """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""
         manifest = {} if before is None else json.loads(before)
         ends = [entry["first_end"] for name, entry in entries if name.partition(PART)[0] == YOUNG]
         young_end = min((end for end in (manifest.get("young_end"), *ends) if end is not None), default=None)

@@ -74,7 +74,7 @@ class SessionLog:
         return sum(self._logs.rows.values()) + sum(map(len, self._new))
 
     def state(self) -> dict[str, Any]:
-        """What must be known beside the logs, ready for JSON."""
+        """Return the state beside the logs, ready for JSON."""
         return {
             **self._logs.state(), "horizon_ms": self._horizon_ms, "passed_ms": self._passed_ms,
             "shards": self._shards, "due": self._due, "young_end": self._young_end, "rest_end": self._rest_end,

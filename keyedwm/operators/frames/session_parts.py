@@ -81,7 +81,7 @@ def parts_table(plan: WindowPlan, keys: KeyDictionary, parts: SessionParts) -> p
 
 
 class Runs:
-    """What parts make together: the session of each part, and every session's interval."""
+    """Parts merged into sessions: the session of each part, and the interval of each session."""
 
     def __init__(self, plan: WindowPlan, window: SessionWindow, parts: SessionParts) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""What holds for sessions with and without panes: when one is closed, and what late rows become."""
+"""Rules of sessions with and without panes: when a session closes, and what late rows become."""
 
 from __future__ import annotations
 

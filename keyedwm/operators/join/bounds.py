@@ -128,7 +128,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class JoinHorizons:
-    """What is known of the watermarks of all axes; everything else follows from it."""
+    """The watermarks of all axes, and the horizons that follow from them: where rows are late, and where they go."""
 
     def __init__(self, bounds: TimeBounds, received: Mapping[int, int]) -> None:
         self._bounds = bounds

@@ -1,4 +1,4 @@
-"""The changes of a versioned table: of each key those that rows still to come can meet, as blobs.
+"""The changes of a versioned table: of each key the changes that future rows can meet, as blobs.
 
 Rule: of changes of one key and event time the one that came last counts, so each has its place in the order of arrival.
 A limit says that no row below it comes any more: of the changes at or below it the latest one of each key is kept. What

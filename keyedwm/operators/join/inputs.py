@@ -1,4 +1,4 @@
-"""What both kinds of join do with rows before they are matched: late rows, and rows that nothing can match.
+"""Steps of both kinds of join before rows are matched: late rows, and rows that nothing can match.
 
 Rule: a row is late if it stands below a watermark of its own side, whatever the other side has seen.
 """

@@ -1,4 +1,4 @@
-"""The note of a join's state; see `keyedwm.operators.state.manifest`."""
+"""The manifest of a join's state; see `keyedwm.operators.state.manifest`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FORMAT = ManifestFormat(
 
 
 def manifest_of(plan: JoinPlan, state: Mapping[str, Any]) -> bytes:
-    """Return the note of an operator."""
+    """Return the manifest of an operator."""
     return FORMAT.write(plan.digest(), state)
 
 
 def read_manifest(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
-    """Return the facts of a store's note; see `NoteFormat.read`."""
+    """Return the content of a state's manifest; see `ManifestFormat.read`."""
     return FORMAT.read(plan.digest(), store)

@@ -141,7 +141,7 @@ class JoinPlan:
 
     @property
     def inputs(self) -> list[ShippedSide]:
-        """What stage one must know of left and right."""
+        """The inputs of stage one, left and right."""
         return [side.shipped for side in self.sides]
 
     @property
@@ -232,7 +232,7 @@ class JoinPlan:
 
     @property
     def kind(self) -> str:
-        """What users call it."""
+        """The operator's name among users."""
         return "join_latest" if self.latest else "join"
 
     @cached_property

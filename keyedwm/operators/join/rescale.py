@@ -31,8 +31,8 @@ _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 class JoinRescale:
     """How the state of old buckets goes to new ones (`Rescale`). Raises OptionError and FormatError if it cannot.
 
-    who: the operator in messages. digest: of the old plan. states: the operator's note in each old bucket. blobs: the
-    names of the blobs in each.
+    who: the operator in messages. digest: of the old plan. states: the operator's manifest in each old bucket.
+    blobs: the names of the blobs in each.
     """
 
     beside: ClassVar[str | None] = MATCHED
@@ -69,7 +69,7 @@ class JoinRescale:
             yield from _pieces(to, prefix, number, piece.take(_places(buckets, to)))
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
-        """Return the operator's note of a new bucket with these facts of its blobs added."""
+        """Return the operator's manifest of a new bucket with these entries of its blobs added."""
         held: dict[str, list[list[int]]] = {} if before is None else _entries_in(before)
         for name, entry in entries:
             if entry is not None:
@@ -98,7 +98,7 @@ class JoinRescale:
 
 
 def _entries_in(manifest: bytes) -> dict[str, list[list[int]]]:
-    """The facts of blobs that a note was made of, by prefix."""
+    """The entries of blobs in a manifest, by prefix."""
     held = json.loads(manifest)
     found = {prefix: held[prefix] for prefix in ("left", "right", "waiting") if prefix in held}
     return {**found, CHANGES: held[CHANGES][0]} if CHANGES in held else found

@@ -1,4 +1,4 @@
-"""What becomes of the messages of a store: counts that add up, and the rejected messages with the reason.
+"""Account of the messages of a store: counts that add up, and the rejected messages with their reasons.
 
 Rule: each message that comes is a replay, rejected or taken. A taken message is held until it is released, or rejected
 later, where no window was opened for it.
@@ -49,7 +49,7 @@ class Messages:
 
 
 class AccountedMessages(Protocol):
-    """What must be known of messages to reject them: a plan has it, and a side of a join."""
+    """The columns by which messages are rejected; a plan has them, and a side of a join."""
 
     @property
     def time(self) -> str:
@@ -72,7 +72,7 @@ class Account:
 
     @property
     def counts(self) -> StoreCounts:
-        """What became of all messages."""
+        """The counts of all messages."""
         return StoreCounts(**{one.name: self._counts[one.name] for one in fields(StoreCounts)})
 
     def state(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What plans over kept messages refuse alike: columns that tell no messages apart, a retention that does not fit."""
+"""Checks shared by plans over kept messages: columns that tell messages apart, and a retention that fits."""
 
 from __future__ import annotations
 

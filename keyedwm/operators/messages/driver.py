@@ -32,7 +32,7 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
 class ManifestAccess(NamedTuple):
-    """How the note of an operator's state is read and written."""
+    """Functions that read and write the manifest of an operator's state."""
 
     read: Callable[[BlobStore], dict[str, Any]]
     write: Callable[[Mapping[str, Any]], bytes]
@@ -42,7 +42,7 @@ class MessageOperator:
     """Windows of a plan over its messages; `store` is the state that it goes on from.
 
     shape: builds the windows, those of the plan's kind if it is left out. inputs: how many have accounts of their own.
-    manifest: reads and writes the note, that of the plan if it is left out.
+    manifest: reads and writes the manifest, by default that of the plan.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class MessageOperator:
 
     @property
     def counts(self) -> StoreCounts:
-        """What became of all messages since the store was new, of all inputs together."""
+        """The counts of all messages since the store was new, of all inputs together."""
         return StoreCounts.together(account.counts for account in self.accounts)
 
     @property

@@ -48,6 +48,6 @@ class KeyGrid:
         return (starts - first) // self.step * self.size
 
     def forgotten(self, counts: Ints) -> Ints:
-        """Return the counts, 0 for keys whose next row behaves like a new key's: those need not be known."""
+        """Drop the counts of keys whose next row behaves like a new key's: return 0 for them."""
         as_new = (self.held(counts) == 0) & (self.first_starts(counts) == counts)
         return np.where(as_new, 0, counts)

@@ -1,4 +1,4 @@
-"""What is known of each key in each topic and partition, where windows count a key's messages.
+"""The counts of each key in each topic and partition, for windows that count a key's messages.
 
 Rule: a key that goes on as a new one does is not known, so closed windows leave nothing behind.
 """
@@ -46,7 +46,7 @@ class KeyPlaces(KeyedRows):
 
 
 class OpenKeys(KeyedLog[KeyPlaces]):
-    """What is known of each key on each channel; keys that go on as new ones do are not known."""
+    """The counts of each key on each channel; a key that would behave like a new one is left out."""
 
     def __init__(self, by: Sequence[pa.Field], logs: TableLogs, name: str) -> None:
         super().__init__(KeyPlaces, by, logs, name)

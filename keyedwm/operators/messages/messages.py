@@ -27,11 +27,11 @@ _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "
 
 
 class MessageLayout(Protocol):
-    """What a store must know of its messages: a plan, or a side of a join."""
+    """The columns of the messages of a store; a plan has them, and a side of a join."""
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """Theirs, as they are held."""
+        """The columns of stored messages."""
 
     @property
     def time(self) -> str:
@@ -48,7 +48,7 @@ class MessageLayout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SliceIndex:
-    """What is known of slices: for each slice and channel its first and last offset, its messages and their bytes.
+    """The index of slices: for each slice and channel its first and last offset, its messages and their bytes.
 
     In order of slice and channel.
     """
@@ -62,7 +62,7 @@ class SliceIndex:
 
     @classmethod
     def of(cls, tables: Sequence[pa.Table]) -> SliceIndex:
-        """Return the index that is told by these tables together."""
+        """Return the index of these tables together."""
         table = pa.concat_tables([_INDEX_SCHEMA.empty_table(), *tables])
         slices, channels, first, last, rows, sizes = (ints(contiguous(column)) for column in table.columns)
         width = int(channels.max(initial=0)) + 1

@@ -1,4 +1,4 @@
-"""What is known of the windows that messages opened: their keys and starts, and how many panes each had.
+"""The windows that messages opened: their keys and starts, and how many panes each had.
 
 Rule: a window is its key and its start, so two messages of one key and time open one window.
 """

@@ -1,4 +1,4 @@
-"""What the state of windows that keep their messages holds, listed by the ordinary operator, opened on it to be read.
+"""Lists the state of windows that keep their messages, by the ordinary operator opened read-only on its blobs.
 
 Rule: listing changes nothing, and takes only a description of the plan and the blobs that are asked for.
 """
@@ -46,7 +46,7 @@ class Listed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadBlobs:
-    """Blobs of a bucket that were read. sizes: of all its blobs; state: the content of its operator's note."""
+    """Blobs of a bucket that were read. sizes: of all its blobs; state: the content of its operator's manifest."""
 
     sizes: Mapping[str, int]
     blobs: Mapping[str, bytes]
@@ -106,9 +106,9 @@ def without_channels(found: pa.Table, by: tuple[str, ...], record: tuple[str, st
 
 
 def summary(description: Mapping[str, Any], sizes: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
-    """Return what a bucket holds, from its notes alone: how many windows (`frames`) and messages (`rows`).
+    """Return what a bucket holds, from its manifest alone: how many windows (`frames`) and messages (`rows`).
 
-    sizes: of its blobs; state: the content of its operator's note.
+    sizes: of its blobs; state: the content of its operator's manifest.
     """
     windows, rows, oldest = state["open"] if "open" in state else _on_axes(description, sizes, state)
     return Summary(frames=windows, rows=rows, size_bytes=sum(sizes.values()), oldest_ms=oldest if windows else None)

@@ -59,11 +59,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCounts:
-    """What became of all messages since the store was new: taken = held + expired + dropped.
+    """Counts of all messages since the store was new: taken = held + expired + dropped.
 
-    given: every row that came. taken: those that were stored. replayed: those that had been taken or rejected before.
-    rejected: those that were given back with a reason. expired: those that left with their last window in due course.
-    dropped_messages, dropped_bytes, dropped_windows: those that left because of a limit of size.
+    given: all rows that came. taken: messages stored. replayed: messages that had been taken or rejected before.
+    rejected: messages returned with a reason. expired: messages that left with their last window in due course.
+    dropped_messages, dropped_bytes, dropped_windows: removed by a limit of size.
     """
 
     given: int = 0

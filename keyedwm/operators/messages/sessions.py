@@ -1,4 +1,4 @@
-"""What is known of the sessions of each key: a row for each session, topic and partition.
+"""The sessions of each key: a row for each session, topic and partition.
 
 Rule: a session is known by its key and its start. When a session begins earlier or merges with another one, a
 row of no messages follows each row of the old sessions and marks it as gone.

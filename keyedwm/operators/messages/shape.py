@@ -1,4 +1,4 @@
-"""What the driver asks of a kind of window over kept messages, and when; see `driver.MessageOperator`.
+"""The contract between the driver and a kind of window over kept messages; see `driver.MessageOperator`.
 
 Rule: a shape decides which windows there are, what they hold and when they are complete. It knows no replays, it is
 given messages that fit the plan and have an event time where that counts, and it says once what becomes of each: it
@@ -24,7 +24,7 @@ from keyedwm.operators.state.store import TableLogs
 
 @dataclass(frozen=True, slots=True)
 class ShapeContext:
-    """What a shape shares with the driver. accounts: of the messages of each input."""
+    """The parts that a shape shares with the driver. accounts: of the messages of each input."""
 
     plan: StorePlan
     channels: Channels

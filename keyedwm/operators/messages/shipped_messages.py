@@ -1,4 +1,4 @@
-"""What stage one must know of messages that an operator keeps: whole messages are shipped, divided by some columns."""
+"""Whole messages as stage one ships them to an operator that keeps them, divided by some columns."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class CountedMessages(Protocol):
 
     @property
     def counts(self) -> StoreCounts:
-        """What became of all messages since it was new."""
+        """The counts of all messages since it was new."""
 
 
 class StagedOperator:
@@ -64,7 +64,7 @@ class StagedOperator:
 
     @property
     def counted(self) -> StoreCounts:
-        """What became of messages since this instance was built, of all sides together."""
+        """The counts of messages since this instance was built, of all sides together."""
         return StoreCounts.together(one.counts for one in self._counting).since(self._before)
 
     @property

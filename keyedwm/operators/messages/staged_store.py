@@ -68,7 +68,7 @@ class StagedStore:
 
     @cached_property
     def rejected_rows(self) -> RejectedRows:
-        """What becomes of messages that no window takes."""
+        """The policy for messages that no window takes."""
         return RejectedRows(self.late, self.plan.result_schema, self.plan.rejected_schema)
 
     @property
@@ -77,7 +77,7 @@ class StagedStore:
         return self.rejected_rows.schema
 
     def description(self) -> dict[str, Any]:
-        """Return the plan's description: what decides whose state it is."""
+        """Return the plan's description, which decides whose state it is."""
         return {**describe(self.plan), "read_from": list(self.read_from)}
 
     def digest(self) -> str:

@@ -66,12 +66,12 @@ def describe(plan: StorePlan) -> dict[str, Any]:
 
 
 def manifest_of(plan: StorePlan, state: Mapping[str, Any]) -> bytes:
-    """Return the note of an operator; see `state.manifest_of`."""
+    """Return the manifest of an operator; see `state.manifest`."""
     return _FORMAT.write(digest_of(describe(plan)), state)
 
 
 def read_manifest(plan: StorePlan, store: BlobStore) -> dict[str, Any]:
-    """Return the facts of a store's note; see `NoteFormat.read`."""
+    """Return the content of a store's manifest; see `ManifestFormat.read`."""
     return _FORMAT.read(digest_of(describe(plan)), store)
 
 

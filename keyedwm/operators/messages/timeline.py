@@ -6,20 +6,20 @@ along the line, and neither goes back:
 
     the window is   while                     a message that comes to it     when the phase ends
     open            horizon < end             may show an early pane         it shows its pane on time, once
-    complete        floor < end <= horizon    shows a late pane, or waits    what waits is shown
+    complete        floor < end <= horizon    shows a late pane, or waits    waiting panes come
     gone            end <= floor              is rejected                    -
 
 The horizon is the watermark, the highest event time, or how far the offsets have come, as the plan says. The floor
 follows it by the retention, or a limit of size moves it by the end of the oldest window. A slice goes with its last
 window: the first slice that is kept begins where the first window does that ends behind the floor.
 
-So what a message meets depends on what came before it, and not on how the input was cut. Where messages move the
-horizon, each meets the highest place before its own (`met`). They are still taken many at a time: up to the first that
+So the phase that a message meets depends on the input before it, and not on how the input was cut. Where messages move
+the horizon, each meets the highest place before its own (`met`). They are still taken many at a time: up to the first that
 would reach back into a window which the ones before it have outlived (`before_outlived`).
 
-Of each key and window the pane log knows how many panes were shown, and a mark: how many messages the last pane told,
-or, where panes hold only what is new, the number of the last call that it told (`ARRIVAL`). Panes are computed anew
-from the messages, since a late message may stand anywhere in their order.
+Of each key and window the pane log knows how many panes were shown, and a mark: how many messages the last pane
+covered, or, for panes of new messages only, the number of the last call that it covered (`ARRIVAL`). Panes are computed
+anew from the messages, since a late message may stand anywhere in their order.
 """
 
 from __future__ import annotations

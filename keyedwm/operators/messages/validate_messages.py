@@ -46,7 +46,7 @@ def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.
 
 
 def _kind(found: pa.DataType) -> str:
-    """What values of a type are: those of one kind become another type of it as they are, or not at all."""
+    """The kind of a type: values become another type of the same kind unchanged, or not at all."""
     if pa.types.is_dictionary(found):
         return _kind(found.value_type)
     if pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found):

@@ -79,7 +79,7 @@ class WindowOperator:
 
     @property
     def counts(self) -> StoreCounts:
-        """What became of all messages since the store was new."""
+        """The counts of all messages since the store was new."""
         return self._operator.counts
 
     @property

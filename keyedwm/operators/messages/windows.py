@@ -25,14 +25,14 @@ MOST_WINDOWS = 1_000_000  # that hold one message
 
 
 class CompletedBy(Enum):
-    """What completes a window."""
+    """The event that completes a window: the watermark, or a message."""
 
     WATERMARK = "watermark"  # the watermark has come to its end; of rows: the next offset has, so it is known ahead
     MESSAGE = "message"  # the first message past its end
 
 
 class Settings(Protocol):
-    """What a window may refuse of its plan."""
+    """The settings of a plan that a window may refuse."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -40,7 +40,7 @@ class Settings(Protocol):
 
     @property
     def full(self) -> CompletedBy:
-        """What completes it."""
+        """The event that completes a window."""
 
     @property
     def retention(self) -> Retention:
@@ -56,7 +56,7 @@ class Settings(Protocol):
 
 
 class WindowKind:
-    """What a plan must know of its windows."""
+    """The contract of a kind of window towards its plan."""
 
     __slots__ = ()
     # Whether windows count rows: offsets, or the messages of a key; each topic and partition has windows of its own.

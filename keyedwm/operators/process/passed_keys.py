@@ -56,7 +56,7 @@ class _Log(NamedTuple):
 
 
 class PassedKeys:
-    """What the state of one bucket knows."""
+    """The keys that passed, in the state of one bucket."""
 
     def __init__(self, state: ProcessState, fields: Sequence[pa.Field]) -> None:
         self._state = state
@@ -64,7 +64,7 @@ class PassedKeys:
         self._fields = fields
 
     def near(self, keys: Sequence[pa.Array], times: Ints, within_ms: int) -> Passed:
-        """Return those that passed not more than `within_ms` from these rows, and perhaps others of their keys."""
+        """Return rows that passed within `within_ms` of these rows, and perhaps further rows of their keys."""
         hashes, in_order = np.unique(hashed_rows(keys, len(times)).view(np.int64)), np.sort(times)
         found = [self._of(log, hashes) for log in self._logs() if _in_reach(log, in_order, within_ms)]
         table = pa.concat_tables([self._empty(), *found])

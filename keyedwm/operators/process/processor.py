@@ -19,7 +19,7 @@ from keyedwm.operators.state.store import TableLogs
 
 
 class ProcessState:
-    """What a processor holds between batches: logs of tables by name, and a few facts.
+    """State of a processor between batches: logs of tables by name, and a few facts.
 
     A log is only read when it is asked for. facts: values that JSON has, by name, read and written with every batch.
     """

@@ -27,8 +27,8 @@ from keyedwm.operators.state.store import PART, part_numbers
 class ProcessRescale:
     """How the state of old buckets goes to `count` new ones. Raises OptionError and FormatError for what cannot move.
 
-    who: the operator in messages. digest: of the old plan. states: the operator's note in each old bucket. blobs: the
-    names of the blobs in each.
+    who: the operator in messages. digest: of the old plan. states: the operator's manifest in each old bucket.
+    blobs: the names of the blobs in each.
     """
 
     beside: ClassVar[str | None] = None
@@ -80,7 +80,7 @@ class ProcessRescale:
             yield cut_table(number, f"{log}{PART}{self._numbers[bucket, name]}", mine)
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
-        """Return the operator's note of a new bucket with these parts of logs added; see `Rescale`."""
+        """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""
         if self.stays:
             state = {name: value for name, value in self.states[number].items() if name not in {"version", "plan"}}
             return manifest_of(self.plan, state)

@@ -82,6 +82,6 @@ class RunningPlan:
 
     @property
     def called(self) -> str:
-        """What decides whose state it is, beside keys and columns. `late` and `keep_ms` may change."""
+        """The aggregates: beside keys and columns they decide whose state it is. `late` and `keep_ms` may change."""
         aggregates = ", ".join(f"{name} {spec.describe()}" for name, spec in self.aggregates)
         return f"running aggregates {aggregates}"

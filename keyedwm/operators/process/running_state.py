@@ -1,4 +1,4 @@
-"""What running aggregates know of each key: its last event time, how many rows, and the accumulators so far.
+"""The state of running aggregates for each key: its last event time, how many rows, and the accumulators so far.
 
 Rule: the log holds a row for each key and batch that changed it, of which the newest counts.
 """
@@ -121,7 +121,7 @@ class RunningKeys:
         self.elements = self.elements.and_then(newer).take(np.insert(order, places[~known], behind[~known]))
 
     def _places(self, keys: Ints) -> tuple[Ints, Flags]:
-        """Return where these keys are among those that are known, and which of them are."""
+        """Return the places of these keys among the known keys, and which of them are known."""
         places = np.searchsorted(self.elements.keys, keys)
         known = places < len(self.elements)
         known[known] = self.elements.keys[places[known]] == keys[known]

@@ -1,1 +1,1 @@
-"""What operators hold between batches."""
+"""State of operators between batches."""

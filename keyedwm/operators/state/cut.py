@@ -1,6 +1,6 @@
 """Pieces of a stopped operator's state on their way to new buckets.
 
-Rule: a piece says of itself what the operator's note in its new bucket must know, since no bucket reads it before it
+Rule: a piece carries its entry in the manifest of its new bucket, since no bucket reads it before it
 runs.
 """
 
@@ -43,19 +43,19 @@ class Rescale(Protocol):
         """
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
-        """Return the operator's note in the new bucket of this number with these facts of pieces, by name, added.
+        """Return the operator's manifest in the new bucket of this number, with the entries of these pieces added.
 
         before: as it was, None for the first pieces.
         """
 
 
 def cut_table(number: int, name: str, table: pa.Table, **entry: int | None) -> BlobPiece:
-    """Return a table for a new bucket, with its rows as an entry beside those that are given."""
+    """Return a table for a new bucket, with its rows added to its entry."""
     return BlobPiece(number, name, stored(name, table), {"rows": table.num_rows, **entry})
 
 
 def rows_by_log(before: Mapping[str, Any], entries: Iterable[tuple[str, Any]]) -> dict[str, int]:
-    """Return the rows of each log with those of these tables added; before: the operator's note as it was."""
+    """Return the rows of each log with those of these tables added; before: the operator's manifest as it was."""
     rows = dict(before.get("rows", {}))
     for name, entry in entries:
         log = name.partition(PART)[0]

@@ -24,7 +24,7 @@ _NONE = np.empty(0, np.int64)
 
 
 class KeyHolder(Protocol):
-    """Who holds keys by number."""
+    """A holder of keys by number."""
 
     def used_keys(self) -> list[Ints]:
         """The numbers held."""
@@ -94,7 +94,7 @@ class KeyDictionary:
 
     @staticmethod
     def _in(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
-        """Places among the known values, which grow by those that are new."""
+        """Places among the known values, to which new values are added."""
         encoded = pc.dictionary_encode(values, null_encoding="encode")
         places = pc.index_in(encoded.dictionary, value_set=known[at])
         if places.null_count:

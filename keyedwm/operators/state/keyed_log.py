@@ -8,7 +8,7 @@ identity, and the newest one counts: in memory, where the log is read, and where
 taken out of a log: a row that is not alive any more is followed by one that says so, which stays as long as an older
 row may lie in another part. When most rows of a log are old ones it is written anew (`tidy`).
 
-A table holds keys and not their numbers, which are an instance's own: whoever reads a log numbers its keys again.
+A table holds keys and not their numbers, which are an instance's own: a reader of the log numbers its keys again.
 """
 
 from __future__ import annotations

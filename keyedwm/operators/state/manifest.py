@@ -1,8 +1,8 @@
-"""The note of an operator's state: a few facts beside its tables.
+"""The manifest of an operator's state: a JSON object beside its tables, in the blob called `note`.
 
-Rule: the note carries the format's version and the plan's digest. State of an unknown version or of another plan is
-refused, and so is a note that does not agree with the checksum at its beginning, which 0.2.0 did not write. Version 1
-of the window state held each frame in one blob, which is a log of one part; up to version 2 sessions were slices.
+Rule: the manifest carries the format's version and the plan's digest. State of an unknown version or of another plan is
+refused, and so is a manifest whose checksum, which stands first, is wrong; 0.2.0 wrote none. Version 1 of the window
+state held each frame in one blob, which is a log of one part; up to version 2 sessions were slices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHECKSUM = re.compile(rb'\{"checksum": ([0-9]+), ')
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestFormat:
-    """The notes of one kind of state. state: its name in errors; version: that is written; readable: those that are
+    """The manifests of one kind of state. state: its name in errors; version: that is written; readable: those that are
     read; unchanged: what a plan must keep, for the error about another plan.
     """
 
@@ -42,12 +42,12 @@ class ManifestFormat:
     unchanged: str
 
     def write(self, digest: str, state: Mapping[str, Any]) -> bytes:
-        """Return the manifest_of: facts, version and the plan's digest."""
+        """Return the manifest: state, version and the plan's digest."""
         content = json.dumps({"version": self.version, "plan": digest, **state}, sort_keys=True).encode()[1:]
         return b'{"checksum": %d, %b' % (zlib.crc32(content), content)
 
     def read(self, digest: str, store: BlobStore, earlier: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the facts of a store's note, none of an empty store; raise FormatError if it is another plan's.
+        """Return the content of a store's manifest, none of an empty store; raise FormatError if it is another plan's.
 
         earlier: digests that keyedwm 0.2.0 gave the plan, where functions of a user were in them by their byte-code.
         """
@@ -74,7 +74,7 @@ class ManifestFormat:
         return content
 
     def check_versions(self, what: str, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """Refuse notes of a version that is not read, with a FormatError. what: whose they are, in its message."""
+        """Refuse manifests of an unknown version with a FormatError. what: their owner, in its message."""
         unknown = {one.get("version") for one in manifests} - set(self.readable)
         if unknown:
             raise FormatError(
@@ -100,10 +100,10 @@ FORMAT = ManifestFormat(
 
 
 def manifest_of(plan: Planned, state: Mapping[str, Any]) -> bytes:
-    """Return the note of a window operator or of a processor."""
+    """Return the manifest of a window operator or of a processor."""
     return FORMAT.write(plan.digest(), state)
 
 
 def read_manifest(plan: Planned, store: BlobStore) -> dict[str, Any]:
-    """Return the facts of its note; see `NoteFormat.read`."""
+    """Return the content of its manifest; see `ManifestFormat.read`."""
     return FORMAT.read(plan.digest(), store, plan.earlier_digests)

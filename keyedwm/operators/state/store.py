@@ -1,8 +1,28 @@
 """State of an operator: logs of tables in a blob store, where a batch appends and reads happen on demand.
 
-Rule: what a batch only appends to is not read. A log is read when an operator asks for it, or when it is due for
-compaction: its newest small parts, of about the same size, become one; and a log that has grown by half since it was
-last tried is written anew as one table, if that is half as large. Only changed blobs are handed out for writing.
+Theory. A log is a sequence of Arrow tables under one name. Each table is one blob, a part of the log, numbered from 0:
+
+    name     frame-7    frame-7+5   frame-7+6   frame-7+7      oldest part first
+    bytes    130 KiB    40 KiB      3 KiB       2 KiB          larger parts stand before smaller ones
+
+The operator decides what rows mean together: its merge function adds the accumulators of a key, or keeps its newest
+row. Rows mean the same in many parts and in one, so compaction may happen at any time, or never.
+
+A batch ends with one call of `drain`, which does four things for each log with new rows:
+
+1. Append. The new rows become one part behind the others. No older part is read.
+2. Merge. Sizes are in classes: up to 4 KiB, and each next class 16 times as large. If the new part is the 16th or
+   later in a run of newest parts of its class or smaller, that run becomes one part. So a row is rewritten about once
+   for each class, and a log has about 15 parts of a class. Parts beyond 128 KiB are few, and stay out of such merges.
+3. Reduce. A log of 8 MiB or more that has grown by half since the last try is merged as a whole, and written anew if
+   that halves it: many rows of the same keys become one. `tried` remembers the size at the last try, in the manifest.
+4. Cut. A table larger than 4 MiB is cut into several parts, since Spark writes a value as a whole.
+
+`drain` returns the blobs that it wrote or removed, and nothing else: an untouched log costs nothing, however large it
+is. A log is read when the operator asks for it, and its decoded parts are kept for the life of the instance.
+
+The manifest knows the rows of each log. A log with fewer rows than that, or without its blobs, is damaged (a copy cut
+short, a lost file), and reading it raises DamagedError in place of a wrong result.
 """
 
 from __future__ import annotations
@@ -33,7 +53,7 @@ Merge = Callable[[str, Sequence[pa.Table]], pa.Table]
 
 
 class LogHolder(Protocol):
-    """Who writes some of an operator's logs."""
+    """The owner of some of an operator's logs."""
 
     def owns(self, log: str) -> bool:
         """Return whether a log is its own."""
@@ -54,7 +74,7 @@ class BlobStore(Protocol):
 
 
 class StateChanges(NamedTuple):
-    """What a batch changed: blobs to write, and the names of blobs to remove."""
+    """Changes of a batch: blobs to write, and the names of blobs to remove."""
 
     written: Mapping[str, bytes]
     removed: frozenset[str]
@@ -102,7 +122,7 @@ class TableLogs:
     """Logs by name. The first part of a log is a blob of its name, later ones are `NAME+1`, `NAME+2` and so on."""
 
     def __init__(self, store: BlobStore, *, manifest: str, state: Mapping[str, Any]) -> None:
-        """note: the name of a blob that is no log. state: as `state` gave them; those of older formats are fewer."""
+        """manifest: the name of a blob that is no log. state: as `state` returned it; older formats know less."""
         self._store = store
         self.rows: dict[str, int] = dict(state.get("rows", {}))  # of each log, where that is known
         self._tried: dict[str, int] = dict(state.get("tried", {}))  # log → bytes when it was last tried as a whole
@@ -119,7 +139,7 @@ class TableLogs:
             raise damaged(log, f"is missing, and held {self.rows[log]} rows")
 
     def state(self) -> dict[str, Any]:
-        """What must be known beside the blobs, ready for JSON."""
+        """Return the state beside the blobs, ready for JSON."""
         return {"rows": self.rows, "tried": self._tried}
 
     def names(self, prefix: str) -> Iterator[str]:
@@ -245,7 +265,7 @@ def _pieces(table: pa.Table) -> Iterable[pa.Table]:
 
 
 def logs_of(blobs: Mapping[str, bytes]) -> TableLogs:
-    """Return the logs among blobs, for somebody who only looks."""
+    """Return the logs among blobs, to be read only."""
     return TableLogs(MemoryStore(dict(blobs)), manifest="", state={})
 
 

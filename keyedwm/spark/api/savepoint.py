@@ -30,7 +30,7 @@ _VARIABLES = {"note", "blobs"}
 _SPARKS = ("py4j", "pyspark")
 # What Java escapes in the path of an address; Spark's state reader escapes it twice.
 _ESCAPED = re.compile(r"""[\s%"<>\\^`{|}\[\]#?]""")
-# Versions of the notes of buckets.
+# Versions of the manifests of buckets.
 _READABLE = (2,)
 
 
@@ -163,7 +163,7 @@ def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
 
 
 def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tuple[OperatorState, DataFrame]:
-    """What one operator knows, and its blobs as rows of a savepoint."""
+    """The state of one operator, and its blobs as rows of a savepoint."""
     from pyspark.sql import functions as F
 
     def variable(name: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What `join` and `join_latest` share: their arguments, and the steps from the rows of both sides to the results."""
+"""Shared by `join` and `join_latest`: their arguments, and the steps from the rows of both sides to the results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the buckets of every operator share: blobs in Spark's state, and the note that says whose state it is.
+"""State shared by the buckets of every operator: blobs in Spark's state, and the manifest that says whose they are.
 
-Rule: nothing but the note is read when a bucket opens, and only what changed is written when it closes.
+Rule: nothing but the manifest is read when a bucket opens, and only what changed is written when it closes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SparkStore:
-    """The blobs of a bucket in Spark's state, read one by one when they are needed; `sizes` as the note says."""
+    """The blobs of a bucket in Spark's state, read one by one when they are needed; `sizes` as in the manifest."""
 
     def __init__(self, blobs: Any, sizes: Mapping[str, int]) -> None:
         self._blobs = blobs
@@ -40,7 +40,7 @@ class SparkStore:
 
 
 def named_state(handle: Any) -> tuple[Any, Any]:
-    """Name the state of a bucket; returns the note's value state and the blobs' map state."""
+    """Name the state of a bucket; returns the manifest's value state and the blobs' map state."""
     return handle.getValueState("note", "note string"), handle.getMapState("blobs", "name string", "blob binary")
 
 
@@ -51,7 +51,7 @@ def read_manifest(manifest: Any) -> dict[str, Any] | None:
 
 
 def write_state(manifest: Any, blobs: Any, changes: StateChanges, content: Mapping[str, Any]) -> None:
-    """Write the blobs that changed, and the note."""
+    """Write the blobs that changed, and the manifest."""
     for name in changes.removed:
         blobs.removeKey((name,))
     for name, blob in changes.written.items():
@@ -60,22 +60,22 @@ def write_state(manifest: Any, blobs: Any, changes: StateChanges, content: Mappi
 
 
 class StateTakeover(Protocol):
-    """What a new bucket must know of the old ones."""
+    """The old buckets, as a new bucket sees them."""
 
     @property
     def follows(self) -> Mapping[str, int | None]:
         """Source → the snapshot that must come next of it."""
 
     def first_manifest(self, layout: Any, bucket: int) -> Any:
-        """Return the note with which a new bucket begins."""
+        """Return the manifest with which a new bucket begins."""
 
     def manifest_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
-        """Return the operator's note with these rows of initial state told; before: as it was; number: the bucket's."""
+        """Return the operator's manifest with rows of initial state added; before: as it was; number: the bucket's."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketOwner:
-    """Who takes over state: the bucket of a layout, and what it writes into its note (see `require_owner`)."""
+    """The bucket that takes over state: its layout and number, and its owner in the manifest (see `require_owner`)."""
 
     layout: Any
     bucket: int
@@ -106,7 +106,7 @@ def require_owner(
 ) -> None:
     """Refuse state that belongs to another version, plan or name.
 
-    kind: what users call the operator. owner: what this bucket writes into its note (`version`, `buckets`, `plan`,
+    kind: what users call the operator. owner: entries of this bucket's manifest (`version`, `buckets`, `plan`,
     `name`, and `axis` where the operator follows one). plan_means: what may differ between two plans. earlier:
     digests that keyedwm 0.2.0 gave the plan. Raises FormatError for a version, OptionError for all else.
     """
@@ -132,7 +132,7 @@ def require_owner(
             f"{kind} {name}: the checkpoint follows the time axis with key {manifest['axis']}, this plan the one "
             f"with key {owner['axis']}: go back to that axis, or start from a new checkpoint"
         )
-    if manifest["name"] != name:  # whoever follows its channels would wait for those of the old name
+    if manifest["name"] != name:  # a follower of its channels would wait for channels of the old name
         raise OptionError(
             f"{kind} {name}: the checkpoint calls it {manifest['name']}, and so its channels: "
             f"give name={manifest['name']!r}"

@@ -221,7 +221,7 @@ class ChannelTracker:
 
     @classmethod
     def restore(cls, owner: str, key: int, state: Mapping) -> ChannelTracker:
-        """Go on from a snapshot. Raises FormatError for one that `state` never gives."""
+        """Go on from a snapshot. Raises FormatError for one that `state` never returns."""
         it = cls(owner, key)
         try:
             it._coalescer = Coalescer.restore(decode_channels(b64decode(state["channels"], validate=True)))

@@ -1,6 +1,6 @@
-"""Whose state an operator goes on with, and what must come first then: `continue_from=TARGET`.
+"""The state that an operator continues from, and the batch that must come first: `continue_from=TARGET`.
 
-Rule: what the first batch brings must be what comes next after the savepoint; anything else is refused.
+Rule: the first batch must be the one that follows the savepoint; any other is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from keyedwm.savepoint_files import OperatorState, Savepoint, read_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from pyspark_wm_source.values.offsets import QueryOffset
 
-# In the note of a bucket that was moved: which snapshot of each source must come next; see `check_follows`.
+# In the manifest of a rescaled bucket: the snapshot of each source that must come next; see `check_follows`.
 FOLLOWS = "follows"
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint's plan has that the plan of the query has not, in words, for the refusal of its state."""
+"""Difference between a checkpoint's plan and the plan of the query, in words, for the refusal of its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONG = 60
 
 
 def difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
-    """Return what tells two plans apart, "" where what is noted of them does not. old: None in notes of 0.2.0."""
+    """Return the difference of two plans, "" where their descriptions agree. old: None in manifests of 0.2.0."""
     if old is None:
         return ""
     before, now = list(lines_of(old)), list(lines_of(new))

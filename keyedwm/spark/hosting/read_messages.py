@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MessageFields:
-    """What messages hold. fields: column → field of the source. schema: the columns. keys: the key columns among them.
+    """The columns of messages. fields: column → field of the source. schema: the columns. keys: the key columns.
 
     read_from: where keys are read, where their columns' names do not say it.
     """

@@ -29,7 +29,7 @@ from keyedwm.spark.hosting.continue_from import follows_of, operator_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession
 
-# What a new bucket is given before its first rows: a blob, with the JSON of what the operator's note says of it; or, in
+# Initial state of a new bucket: a blob, with the JSON of its entry in the operator's manifest; or, in
 # a row of its own, nothing but its existence.
 _PIECE = pa.schema(
     [
@@ -44,7 +44,7 @@ RescalablePlan = WindowPlan | ProcessPlan | JoinPlan
 
 @dataclass(frozen=True, kw_only=True)
 class RescaledState:
-    """What every new bucket must know of the old ones. follows: source → the snapshot that must come next of it."""
+    """The old buckets, as every new bucket sees them. follows: source → the snapshot that must come next of it."""
 
     move: Rescale
     name: str
@@ -52,9 +52,9 @@ class RescaledState:
     follows: Mapping[str, int | None]
 
     def first_manifest(self, layout: BucketLayout, bucket: int) -> BucketManifest:
-        """Return the note with which a new bucket begins.
+        """Return the manifest with which a new bucket begins.
 
-        Who follows the operator has not heard of a channel that is new: its watermarks are told in the first batch.
+        Followers of the operator do not know a new channel: the first batch passes its watermarks on.
         """
         manifest = self.manifests[0]
         number = layout.ids.index(bucket)
@@ -68,7 +68,7 @@ class RescaledState:
         )
 
     def manifest_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
-        """Return the operator's note in a new bucket with these rows of `_PIECE` told; before: as it was."""
+        """Return the operator's manifest in a new bucket with these rows of `_PIECE` added; before: as it was."""
         return self.move.manifest_with(before, [(piece.name, json.loads(piece.entry)) for piece in pieces], number)
 
 

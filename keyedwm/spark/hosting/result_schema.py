@@ -1,4 +1,4 @@
-"""The columns that a user's own function returns, as they are declared: `process`, `async_map`."""
+"""The declared result columns of a user's function: `process`, `async_map`."""
 
 from __future__ import annotations
 

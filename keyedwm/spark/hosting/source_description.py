@@ -1,4 +1,4 @@
-"""A source that is described and not loaded: what `source` returns, and what functions take in the place of a frame."""
+"""The description of a source that is not loaded: `source` returns it, and functions take it in place of a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Value = bool | float | int | str
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What `spark.readStream.format("keyedwm")` is told; each call returns a new description."""
+    """Options of `spark.readStream.format("keyedwm")`; each call returns a new description."""
 
     spark: SparkSession = field(repr=False)
     set_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # values may be secrets

@@ -1,1 +1,1 @@
-"""What a checkpoint or a query holds, and why it waits."""
+"""Contents of a checkpoint or a query, and why it waits."""

@@ -95,7 +95,7 @@ class SavedStore:
 
 @dataclass(frozen=True)
 class _Opening:
-    """What opens a bucket. number: of the side; sizes, states: of each bucket its blobs, and its operator's note."""
+    """Opens buckets. number: of the side; sizes, states: of each bucket its blobs, and its operator's manifest."""
 
     description: Mapping[str, Any]
     number: int | None

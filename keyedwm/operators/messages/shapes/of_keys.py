@@ -1,4 +1,4 @@
-"""Windows of a key's messages in a topic and partition: what those that count them and sessions by rows have in common.
+"""Windows of a key's messages in a topic and partition: shared by windows that count messages and by sessions of rows.
 
 Rule: Kafka gives an order to the messages of a partition and to no others, so a key's messages are told apart by topic
 and partition. Then no message comes late, a window is complete with its last message, whose result never changes, and

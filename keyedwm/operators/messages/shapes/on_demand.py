@@ -52,7 +52,7 @@ class OnDemandShape(MessageShape):
         self._opens(rows)
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
-        """Hold messages, open the windows that they open, and show those that are complete and have news."""
+        """Hold messages, open their windows, and show complete windows with new messages."""
         messages = self._account.admit(messages, {Reason.RETENTION: messages.at <= self._border})
         if not len(messages):
             return

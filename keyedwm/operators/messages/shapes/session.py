@@ -49,14 +49,14 @@ class SessionShape(MessageShape):
         self._late = PaneTimer(plan.late_every_ms, keeps_beat=False, state=state.get("late", (None, None)))
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
-        """Hold messages in the sessions that they make with those that are held."""
+        """Hold messages in the sessions that they form with the held messages."""
         outside = messages.at + self._window.gap_ms <= self._floor
         messages = self._accounts[messages.input_number].admit(messages, {Reason.RETENTION: outside})
         if len(messages):
             yield from self._take(messages, now_ms)
 
     def due(self, watermark_ms: int) -> Iterator[Output]:
-        """Complete sessions, and release those that are kept no longer."""
+        """Complete sessions, and release sessions that have outlived the retention."""
         if self._watermark_ms is None or watermark_ms > self._watermark_ms:
             self._watermark_ms = watermark_ms
             yield from self._advance(self._closed(watermark_ms))
@@ -129,7 +129,7 @@ class SessionShape(MessageShape):
         return self._messages.merge(tables) if table is None else table.merge(tables)
 
     def state(self) -> dict[str, Any]:
-        """What is known beside the sessions, and for a summary how many they are and where the first one begins."""
+        """Return the state beside the sessions, and for a summary their number and the start of the first one."""
         return {
             "slice_ms": self._messages.width_ms,
             "looks": {str(start): floor for start, floor in sorted(self._messages.looks.items())},

@@ -34,7 +34,7 @@ class RowSessionShape(KeyedRowsShape):
         self._reach = self._plan.kind_as(SessionRowWindow).between + 1
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
-        """Hold messages of sessions that are not over; show those that are."""
+        """Hold messages of open sessions; show ended sessions."""
         messages, codes = self._in_order(messages)
         rows, offsets = messages.rows, messages.at
         begins = self._begins(codes, offsets)
