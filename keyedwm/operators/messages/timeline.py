@@ -14,8 +14,8 @@ follows it by the retention, or a limit of size moves it by the end of the oldes
 window: the first slice that is kept begins where the first window does that ends behind the floor.
 
 So the phase that a message meets depends on the input before it, and not on how the input was cut. Where messages move
-the horizon, each meets the highest place before its own (`met`). They are still taken many at a time: up to the first that
-would reach back into a window which the ones before it have outlived (`before_outlived`).
+the horizon, each meets the highest place before its own (`met`). They are still taken many at a time: up to the first
+that would reach back into a window which the ones before it have outlived (`before_outlived`).
 
 Of each key and window the pane log knows how many panes were shown, and a mark: how many messages the last pane
 covered, or, for panes of new messages only, the number of the last call that it covered (`ARRIVAL`). Panes are computed

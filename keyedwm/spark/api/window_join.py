@@ -91,8 +91,7 @@ def window_join(
     plan = WindowJoinPlan(
         left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=wanted, keep=kept,
         emit=choice("emit", emit, Emit), full=choice("full", store.full, CompletedBy),
-        late_every_ms=store.late_every_ms(),
-        early_every_ms=_early_every_ms(early),
+        late_every_ms=store.late_every_ms(), early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
     staged = StagedWindowJoin(plan=plan, late=policy)
