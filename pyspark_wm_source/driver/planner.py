@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from keyedwm.core.coalescer import CommonState
@@ -96,7 +97,7 @@ class Planner:
                 batch=NOT_STARTED,
                 group=self._group,
                 state_key=secrets.token_hex(KEY_BYTES),
-                now_ms=_wall_ms(),
+                now_ms=self._now_ms(),
                 coalesced=CommonState(),
                 begins=resolve(self._cluster, options.start, channels, LATEST),
             )
@@ -188,7 +189,7 @@ class Planner:
 
     def _look(self, start: QueryOffset) -> Seen:
         """Ask for log ends; the two clock readings frame the answer."""
-        asked_ms = _wall_ms()
+        asked_ms = self._now_ms()
         if self._frozen is not None:
             # What came after the freeze is not looked at, so silence counts up to the freeze only.
             frozen = self._frozen
@@ -213,7 +214,7 @@ class Planner:
         high = ends
         if self._options.client.isolation is Isolation.READ_COMMITTED:
             high = self._cluster.latest(there.channels, Isolation.READ_UNCOMMITTED)
-        now_ms = _wall_ms()
+        now_ms = self._now_ms()
         self._ends = dict(ends)
         begins, restarts = self._begins(start, there, ends)
         epochs = not_behind(epochs, start, restarts)
@@ -379,6 +380,11 @@ class Planner:
                 f"{found[0]}, but Trigger.AvailableNow planned to read more: the topic was deleted and recreated"
             )
 
+    def _now_ms(self) -> int:
+        """The time by the clock; in a test of a pipeline, the time in the file of its clock."""
+        clock = self._options.test_clock
+        return time.time_ns() // 1_000_000 if clock is None else int(Path(clock).read_text())
+
     def _lost(self, what: str, kind: type[DataLossError] = DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise kind(what)
@@ -393,7 +399,3 @@ def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
 
 def _range(first: int, end: int) -> str:
     return f"no records, its next offset is {end}" if first == end else f"the offsets {first} to {end - 1}"
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -52,7 +52,7 @@ _OURS = (
     "minPartitions", "maxRecordsPerPartition", "continueFrom",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
-    "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage",
+    "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
 )  # fmt: skip
 # Propagated streams take watermarks, idleness and cuts from upstream, so these cannot be set.
 _NOT_PROPAGATED = (
@@ -113,6 +113,7 @@ class SourceOptions:
     state_secret: bytes | None = field(default=None, repr=False)
     continue_from: str | None = None
     stage: Stage | None = None
+    test_clock: str | None = None
     limits: Limits = LIMITS
 
     @property
@@ -207,6 +208,7 @@ class SourceOptions:
             state_secret=secret_of("stateSecret", settings["statesecret"]) if "statesecret" in settings else None,
             continue_from=_continue_from(settings),
             stage=_stage(settings, axes, columns, headers=headers),
+            test_clock=settings.get("testclock"),
         )
 
 

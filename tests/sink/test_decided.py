@@ -18,13 +18,13 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import Committed
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
+from keyedwm.testing.simulated_kafka.brokers import Brokers
+from keyedwm.testing.simulated_kafka.clock import Clock
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from tests.system.world.brokers import Brokers
-from tests.system.world.clock import Clock
 from tests.system.world.wire import SimulatedConnection
 
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "world:1", "client.id": "marker"})

@@ -28,14 +28,14 @@ from keyedwm.kafka.client.values import Isolation
 from keyedwm.kafka.records.read import Wanted
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.testing.simulated_kafka.brokers import Brokers
+from keyedwm.testing.simulated_kafka.clock import Clock
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka, recover
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, stage
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.places.notes import Claim
-from tests.system.world.brokers import Brokers
-from tests.system.world.clock import Clock
 from tests.system.world.wire import SimulatedConnection
 
 TOPIC, QUERY = "out", "query"

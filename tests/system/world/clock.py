@@ -14,21 +14,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-START_MS = 1_700_000_000_000
+from keyedwm.testing.simulated_kafka.clock import Clock
+
 _COMPILER = "numba"
-
-
-class Clock:
-    """Milliseconds since 1970 that only `pass_ms` moves."""
-
-    def __init__(self) -> None:
-        self.now_ms = float(START_MS)
-        self.on_pass: list[Callable[[], None]] = []
-
-    def pass_ms(self, span_ms: float) -> None:
-        self.now_ms += span_ms
-        for due in self.on_pass:
-            due()
 
 
 @contextmanager

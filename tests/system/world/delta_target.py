@@ -22,9 +22,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from keyedwm.core.errors import UnavailableError
+from keyedwm.testing.simulated_kafka.brokers import Brokers
 from pyspark_wm_sink.delta import stage
 from pyspark_wm_sink.delta import table as delta
-from tests.system.world.brokers import Brokers
 from tests.system.world.faults import Faults
 from tests.system.world.targets import Target
 

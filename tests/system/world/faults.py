@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keyedwm.kafka.client.connection import TransientError
-from tests.system.world.brokers import NODES, Brokers
-from tests.system.world.clock import START_MS
+from keyedwm.testing.simulated_kafka.brokers import Brokers
+from keyedwm.testing.simulated_kafka.clock import START_MS
+from keyedwm.testing.simulated_kafka.coordinators import NODES
 
 # The highest rate of each fault, per opportunity; a seed takes a part of the faults at a part of the rates.
 HIGHEST = {

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.watermark import Status
+from keyedwm.testing.simulated_kafka.log import Log
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.writer import stream_writer
@@ -28,7 +29,6 @@ from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.reader import StreamReader, arrow_schema
 from pyspark_wm_source.values.limits import LIMITS, Limits
 from tests.system.world.faults import Faults, KilledError
-from tests.system.world.log import Log
 from tests.system.world.targets import Target
 
 _ATTEMPTS = 4

@@ -17,8 +17,8 @@ from keyedwm.kafka.client.values import Isolation
 from keyedwm.kafka.records.read import Wanted
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.testing.simulated_kafka.brokers import Brokers
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
-from tests.system.world.brokers import Brokers
 from tests.system.world.faults import Faults
 from tests.system.world.feed import PARTITIONS
 

@@ -30,8 +30,8 @@ from keyedwm.kafka.requests.transactions import (
     statuses,
 )
 from keyedwm.testing.admin import create_topic
-from tests.system.world.brokers import Brokers
-from tests.system.world.clock import Clock
+from keyedwm.testing.simulated_kafka.brokers import Brokers
+from keyedwm.testing.simulated_kafka.clock import Clock
 from tests.system.world.wire import SimulatedConnection
 from tests.tools import remake, wait_until
 

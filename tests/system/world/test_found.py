@@ -24,12 +24,13 @@ from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.transactions import Fate, end
+from keyedwm.testing.simulated_kafka.brokers import Brokers
+from keyedwm.testing.simulated_kafka.clock import START_MS, Clock
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.kafka_sink import Sink
-from tests.system.world.brokers import Brokers
-from tests.system.world.clock import START_MS, Clock, virtual
+from tests.system.world.clock import virtual
 from tests.system.world.simulate import quiet
 from tests.system.world.wire import SimulatedConnection
 from tests.tools import Stream, at, controls, events

@@ -19,7 +19,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import Answer, TransientError
-from tests.system.world.brokers import Brokers
+from keyedwm.testing.simulated_kafka.brokers import Brokers
 
 _MODULES = (kafka.protocol.metadata, kafka.protocol.consumer, kafka.protocol.producer, kafka.protocol.admin)
 _VERSIONS = BrokerVersionData(api_versions=dict.fromkeys(range(100), (0, 20)))

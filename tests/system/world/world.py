@@ -16,11 +16,11 @@ from keyedwm.core.errors import DataLossError, FencedError, KeyedwmError, Unavai
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.testing.simulated_kafka.brokers import Brokers
+from keyedwm.testing.simulated_kafka.clock import Clock
 from pyspark_wm_sink.kafka.publish import LostTransactionError
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_source.values.limits import LIMITS
-from tests.system.world.brokers import Brokers
-from tests.system.world.clock import Clock
 from tests.system.world.compare import difference, late
 from tests.system.world.delta_target import DeltaTarget
 from tests.system.world.faults import EndlessError, Faults, KilledError, Strike

@@ -8,7 +8,7 @@ transactions with time-outs and fencing, committed offsets of groups.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
@@ -16,16 +16,16 @@ from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.producer import ProduceResponse
 
 from keyedwm.kafka.client.errors import Code
-from tests.system.world.clock import Clock
-from tests.system.world.coordinators import NODES, Coordinators
-from tests.system.world.log import HEADER, Header, Log
+from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.coordinators import ADDRESSES, Coordinators
+from keyedwm.testing.simulated_kafka.log import HEADER, Header, Log
 
 
 class Brokers(Coordinators):
     """The cluster's state."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Clock, addresses: Mapping[int, tuple[str, int]] = ADDRESSES) -> None:
+        super().__init__(clock, addresses)
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.earlier_ids: dict[str, uuid.UUID] = {}
         self.muted_until_ms: dict[int, float] = {}
@@ -34,9 +34,10 @@ class Brokers(Coordinators):
         self.stale: Callable[[], bool] = lambda: False
 
     def create(self, topic: str, partitions: int) -> None:
+        """Create a topic with a new id."""
         self.topic_ids[topic] = uuid.uuid4()
         for partition in range(partitions):
-            self.logs[topic, partition] = Log(leader=NODES[partition % len(NODES)])
+            self.logs[topic, partition] = Log(leader=self.nodes[partition % len(self.nodes)])
 
     def recreate(self, topic: str, partitions: int) -> None:
         """Delete a topic with the offsets that groups have committed for it, and create it anew."""
@@ -47,15 +48,16 @@ class Brokers(Coordinators):
         self.create(topic, partitions)
 
     def is_silent(self, node: int) -> bool:
+        """Whether a broker answers nobody now."""
         return self.silent_until_ms.get(node, 0) > self.clock.now_ms
 
     def any_node(self) -> int:
         """The broker that a client asks when any will do: one that it hears of."""
-        return next((node for node in NODES if not self.is_silent(node)), NODES[0])
+        return next((node for node in self.nodes if not self.is_silent(node)), self.nodes[0])
 
     def replace(self, node: int) -> None:
         """The others take over what a broker leads and coordinates."""
-        following = NODES[node % len(NODES)]
+        following = self._after(node)
         for where, log in self.logs.items():
             if log.leader == node:
                 self.move_leader(where, following)
@@ -63,6 +65,7 @@ class Brokers(Coordinators):
             self.coordinator_of[key] = following
 
     def move_leader(self, where: tuple[str, int], node: int) -> None:
+        """Let another broker lead a partition."""
         log = self.logs[where]
         log.leader, log.epoch = node, log.epoch + 1
 
@@ -85,7 +88,7 @@ class Brokers(Coordinators):
             parts = [
                 topic_type.MetadataResponsePartition(
                     error_code=0, partition_index=partition, leader_id=log.leader, leader_epoch=log.epoch,
-                    replica_nodes=list(NODES), isr_nodes=list(NODES), offline_replicas=[],
+                    replica_nodes=list(self.nodes), isr_nodes=list(self.nodes), offline_replicas=[],
                 )
                 for (topic, partition), log in sorted(self.logs.items())
                 if topic == name and known
@@ -98,7 +101,10 @@ class Brokers(Coordinators):
                     topic_id=ids[name] if known else uuid.UUID(int=0), is_internal=False, partitions=parts,
                 )
             )  # fmt: skip
-        brokers = [MetadataResponse.MetadataResponseBroker(node_id=n, host="b", port=n, rack=None) for n in NODES]
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=None)
+            for node, (host, port) in self.addresses.items()
+        ]
         return MetadataResponse(throttle_time_ms=0, brokers=brokers, cluster_id="world", controller_id=1, topics=topics)
 
     def _log(self, node: int, where: tuple[str, int], epoch: int = -1) -> tuple[Code, Log | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,11 @@ from kafka.protocol.producer import (
 )
 
 from keyedwm.kafka.client.errors import Code
-from tests.system.world.clock import Clock
-from tests.system.world.log import Log
+from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.log import Log
 
 NODES = (1, 2, 3)
+ADDRESSES = {node: ("b", node) for node in NODES}
 _LONGEST_MS = "900000"  # transaction.max.timeout.ms
 
 
@@ -39,10 +40,15 @@ class Transaction:
 
 
 class Coordinators:
-    """What coordinators keep, in the cluster's internal topics: it outlives any of them."""
+    """What coordinators keep, in the cluster's internal topics: it outlives any of them.
 
-    def __init__(self, clock: Clock) -> None:
+    addresses: host and port by broker id.
+    """
+
+    def __init__(self, clock: Clock, addresses: Mapping[int, tuple[str, int]] = ADDRESSES) -> None:
         self.clock = clock
+        self.addresses = dict(addresses)
+        self.nodes = tuple(sorted(self.addresses))
         self.logs: dict[tuple[str, int], Log] = {}
         self.transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, Transaction] = {}
@@ -72,14 +78,20 @@ class Coordinators:
                 self.expired_at_ms[name] = self.clock.now_ms
 
     def _coordinator(self, key: str) -> int:
-        return self.coordinator_of.setdefault(key, NODES[sum(key.encode()) % len(NODES)])
+        return self.coordinator_of.setdefault(key, self.nodes[sum(key.encode()) % len(self.nodes)])
+
+    def _after(self, node: int) -> int:
+        """The next broker, and the first one behind the last."""
+        return self.nodes[(self.nodes.index(node) + 1) % len(self.nodes)]
 
     def _FindCoordinator(self, _node: int, request: Any) -> Any:
         key = (request.coordinator_keys or [request.key])[0]
         if self.coordinator_moves():
-            self.coordinator_of[key] = NODES[(self._coordinator(key)) % len(NODES)]
+            self.coordinator_of[key] = self._after(self._coordinator(key))
+        node = self._coordinator(key)
+        host, port = self.addresses[node]
         found = FindCoordinatorResponse.Coordinator(
-            key=key, node_id=self._coordinator(key), host="b", port=1, error_code=0, error_message=None
+            key=key, node_id=node, host=host, port=port, error_code=0, error_message=None
         )
         return FindCoordinatorResponse(throttle_time_ms=0, coordinators=[found])
 

@@ -37,7 +37,7 @@ class Header(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    records: int
 
 
 @dataclass(slots=True)
@@ -52,10 +52,12 @@ class Batch:
 
     @property
     def is_control(self) -> bool:
+        """Whether it is the marker that ends a transaction."""
         return bool(self.header.attributes & _CONTROL)
 
     @property
     def is_transactional(self) -> bool:
+        """Whether a transaction decides about it."""
         return bool(self.header.attributes & _TRANSACTIONAL)
 
 
@@ -112,7 +114,7 @@ class Log:
                 return "OUT_OF_ORDER_SEQUENCE", -1
         first = self.append(data, now_ms)
         if header.producer_id >= 0:
-            self.sequences[header.producer_id] = (header.producer_epoch, header.base_sequence + header.count, first)
+            self.sequences[header.producer_id] = (header.producer_epoch, header.base_sequence + header.records, first)
         return "NONE", first
 
     def finish(self, producer_id: int, epoch: int, *, commit: bool, now_ms: float) -> None:
@@ -130,7 +132,8 @@ class Log:
     def read(self, offset: int, *, committed: bool, most_bytes: int) -> tuple[bytes, list[tuple[int, int]]]:
         """The batches from the one that holds `offset` on, and the aborted transactions among them."""
         until = self.stable if committed else self.end
-        taken, size = [], 0
+        taken: list[Batch] = []
+        size = 0
         for batch in self.batches:
             if batch.last < offset or batch.first >= until:
                 continue

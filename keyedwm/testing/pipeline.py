@@ -1,0 +1,207 @@
+"""Tests of a pipeline without Kafka: partitions, times, batch cuts, silence and restarts are made up; the rest is real.
+
+Rule: the pipeline runs in Spark over the real source. Only the broker is simulated, behind Kafka's own protocol, and
+the planner's clock stands still unless a step moves it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.rows import CONTROL, REJECTED
+from keyedwm.spark import recommended_conf, source, source_progress, start_in_turn
+from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.server import SimulatedKafka, simulated_kafka
+from keyedwm.testing.steps import RESTART, TOPIC, Record, Restart, Silence, Step, columns_of, records_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["RESTART", "Record", "Restart", "Result", "Silence", "Step", "run"]
+
+_CLOCK = "clock"
+# Set by `run` itself, so that they would contradict the steps.
+_OURS = ("kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "testClock")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one step brought about, in all micro-batches that it led to.
+
+    rows: results, a dict each, without control rows and rejected messages. rejected: messages that no window took.
+    watermark: the coalesced watermark behind the step, None before the first one. held_by: who holds it and why, in one
+    sentence. idle: how many partitions are idle. progress: of each source, as `keyedwm.spark.source_progress` gives it.
+    """
+
+    rows: list[dict[str, Any]]
+    rejected: list[dict[str, Any]]
+    watermark: datetime | None
+    held_by: str | None
+    idle: int
+    progress: list[dict[str, Any]]
+
+
+def run(
+    spark: SparkSession,
+    pipeline: Callable[[Any], DataFrame],
+    steps: Sequence[Step],
+    *,
+    options: Mapping[str, str] | None = None,
+    topics: Mapping[str, int] | None = None,
+    pushed: bool = False,
+    restart_each_step: bool = False,
+) -> list[Result]:
+    """Run a pipeline over made-up records and return what each step brought about.
+
+    pipeline: from the input's rows to the results; with `pushed` it is given `source(spark)` with all options, not
+    loaded. steps: lists of records, each one batch of the input, or `Silence(span)`, or `RESTART`. options: of the
+    source, `watermarkLag` among them. topics: partitions by topic; by default those that the records name.
+    restart_each_step: the query is started again behind every step, and the results must not change.
+
+    Raises OptionError and InputError for steps and options that are wrong, and the query's own error if it fails.
+    """
+    given = _checked_options(options or {})
+    records = records_of(steps)
+    sizes = _sizes(records, topics)
+    clock = Clock(max((one.timestamp_ms for one in records), default=0))
+    with tempfile.TemporaryDirectory(prefix="keyedwm-pipeline-") as home, simulated_kafka(clock) as broker:
+        for topic, partitions in sizes.items():
+            broker.create_topic(topic, partitions)
+        given |= {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(sizes)}
+        given |= {"startingOffsets": "earliest", "testClock": str(Path(home) / _CLOCK)}
+        running = _Running(
+            spark=spark, pipeline=pipeline, broker=broker, clock=clock, home=Path(home), options=given, pushed=pushed
+        )
+        with _few_tasks(spark):
+            try:
+                return [running.step(step, restart=restart_each_step) for step in steps]
+            finally:
+                running.stop()
+
+
+@dataclass(kw_only=True)
+class _Running:
+    """The query, its broker and its clock. home: where its checkpoint and the clock's file are."""
+
+    spark: SparkSession
+    pipeline: Callable[[Any], DataFrame]
+    broker: SimulatedKafka
+    clock: Clock
+    home: Path
+    options: Mapping[str, str]
+    pushed: bool
+    _query: StreamingQuery | None = None
+    _batches: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    _next: int = 0
+
+    def step(self, step: Step, *, restart: bool) -> Result:
+        """Take a step, wait until nothing more comes of it, and collect."""
+        if isinstance(step, Silence):
+            self.clock.pass_ms(step.span_ms)
+        elif isinstance(step, Restart):
+            self.stop()
+        else:
+            self.broker.append(columns_of(step))
+        self._set_clock()
+        query = self._started()
+        query.processAllAvailable()
+        result = self._collected(query)
+        if restart:
+            self.stop()
+        return result
+
+    def stop(self) -> None:
+        """Stop the query, if it runs."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    def _started(self) -> StreamingQuery:
+        if self._query is None:
+            read = source(self.spark).options(**self.options)
+            frame = self.pipeline(read if self.pushed else read.load())
+            writer = frame.writeStream.foreachBatch(self._keep)
+            (self._query,) = start_in_turn(writer.option("checkpointLocation", str(self.home / "checkpoint")))
+        return self._query
+
+    def _keep(self, batch: DataFrame, number: int) -> None:
+        """Keep a batch under its number: one that was interrupted comes again under the same one."""
+        self._batches[number] = [row.asDict(recursive=True) for row in batch.collect()]
+
+    def _collected(self, query: StreamingQuery) -> Result:
+        fresh = [row for number in sorted(self._batches) if number >= self._next for row in self._batches[number]]
+        self._next = max(self._batches, default=-1) + 1
+        data = [row for row in fresh if row.get(CONTROL) is None]
+        progress = source_progress(query)
+        last = progress[0] if progress else {}
+        shown = last.get("watermark", {}).get("0")
+        return Result(
+            rows=[
+                {k: v for k, v in row.items() if k not in (CONTROL, REJECTED)} for row in data if not row.get(REJECTED)
+            ],
+            rejected=[row[REJECTED] for row in data if row.get(REJECTED) is not None],
+            watermark=None if shown is None else _instant(shown),
+            held_by=last.get("held_by", {}).get("0"),
+            idle=last.get("idle", 0),
+            progress=progress,
+        )
+
+    def _set_clock(self) -> None:
+        new = self.home / f"{_CLOCK}.new"
+        new.write_text(str(int(self.clock.now_ms)))
+        new.replace(self.home / _CLOCK)  # whole at any time: the planner reads it whenever it likes
+
+
+def _checked_options(options: Mapping[str, str]) -> dict[str, str]:
+    ours = {name.lower() for name in _OURS}
+    for name in options:
+        if name.lower() in ours:
+            raise OptionError(f"run: option {name} is set by run itself, from the steps and topics: leave it out")
+    return dict(options)
+
+
+def _sizes(records: Sequence[Record], topics: Mapping[str, int] | None) -> dict[str, int]:
+    """The partitions of each topic: as given, or as many as the records name."""
+    named: dict[str, int] = {}
+    for one in records:
+        named[one.topic] = max(named.get(one.topic, 0), one.partition + 1)
+    if topics is None:
+        return named or {TOPIC: 1}
+    for topic, partitions in named.items():
+        if topics.get(topic, 0) < partitions:
+            raise InputError(
+                f"run: a record is for partition {partitions - 1} of topic {topic!r}, which has {topics.get(topic, 0)} "
+                "partitions by topics=: give it more, or correct the record"
+            )
+    return dict(topics)
+
+
+def _instant(shown: str) -> datetime | None:
+    with suppress(ValueError):
+        return datetime.fromisoformat(shown.replace("Z", "+00:00"))
+    return None
+
+
+@contextmanager
+def _few_tasks(spark: SparkSession) -> Iterator[None]:
+    """One bucket, and the store that windows need, for the time of the test: its rows are few."""
+    wanted = {**recommended_conf(cores=1)}
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
