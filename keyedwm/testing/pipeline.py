@@ -80,7 +80,7 @@ def run(
         running = _Running(
             spark=spark, pipeline=pipeline, broker=broker, clock=clock, home=Path(home), options=given, pushed=pushed
         )
-        with _few_tasks(spark):
+        with few_tasks(spark):
             try:
                 return [running.step(step, restart=restart_each_step) for step in steps]
             finally:
@@ -191,7 +191,7 @@ def _instant(shown: str) -> datetime | None:
 
 
 @contextmanager
-def _few_tasks(spark: SparkSession) -> Iterator[None]:
+def few_tasks(spark: SparkSession) -> Iterator[None]:
     """One bucket, and the store that windows need, for the time of the test: its rows are few."""
     wanted = {**recommended_conf(cores=1)}
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in wanted}

@@ -10,7 +10,7 @@ import pytest
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.spark import aggregate, count, sum, tumbling  # noqa: A004 (as Spark calls it)
-from keyedwm.testing.pipeline import RESTART, Record, Silence, run
+from keyedwm.testing.pipeline import RESTART, Record, Silence, few_tasks, run
 from tests.spark.started import Started
 from tests.tools import Record as Produced
 
@@ -32,7 +32,7 @@ def hours(rows: DataFrame) -> DataFrame:
 
 
 def pushed_hours(read: Any) -> DataFrame:
-    return aggregate(read, {"k": "cast(key as string)"}, tumbling("1 hour"), {"n": count()})
+    return aggregate(read, {"k": "key::string"}, tumbling("1 hour"), {"n": count()})
 
 
 def shown(rows: list[dict[str, Any]]) -> list[tuple[str, int, int, int]]:
@@ -75,16 +75,14 @@ def test_the_same_records_through_a_real_broker_give_the_same_rows(spark, kafka,
         options |= {"startingOffsets": "earliest", "idleTimeout": "3 seconds"}
         return hours(spark.readStream.format("keyedwm").options(**options).load())
 
-    real = Started(kafka.bootstrap, frame, tmp_path)
-    found: list[dict[str, Any]] = []
-    for step in (FIRST, SECOND):
-        told = [
-            Produced(one.partition, one.timestamp_ms, json.dumps(one.value).encode(), one.key.encode()) for one in step
-        ]
-        found += [row.asDict(recursive=True) for row in real.give(topic, told)]
-    while not any(row["control"] is None for row in found):  # until both partitions are idle
-        found += [row.asDict(recursive=True) for row in real.give(topic, [])]
-    real.stop()
+    with few_tasks(spark):
+        real = Started(kafka.bootstrap, frame, tmp_path)
+        found: list[dict[str, Any]] = []
+        for step in (FIRST, SECOND):
+            found += [row.asDict(recursive=True) for row in real.give(topic, [produced(one) for one in step])]
+        while not any(row["control"] is None for row in found):  # until both partitions are idle
+            found += [row.asDict(recursive=True) for row in real.give(topic, [])]
+        real.stop()
     events = [row for row in found if row["control"] is None]
     assert shown(events) == shown(results[2].rows)
 
