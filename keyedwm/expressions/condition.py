@@ -19,7 +19,7 @@ from keyedwm.arrow.columns import Flags
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.expressions.evaluation import Value, compared, decided, literal, negated, reckoned
-from keyedwm.expressions.parser import COMPARE, RECKON, Call, Column, Literal, Node, columns_of, parsed
+from keyedwm.expressions.parser import COMPARE, RECKON, Column, FunctionCall, Literal, Node, columns_of, parsed
 
 _NO_KERNEL = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
 # What Arrow raises for types that do not go together.
@@ -90,7 +90,7 @@ def _value(node: Node, rows: Sequence[Any]) -> Value:
 
 def _check_literals(node: Node) -> None:
     """Raise ArrowInvalid for what overflows in every row."""
-    if not isinstance(node, Call):
+    if not isinstance(node, FunctionCall):
         return
     if any(columns_of(node)):
         for inner in node.arguments:

@@ -48,14 +48,14 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function, by its name in Arrow, of some nodes."""
 
     function: str
     arguments: tuple[Node, ...]
 
 
-Node: TypeAlias = Column | Literal | Call
+Node: TypeAlias = Column | Literal | FunctionCall
 
 
 def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str) -> Node:
@@ -76,7 +76,7 @@ def columns_of(node: Node) -> Iterator[Column]:
     """Yield the columns that a tree names."""
     if isinstance(node, Column):
         yield node
-    elif isinstance(node, Call):
+    elif isinstance(node, FunctionCall):
         for one in node.arguments:
             yield from columns_of(one)
 
@@ -146,23 +146,26 @@ class _Parser:
         return _balanced("and_kleene", nodes)
 
     def _negated(self) -> Node:
-        return Call("invert", (self._negated(),)) if self._take("not") else self._comparison()
+        return FunctionCall("invert", (self._negated(),)) if self._take("not") else self._comparison()
 
     def _comparison(self) -> Node:
         node = self._sum()
         sign = self._take(*COMPARE)
         if sign is not None:
-            return Call(COMPARE[sign], (node, self._sum()))
+            return FunctionCall(COMPARE[sign], (node, self._sum()))
         if self._take("is"):
             missing = self._take("not") is None
             self._need("null")
-            return Call("is_null" if missing else "is_valid", (node,))
+            return FunctionCall("is_null" if missing else "is_valid", (node,))
         outside = self._take("not") is not None
         if self._take("between"):
             low = self._sum()
             self._need("and")
-            inside = Call("and_kleene", (Call("greater_equal", (node, low)), Call("less_equal", (node, self._sum()))))
-            return Call("invert", (inside,)) if outside else inside
+            inside = FunctionCall(
+                "and_kleene",
+                (FunctionCall("greater_equal", (node, low)), FunctionCall("less_equal", (node, self._sum()))),
+            )
+            return FunctionCall("invert", (inside,)) if outside else inside
         if outside:
             self._refuse()
         return node
@@ -170,13 +173,13 @@ class _Parser:
     def _sum(self) -> Node:
         node = self._product()
         while sign := self._take("+", "-"):
-            node = Call(RECKON[sign], (node, self._product()))
+            node = FunctionCall(RECKON[sign], (node, self._product()))
         return node
 
     def _product(self) -> Node:
         node = self._single()
         while self._take("*"):
-            node = Call(RECKON["*"], (node, self._single()))
+            node = FunctionCall(RECKON["*"], (node, self._single()))
         return node
 
     def _single(self) -> Node:
@@ -184,7 +187,7 @@ class _Parser:
             if self._kind == "number":  # the least whole number has no positive one beside it
                 self._at += 1
                 return Literal(-_number(self._tokens[self._at - 1][1]))
-            return Call("negate", (self._single(),))
+            return FunctionCall("negate", (self._single(),))
         if self._take("("):
             node = self._either()
             self._need(")")
@@ -239,14 +242,14 @@ def _balanced(function: str, nodes: Sequence[Node]) -> Node:
     if len(nodes) == 1:
         return nodes[0]
     half = len(nodes) // 2
-    return Call(function, (_balanced(function, nodes[:half]), _balanced(function, nodes[half:])))
+    return FunctionCall(function, (_balanced(function, nodes[:half]), _balanced(function, nodes[half:])))
 
 
 def _depth(tree: Node) -> int:
     levels, found = [tree], 0
     while levels:
         found += 1
-        levels = [inner for one in levels if isinstance(one, Call) for inner in one.arguments]
+        levels = [inner for one in levels if isinstance(one, FunctionCall) for inner in one.arguments]
     return found
 
 

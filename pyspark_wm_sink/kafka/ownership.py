@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.kafka.requests.transactions import Holder, Transaction, begin, holder
+from keyedwm.kafka.requests.transactions import IdHolder, Transaction, begin, holder
 from pyspark_wm_sink.kafka.ledger import Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
 from pyspark_wm_sink.places.notes import Claim
@@ -59,16 +59,16 @@ def take_ownership(
     if known.runs[-1] != run:
         raise FencedError(f"run {known.runs[-1]} of query {query} has taken over the ledger {ledger.directory}")
     owned = Ownership(fence=known.fence, is_new=False)
-    if require_fence(cluster, ledger, owned, query) is Holder.OURS:
+    if require_fence(cluster, ledger, owned, query) is IdHolder.OURS:
         return owned
     # Forgotten, since no batch came for transactional.id.expiration.ms.
     return Ownership(fence=_fence(cluster, ledger, stem, query, known.runs, batch=batch), is_new=False)
 
 
-def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str) -> Holder:
+def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str) -> IdHolder:
     """Raise FencedError if another run has fenced this one; else return whether the brokers still know its fence."""
     owner_of_fence = holder(cluster, owned.fence)
-    if owner_of_fence is Holder.ANOTHER:
+    if owner_of_fence is IdHolder.ANOTHER:
         raise FencedError(
             f"another run of query {query} writes with another ledger than {ledger.directory}: two queries run from "
             f"copies of one checkpoint; give one of them a checkpoint of its own"

@@ -22,7 +22,7 @@ from keyedwm.cli.advise.losses import (
     late_with_idleness,
     silences,
 )
-from keyedwm.cli.advise.read import Fate, Sample, newest
+from keyedwm.cli.advise.read import Sample, TimeFate, newest
 from keyedwm.cli.advise.report import _span
 from keyedwm.cli.demo.flights import data_file
 from keyedwm.cli.main import main
@@ -138,9 +138,9 @@ def sample(partition, arrival, event, *, fate=None, keys=None, begin_ms=0, parti
 
 
 def test_a_time_that_looks_wrong_is_counted_and_makes_no_other_late():
-    fate = [Fate.SOUND, Fate.FUTURE, Fate.SOUND, Fate.LONG_AGO]
+    fate = [TimeFate.SOUND, TimeFate.FUTURE, TimeFate.SOUND, TimeFate.LONG_AGO]
     found = advice_of(sample([0] * 4, [1, 2, 3, 4], [10, 10**12, 20, 0], fate=fate), "t", 0, HOUR_MS)
-    assert (found.records, found.counted, found.fates[Fate.FUTURE], found.fates[Fate.LONG_AGO]) == (4, 2, 1, 1)
+    assert (found.records, found.counted, found.fates[TimeFate.FUTURE], found.fates[TimeFate.LONG_AGO]) == (4, 2, 1, 1)
     assert (found.ways[ONE].late(0), found.lag_ms) == (0, 0)
 
 
@@ -158,7 +158,7 @@ def test_a_timeout_below_a_silence_that_costs_records_is_not_recommended():
 
 def test_without_a_sound_time_the_hint_is_in_the_error():
     with pytest.raises(InputError, match="topic t: none of 1 records has an event time to advise from; set --event"):
-        advice_of(sample([0], [1], [0], fate=[Fate.UNREADABLE]), "t", 0, HOUR_MS)
+        advice_of(sample([0], [1], [0], fate=[TimeFate.UNREADABLE]), "t", 0, HOUR_MS)
 
 
 def device(partition, second, behind_s, name):

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.client.limits import LIMITS, Limits
+from keyedwm.kafka.client.limits import LIMITS, WireLimits
 from keyedwm.kafka.client.values import Codec
 from keyedwm.kafka.records import read as records
 from keyedwm.kafka.records.batches import find_batches
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 HEADER = 61
 MOST_BYTES = 2 * ClientConfig(bootstrap_servers=()).fetch_bytes
-SMALL = Limits(first_bytes=64, next_bytes=32, rows=3)  # so that what is decoded comes in many pieces
+SMALL = WireLimits(first_bytes=64, next_bytes=32, rows=3)  # so that what is decoded comes in many pieces
 
 
 def seeds() -> list[bytes]:
@@ -67,7 +67,7 @@ def damaged(batch: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def outcome(batch: bytes, limits: Limits = LIMITS) -> str:
+def outcome(batch: bytes, limits: WireLimits = LIMITS) -> str:
     """What became of one batch; raises AssertionError if it is anything else than allowed."""
     try:
         ours = read_by_us(batch, limits=limits)

@@ -15,7 +15,7 @@ import crc32c
 import kafka.codec
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from keyedwm.kafka.client.limits import LIMITS, Limits
+from keyedwm.kafka.client.limits import LIMITS, WireLimits
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.read import Wanted, read_records
@@ -128,7 +128,7 @@ def read_by_us(
     span: tuple[int, int] = EVERYTHING,
     aborted: Sequence[tuple[int, int]] = (),
     *,
-    limits: Limits = LIMITS,
+    limits: WireLimits = LIMITS,
 ) -> list[Record]:
     """The records of any number of batches by our reader, all columns, Arrow's own checks included."""
     batches = find_batches(WHERE, raw, span[0])

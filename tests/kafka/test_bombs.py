@@ -14,7 +14,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from keyedwm.core.inline import HEADER
 from keyedwm.kafka.client.connection import Retry
-from keyedwm.kafka.client.limits import LIMITS, Limits
+from keyedwm.kafka.client.limits import LIMITS, WireLimits
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records import codecs
 from keyedwm.kafka.records import read as records
@@ -26,7 +26,7 @@ from tests.kafka.reference import Record, signed, write
 
 MakeTopic = Callable[..., str]
 MOST_HEADERS = 65_536
-A_MIB = Limits(unit_bytes=1 << 20)
+A_MIB = WireLimits(unit_bytes=1 << 20)
 
 
 def header_bomb() -> bytes:

@@ -15,7 +15,7 @@ from keyedwm.core.errors import InputError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.client import connection
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import Code, UnknownTopicError
-from keyedwm.kafka.client.limits import Limits
+from keyedwm.kafka.client.limits import WireLimits
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests import produce
 from keyedwm.kafka.requests.cluster import Cluster, shared
@@ -154,7 +154,7 @@ def test_an_answer_that_never_comes_is_not_waited_for_without_end(config: Client
         "request.timeout.ms": "150",
         "socket.connection.setup.timeout.ms": "150",
     }
-    hasty = replace(ClientConfig.from_options(short), limits=Limits(answer_grace_ms=0, answer_poll_s=0.05))
+    hasty = replace(ClientConfig.from_options(short), limits=WireLimits(answer_grace_ms=0, answer_poll_s=0.05))
     with closing(Cluster.connect(hasty, timeout_ms=120_000)) as cluster:
         with pytest.raises(connection.TransientError, match="no answer came within 300 ms"):
             cluster.connection.result(connection.Answer())

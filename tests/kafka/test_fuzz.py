@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.client.limits import Limits
+from keyedwm.kafka.client.limits import WireLimits
 from keyedwm.kafka.client.values import Codec
 from keyedwm.kafka.records.batches import find_batches
 from keyedwm.kafka.records.codecs import compress
@@ -93,7 +93,7 @@ def test_many_tiny_records_or_headers_are_taken_in_steps(codec: Codec) -> None:
 def test_a_record_beyond_the_fetch_size_is_read_when_the_user_allows_it(codec: Codec) -> None:
     batch = write([Record(0, 0, None, b"small"), Record(1, 0, None, bytes(20 << 20))], codec)
     found = find_batches(WHERE, batch, 0)
-    assert len(read_parts(read_records(found, (0, 2), Wanted(), (), Limits(unit_bytes=21 << 20)))[1]) == 20 << 20
+    assert len(read_parts(read_records(found, (0, 2), Wanted(), (), WireLimits(unit_bytes=21 << 20)))[1]) == 20 << 20
     with pytest.raises(RecordTooLargeError, match=r"at offset 0 of t-3 .* larger kafka\.fetch\.max\.bytes allows"):
         read_parts(read_records(found, (0, 2), Wanted()))
 

@@ -19,7 +19,7 @@ from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.framing import LOGIN_BYTES, OTHER_BYTES
-from keyedwm.kafka.client.limits import Limits
+from keyedwm.kafka.client.limits import WireLimits
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests import transactions as txn
@@ -54,7 +54,7 @@ def config_of(bootstrap: str, **options: str) -> ClientConfig:
         "socket.connection.setup.timeout.ms": "400", "retry.backoff.ms": "20", "retry.backoff.max.ms": "40",
         "reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "20", "fetch.max.wait.ms": "10",
         **{name.replace("_", "."): value for name, value in options.items()},
-    }), limits=Limits(answer_grace_ms=300, answer_poll_s=0.05, unknown_topic_grace_s=0.3))  # fmt: skip
+    }), limits=WireLimits(answer_grace_ms=300, answer_poll_s=0.05, unknown_topic_grace_s=0.3))  # fmt: skip
 
 
 PATIENT = {"default_api_timeout_ms": "60000", "request_timeout_ms": "30000",

@@ -15,7 +15,7 @@ from kafka.protocol.producer import ProduceRequest
 from keyedwm.core.errors import FencedError, InputError, UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import UnknownTopicError
-from keyedwm.kafka.client.limits import Limits
+from keyedwm.kafka.client.limits import WireLimits
 from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition
 from keyedwm.kafka.records.encode import Producer
 from keyedwm.kafka.records.read import HEADERS_TYPE
@@ -141,7 +141,7 @@ def test_a_batch_that_is_too_large_is_cut_in_order_and_written_once(
     topic = make_topic(2, max_message_bytes="30000")
     # As for who may not read the topic's configuration, or reads it before it is lowered.
     monkeypatch.setattr(Cluster, "largest_batch_bytes", lambda *_: None)
-    monkeypatch.setattr(cluster, "config", replace(cluster.config, limits=Limits(batch_bytes=400_000)))
+    monkeypatch.setattr(cluster, "config", replace(cluster.config, limits=WireLimits(batch_bytes=400_000)))
     sender = Sender(cluster, new_producer(cluster), codec=codec)
     assert sender.send(topic, {0: many(3_000), 1: many(10)}) == {(topic, 0): 3_000, (topic, 1): 10}
     assert sender.send(topic, {0: many(3_000)}) == {(topic, 0): 6_000}

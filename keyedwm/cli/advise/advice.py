@@ -21,7 +21,7 @@ from keyedwm.cli.advise.losses import (
     late_with_idleness,
     silences,
 )
-from keyedwm.cli.advise.read import Fate, Sample, in_arrival_order
+from keyedwm.cli.advise.read import Sample, TimeFate, in_arrival_order
 from keyedwm.core.errors import InputError
 
 ONE, PER_PARTITION, PER_KEY = "one watermark", "per partition", "per key"
@@ -66,7 +66,7 @@ class Advice:
     end_ms: int
     appended: bool
     stamped_by_event: bool
-    fates: Mapping[Fate, int]
+    fates: Mapping[TimeFate, int]
     hints: tuple[str, ...]
     ways: Mapping[str, Losses]
     keys: int | None
@@ -88,7 +88,7 @@ class Advice:
 def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advice:
     """Judge a sample; share: the part of the records that may be late. Raises InputError if none has a sound time."""
     rows = in_arrival_order(sample)
-    sound = rows.fate == Fate.SOUND
+    sound = rows.fate == TimeFate.SOUND
     counted_all = sound & (rows.arrival_ms >= rows.begin_ms)
     if not counted_all.any():
         why = "; ".join(sample.hints[:1]) or "set --event-time and --unit to where and how the event time is written"
@@ -113,7 +113,7 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
         end_ms=int(rows.arrival_ms[-1]),
         appended=rows.appended,
         stamped_by_event=rows.stamped_by_event,
-        fates={fate: int(np.count_nonzero(rows.fate == fate)) for fate in Fate},
+        fates={fate: int(np.count_nonzero(rows.fate == fate)) for fate in TimeFate},
         hints=rows.hints,
         ways=losses,
         keys=None if rows.keys is None else len(np.unique(rows.keys[sound])),

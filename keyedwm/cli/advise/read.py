@@ -45,7 +45,7 @@ _TIMES = ("event_ms", "timestamp_ms")
 _COLUMNS = row_schema(("",), headers=False, control=False, columns=(KEY, VALUE))
 
 
-class Fate(IntEnum):
+class TimeFate(IntEnum):
     """What an event time is good for."""
 
     SOUND = 0
@@ -155,15 +155,17 @@ class _Judge:
         ms, valid = times
         fate = np.zeros(records.count, np.int8)
         if valid is not None:
-            fate[~valid] = Fate.UNREADABLE
+            fate[~valid] = TimeFate.UNREADABLE
             may = may_have_time(self._spec, records)
             if may is not None:
-                fate[~may] = Fate.TOMBSTONE
+                fate[~may] = TimeFate.TOMBSTONE
         _, moving = self._guard.judge(records, {self._name: times}).moving[self._name]
         if moving is not None:
-            fate[(fate == Fate.SOUND) & ~moving] = Fate.FUTURE
-        long_past = (fate == Fate.SOUND) & (ms >= 0) & (ms < _YEAR_1971_MS) & (records.timestamp_ms >= _YEAR_1990_MS)
-        fate[long_past] = Fate.LONG_AGO
+            fate[(fate == TimeFate.SOUND) & ~moving] = TimeFate.FUTURE
+        long_past = (
+            (fate == TimeFate.SOUND) & (ms >= 0) & (ms < _YEAR_1971_MS) & (records.timestamp_ms >= _YEAR_1990_MS)
+        )
+        fate[long_past] = TimeFate.LONG_AGO
         hint = self._hint(records, times, fate) if self._first else None
         self._first = False
         key = None if field is None else field.read(_batch(records))
@@ -174,7 +176,7 @@ class _Judge:
         self, records: Records, times: tuple[Numbers, NDArray[np.bool_] | None], fate: NDArray[np.int8]
     ) -> str | None:
         """Name the unit that would read the first records, in the source's own words."""
-        if (fate == Fate.UNREADABLE).all():
+        if (fate == TimeFate.UNREADABLE).all():
             return sentence(str(self._channel), self._spec, records)
         if self._spec.place in (Place.TIMESTAMP, Place.WRITTEN):
             return None

@@ -12,7 +12,7 @@ from rich.table import Table
 from keyedwm.arrow.instants import iso_text
 from keyedwm.cli.advise.advice import ONE, PER_KEY, PER_PARTITION, Advice
 from keyedwm.cli.advise.losses import DAY_MS, HOUR_MS, LAGS_MS, MINUTE_MS, SECOND_MS
-from keyedwm.cli.advise.read import Fate
+from keyedwm.cli.advise.read import TimeFate
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.text import span_text
 
@@ -21,10 +21,10 @@ _MOST_PARTITIONS = 20
 _HIGHEST = "highest event time"
 _HEADS = {ONE: "one watermark", PER_PARTITION: "one per partition", PER_KEY: "one per key"}
 _WRONG = {
-    Fate.UNREADABLE: "missing or unreadable",
-    Fate.FUTURE: f"more than {AHEAD} in the future",
-    Fate.LONG_AGO: "of 1970, though the record is not (seconds taken for milliseconds, or a zero)",
-    Fate.TOMBSTONE: "tombstones, which have none",
+    TimeFate.UNREADABLE: "missing or unreadable",
+    TimeFate.FUTURE: f"more than {AHEAD} in the future",
+    TimeFate.LONG_AGO: "of 1970, though the record is not (seconds taken for milliseconds, or a zero)",
+    TimeFate.TOMBSTONE: "tombstones, which have none",
 }
 
 
@@ -46,7 +46,7 @@ def options_of(advice: Advice, request: AdviceRequest) -> dict[str, str]:
         "watermarkLag": _span(advice.lag_ms),
         "idleTimeout": "none" if timeout is None else span_text(timeout),
     }
-    return found | ({"maxEventTimeAhead": AHEAD} if advice.fates[Fate.FUTURE] else {})
+    return found | ({"maxEventTimeAhead": AHEAD} if advice.fates[TimeFate.FUTURE] else {})
 
 
 def as_json(advice: Advice, request: AdviceRequest) -> str:

@@ -17,7 +17,7 @@ from keyedwm.config.validation import boolean, choice, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 from keyedwm.kafka.client import token
-from keyedwm.kafka.client.limits import LIMITS, Limits
+from keyedwm.kafka.client.limits import LIMITS, WireLimits
 from keyedwm.kafka.client.properties import KNOWN
 from keyedwm.kafka.client.security import Security
 from keyedwm.kafka.client.values import Codec, Isolation
@@ -60,7 +60,7 @@ class ClientConfig:
     check_crcs: bool = True
     compression: Codec = Codec.NONE
     batch_bytes: int | None = None  # before compression; None: as large as the topic takes, up to a default
-    limits: Limits = LIMITS
+    limits: WireLimits = LIMITS
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ClientConfig:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class WireLimits:
     """answer_grace_ms: how much longer than its own time-outs an answer is waited for, looked at every answer_poll_s.
 
     unknown_topic_grace_s: how long brokers may not know a topic yet. coordinators: how many are kept.
@@ -30,4 +30,4 @@ class Limits:
     rows: int = 1 << 17
 
 
-LIMITS = Limits()
+LIMITS = WireLimits()

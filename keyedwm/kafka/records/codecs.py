@@ -14,7 +14,7 @@ import lz4.frame
 import snappy
 import zstandard
 
-from keyedwm.kafka.client.limits import Limits
+from keyedwm.kafka.client.limits import WireLimits
 from keyedwm.kafka.client.values import Codec
 
 _GZIP_WINDOW = 31
@@ -30,11 +30,11 @@ class TooLargeError(ValueError):
     """More memory would be needed at once than allowed."""
 
 
-class DamagedError(ValueError):
+class DamagedBytesError(ValueError):
     """The bytes are not what the codec writes."""
 
 
-def chunks(codec: Codec, data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+def chunks(codec: Codec, data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
     """Decompress a batch's records: one chunk of at most `first_bytes`, smaller ones if there is more.
 
     A codec that cannot be read in part may take `unit_bytes` at once. Raises TooLargeError or DamagedError.
@@ -42,7 +42,7 @@ def chunks(codec: Codec, data: bytes | memoryview, limits: Limits) -> Iterator[b
     try:
         yield from _DECOMPRESS[codec](data, limits)
     except (zlib.error, zstandard.ZstdError, RuntimeError, struct.error, snappy.UncompressError, EOFError) as error:
-        raise DamagedError(str(error)) from error
+        raise DamagedBytesError(str(error)) from error
 
 
 def compress(codec: Codec, data: bytes | memoryview) -> bytes:
@@ -50,7 +50,7 @@ def compress(codec: Codec, data: bytes | memoryview) -> bytes:
     return _COMPRESS[codec](data)
 
 
-def _gunzip(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+def _gunzip(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
     """A gzip stream may consist of several members, as Java's reader accepts; each byte is handed over about once.
 
     A chunk holds what many members give: each chunk costs its reader some 200 microseconds.
@@ -64,7 +64,7 @@ def _gunzip(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
         while not member.eof:
             fed = member.unconsumed_tail or view[at : at + step]
             if not len(fed):
-                raise DamagedError("the gzip stream is cut off")
+                raise DamagedBytesError("the gzip stream is cut off")
             at += 0 if member.unconsumed_tail else len(fed)
             buffer.write(member.decompress(fed, room - buffer.tell()))
             step = limits.next_bytes
@@ -76,20 +76,20 @@ def _gunzip(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
         yield buffer.getvalue()
 
 
-def _unlz4(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+def _unlz4(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
     frame = lz4.frame.LZ4FrameDecompressor()
     out = frame.decompress(data, limits.first_bytes)
     while not frame.eof and not frame.needs_input:
         yield out
         out = frame.decompress(b"", limits.next_bytes)
     if not frame.eof:
-        raise DamagedError("the lz4 frame is cut off")
+        raise DamagedBytesError("the lz4 frame is cut off")
     if frame.unused_data:
-        raise DamagedError(f"{len(frame.unused_data)} bytes stand behind the lz4 frame")
+        raise DamagedBytesError(f"{len(frame.unused_data)} bytes stand behind the lz4 frame")
     yield out
 
 
-def _unzstd(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+def _unzstd(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
     # A window's memory is touched only as far as bytes come out of it: for the first chunk a large one does no harm.
     out = _zstd_reader(data, _ZSTD_WINDOW).read(limits.first_bytes)
     yield out
@@ -107,7 +107,7 @@ def _zstd_reader(data: bytes | memoryview, window_bytes: int) -> zstandard.ZstdD
     return zstandard.ZstdDecompressor(max_window_size=window_bytes).stream_reader(data, read_across_frames=True)
 
 
-def _unsnappy(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+def _unsnappy(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
     if bytes(data[:8]) != _XERIAL:
         _snappy_length(data, limits.unit_bytes)
         yield snappy.uncompress(bytes(data))
@@ -117,7 +117,7 @@ def _unsnappy(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
         if size < 0 or at + 4 + size > len(data):
-            raise DamagedError("a snappy block is cut off")
+            raise DamagedBytesError("a snappy block is cut off")
         block = data[at + 4 : at + 4 + size]
         length = _snappy_length(block, limits.unit_bytes)
         if buffer.tell() and buffer.tell() + length > room:
@@ -142,7 +142,7 @@ def _snappy_length(data: bytes | memoryview, limit: int) -> int:
         if byte < 0x80:
             break
     else:
-        raise DamagedError("a snappy block has no length")
+        raise DamagedBytesError("a snappy block has no length")
     if length > limit:
         raise TooLargeError
     return length
@@ -161,7 +161,7 @@ def _gzip(data: bytes | memoryview) -> bytes:
     return member.compress(data) + member.flush()
 
 
-_DECOMPRESS: dict[Codec, Callable[[bytes | memoryview, Limits], Iterator[bytes]]] = {
+_DECOMPRESS: dict[Codec, Callable[[bytes | memoryview, WireLimits], Iterator[bytes]]] = {
     Codec.NONE: lambda data, _: iter((bytes(data),)),
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,

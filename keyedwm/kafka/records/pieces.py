@@ -14,10 +14,10 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.client.limits import Limits
+from keyedwm.kafka.client.limits import WireLimits
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME, Batches, BatchField
-from keyedwm.kafka.records.codecs import DamagedError, TooLargeError, chunks
+from keyedwm.kafka.records.codecs import DamagedBytesError, TooLargeError, chunks
 from keyedwm.kafka.records.decode import FAULTS, Fault, PlanColumn, whole_records
 
 _ENLARGE = "a larger kafka.fetch.max.bytes allows more"
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     open: bool = False
 
 
-def pieces(batches: Batches, chosen: np.ndarray, limits: Limits) -> Iterator[Piece]:
+def pieces(batches: Batches, chosen: np.ndarray, limits: WireLimits) -> Iterator[Piece]:
     """Cut the chosen batches (row numbers) into pieces, as large as the limits say."""
     table = batches.table[chosen]
     plan = _plan(table)
@@ -80,7 +80,7 @@ def _plan(table: np.ndarray) -> np.ndarray:
     return plan
 
 
-def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: Limits) -> Iterator[bytes]:
+def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: WireLimits) -> Iterator[bytes]:
     """The records of one batch as they are decompressed."""
     offset, after = int(row[BatchField.BASE_OFFSET]), int(row[BatchField.LAST_OFFSET]) + 1
     number = int(row[BatchField.ATTRIBUTES]) & CODEC_BITS
@@ -92,7 +92,7 @@ def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: Limit
     except TooLargeError as error:
         found = f"cannot be decompressed ({codec.name.lower()}) in {limits.unit_bytes} bytes of memory: {_ENLARGE}"
         raise RecordTooLargeError(f"the record batch at offset {offset} of {tp} {found}") from error
-    except DamagedError as error:
+    except DamagedBytesError as error:
         found = f"cannot be decompressed ({codec.name.lower()}: {error})"
         raise CorruptRecordError.of(tp, offset, found, after) from error
 
@@ -104,7 +104,7 @@ def _continued(begun: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
     yield from stream
 
 
-def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], limits: Limits) -> Iterator[Piece]:
+def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], limits: WireLimits) -> Iterator[Piece]:
     """Cut one batch, as it is decompressed, behind the last whole record of what there is."""
     left, least = int(batch[PlanColumn.COUNT]), int(batch[PlanColumn.LEAST_OFFSET])
     if left < 0:

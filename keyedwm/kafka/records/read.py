@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.arrow.valid_text import text_of
-from keyedwm.kafka.client.limits import LIMITS, Limits
+from keyedwm.kafka.client.limits import LIMITS, WireLimits
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.batches import Batches, BatchField, visible
 from keyedwm.kafka.records.decode import (
@@ -86,7 +86,7 @@ def read_records(
     span: tuple[int, int],
     wanted: Wanted,
     aborted: Iterable[tuple[int, int]] = (),
-    limits: Limits = LIMITS,
+    limits: WireLimits = LIMITS,
 ) -> Iterator[Records]:
     """Yield the records with span[0] <= offset < span[1], some MB at a time.
 

@@ -44,7 +44,7 @@ class Transaction(NamedTuple):
         return Producer(self.producer_id, self.epoch, transactional=True)
 
 
-class Status(NamedTuple):
+class TransactionStatus(NamedTuple):
     """A transaction as its coordinator sees it; started_ms and timeout_ms are 0 where it does not say."""
 
     fate: Fate
@@ -61,7 +61,7 @@ class Fate(Enum):
     UNKNOWN = "unknown"
 
 
-class Holder(Enum):
+class IdHolder(Enum):
     """The holder of a transactional id; NOBODY: the coordinator has forgotten it."""
 
     OURS = "ours"
@@ -172,11 +172,11 @@ def fate(cluster: Cluster, transaction: Transaction) -> Fate:
     return Fate.UNKNOWN if found is None else _fate_of(transaction, found)
 
 
-def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Transaction, Status]:
+def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Transaction, TransactionStatus]:
     """Ask the coordinators about all of them, one request per coordinator; raises UnavailableError, AccessError."""
     pending = list(transactions)
     retry = Retry(cluster.config, f"describing {len(pending)} transactions")
-    found: dict[Transaction, Status] = {}
+    found: dict[Transaction, TransactionStatus] = {}
     while pending:
         by_node: dict[int, list[Transaction]] = {}
         for transaction in pending:
@@ -206,16 +206,16 @@ def _submit_describe(cluster: Cluster, node: int, transactions: Iterable[Transac
     return cluster.connection.submit(node, DescribeTransactionsRequest(transactional_ids=ids, max_version=0))
 
 
-def _status_of(transaction: Transaction, state: Any) -> Status | None:
+def _status_of(transaction: Transaction, state: Any) -> TransactionStatus | None:
     """Return None for an answer that is to be asked for again."""
     if state is None or Code.of(state.error_code).retriable:
         return None
     code = Code.of(state.error_code)
     if code is Code.TRANSACTIONAL_ID_NOT_FOUND:
-        return Status(Fate.UNKNOWN, 0, 0)
+        return TransactionStatus(Fate.UNKNOWN, 0, 0)
     if code is not Code.NONE:
         raise refusal(transaction.transactional_id, "described", state.error_code)
-    return Status(
+    return TransactionStatus(
         _fate_of(transaction, state), max(state.transaction_start_time_ms, 0), max(state.transaction_timeout_ms, 0)
     )
 
@@ -231,13 +231,13 @@ def _fate_of(transaction: Transaction, found: Any) -> Fate:
     return Fate.ABORTED if found.transaction_state in _ABORTED else Fate.UNKNOWN
 
 
-def holder(cluster: Cluster, begun: Transaction) -> Holder:
+def holder(cluster: Cluster, begun: Transaction) -> IdHolder:
     """Ask who has begun a transaction under this id last."""
     found = _describe(cluster, begun.transactional_id)
     if found is None:
-        return Holder.NOBODY
+        return IdHolder.NOBODY
     ours = (found.producer_id, found.producer_epoch) == (begun.producer_id, begun.epoch)
-    return Holder.OURS if ours else Holder.ANOTHER
+    return IdHolder.OURS if ours else IdHolder.ANOTHER
 
 
 def longest_timeout_ms(cluster: Cluster) -> int | None:

@@ -60,7 +60,7 @@ class FullStateSpec(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantile:
+class QuantileSpec:
     """The value below which the share `q` of a column's values lies, interpolated between two neighbours; no nulls."""
 
     column: str
@@ -81,25 +81,25 @@ class Quantile:
             raise OptionError(
                 f"a median or quantile of {self.column!r} needs whole numbers or floats, not {found}; cast the column"
             )
-        return _Quantile(self.column, self.q)
+        return _QuantileState(self.column, self.q)
 
     def describe(self) -> str:
         """See FullStateSpec."""
         return f"quantile({self.column}, {self.q})"
 
 
-def quantile(column: str, q: float) -> Quantile:
+def quantile(column: str, q: float) -> QuantileSpec:
     """The exact quantile of a column as float64, null if there is no value."""
-    return Quantile(column, q)
+    return QuantileSpec(column, q)
 
 
-def median(column: str) -> Quantile:
+def median(column: str) -> QuantileSpec:
     """The exact median of a column as float64, null if there is no value."""
-    return Quantile(column, 0.5)
+    return QuantileSpec(column, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class _Quantile:
+class _QuantileState:
     column: str
     q: float
     result = pa.float64()

@@ -20,7 +20,7 @@ from keyedwm.core.text import span_text
 from keyedwm.operators.aggregates.functions import check_aggregate
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.messages import functions
-from keyedwm.operators.messages.functions import Quantile, WindowFunction
+from keyedwm.operators.messages.functions import QuantileSpec, WindowFunction
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 # By their classes: a column of Spark has an attribute of every name.
-_OVER_MESSAGES = (WindowFunction, Quantile)
+_OVER_MESSAGES = (WindowFunction, QuantileSpec)
 _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"  # Spark's
 
 

@@ -15,8 +15,7 @@ from unittest import mock
 
 from keyedwm.core.errors import UnavailableError
 from keyedwm.core.watermark import Status
-from keyedwm.kafka.requests.transactions import Fate
-from keyedwm.kafka.requests.transactions import Status as TransactionStatus
+from keyedwm.kafka.requests.transactions import Fate, TransactionStatus
 from pyspark_wm_sink.kafka.ownership import Ownership
 from tests.system.world.simulate import run
 from tests.system.world.world import Outcome
