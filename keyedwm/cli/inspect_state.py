@@ -41,8 +41,8 @@ def _table(operator: OperatorState) -> Table:
     is_store = description.get(KIND) == STORE
     counted = ("windows", "messages") if is_store else ("frames", "rows")
     table = Table("bucket", "watermark", *counted, "bytes", "oldest", title=title)
-    for number, (note, state) in enumerate(zip(operator.manifests, operator.states, strict=True)):
-        held = of_store(description, note["blobs"], state) if is_store else summary(note["blobs"], state)
+    for number, (manifest, state) in enumerate(zip(operator.manifests, operator.states, strict=True)):
+        held = of_store(description, manifest["blobs"], state) if is_store else summary(manifest["blobs"], state)
         of_frames = "sessions" if held.frames is None else str(held.frames)
         frames = of_frames if operator.kind == "aggregate" else "-"
         table.add_row(

@@ -164,8 +164,8 @@ def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
     if any(end.topic_ids.get(topic, one) != one for topic, one in start.topic_ids.items()):
         return True
     read = any(True for _ in start.moved())
-    told = any(c.announced and c.status is Status.ACTIVE for c in end.channels.values())
-    changed = told or start.coalesced.emitted != end.coalesced.emitted
+    has_news = any(c.announced and c.status is Status.ACTIVE for c in end.channels.values())
+    changed = has_news or start.coalesced.emitted != end.coalesced.emitted
     if read:
         return changed or _states(start) != _states(end)
     return changed and end.now_ms - start.now_ms >= CLOCK_BATCH_MS

@@ -81,9 +81,9 @@ def _by_timestamp(
 
 
 def _listed(
-    name: str, given: Mapping[str, Mapping[int, int]], channels: Sequence[TopicPartition]
+    name: str, offsets: Mapping[str, Mapping[int, int]], channels: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    listed = {TopicPartition(t, p): value for t, partitions in given.items() for p, value in partitions.items()}
+    listed = {TopicPartition(t, p): value for t, partitions in offsets.items() for p, value in partitions.items()}
     if set(listed) != set(channels):
         missing, extra = sorted(set(channels) - set(listed)), sorted(set(listed) - set(channels))
         shown = [*(f"{tp} is missing" for tp in missing[:3]), *(f"{tp} is not read" for tp in extra[:3])]

@@ -91,9 +91,9 @@ def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
             )
 
 
-def groups_of(ranges: list[ChannelRange], asked: CutLimits, limits: Limits) -> list[tuple[ChannelRange, ...]]:
+def groups_of(ranges: list[ChannelRange], limits_of_batch: CutLimits, limits: Limits) -> list[tuple[ChannelRange, ...]]:
     """Join ranges until a group has enough to pay for its task; a user who asks for tasks gets one per range."""
-    if asked != NO_LIMITS:
+    if limits_of_batch != NO_LIMITS:
         return [(one,) for one in ranges]
     groups: list[list[ChannelRange]] = []
     offsets = limits.offsets_per_task

@@ -86,10 +86,10 @@ def looked(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
 
 def version(config: ClientConfig, found: Sequence[int]) -> Finding:
     """Check the version of the broker that answered, which no broker says: it follows from the requests it knows."""
-    told = f"answers at {config.addresses} with {config.security.protocol.value}, Kafka {'.'.join(map(str, found))}"
+    answer = f"answers at {config.addresses} with {config.security.protocol.value}, Kafka {'.'.join(map(str, found))}"
     if tuple(found) < _LEAST_KAFKA:
-        return fail("broker", told, "use Kafka 3.0 or newer")
-    return ok("broker", told)
+        return fail("broker", answer, "use Kafka 3.0 or newer")
+    return ok("broker", answer)
 
 
 def unreachable(error: KeyedwmError) -> Finding:
@@ -170,5 +170,5 @@ def settings_of_topic(what: str, found: Mapping[str, str | None] | None) -> Iter
             "set eventTime to a field of the record (json:$.a.b, key:$.a or header:NAME)",
         )  # fmt: skip
     largest = number_of(found.get("max.message.bytes"))
-    told = "is not told" if largest is None else f"is {largest} bytes"
-    yield ok(what, f"the largest batch it takes {told}")
+    answer = "is not told" if largest is None else f"is {largest} bytes"
+    yield ok(what, f"the largest batch it takes {answer}")

@@ -27,7 +27,7 @@ def join_rows_once() -> None:
 
 
 def _play(plan: JoinPlan) -> None:
-    play(plan, plan.inputs, lambda number, *told: _staged(plan.sides[number], number, *told))
+    play(plan, plan.inputs, lambda number, *control: _staged(plan.sides[number], number, *control))
 
 
 def _staged(side: JoinSide, number: int, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:

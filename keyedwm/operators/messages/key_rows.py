@@ -58,8 +58,8 @@ class OpenKeys(KeyedLog[KeyPlaces]):
     def found(self, codes: Ints) -> KeyPlaces:
         """Return the places of these codes, zeros for codes without messages."""
         at, known = _places(self.rows.codes, codes)
-        counts, *facts = self.rows.columns()[2:]
-        return KeyPlaces.of(codes, *(_where(known, column, at) for column in (counts, *facts)))
+        counts, *columns = self.rows.columns()[2:]
+        return KeyPlaces.of(codes, *(_where(known, column, at) for column in (counts, *columns)))
 
     def live(self, codes: Ints, offsets: Ints, has_messages: Flags) -> Flags:
         """Return which messages are held still; has_messages: which of the known keys hold any."""

@@ -33,8 +33,8 @@ def windows_schema(plan: StorePlan, *, by_key: bool) -> pa.Schema:
     """Of `windows`: start and end are ms of event time, or offsets of which the end is behind the window."""
     channel = [plan.schema.field(name).with_name(role) for name, role in zip(plan.record, _ROLES, strict=False)]
     numbers = [pa.field(name, pa.int64()) for name in ("start", "end")]
-    facts = [pa.field(name, pa.int64()) for name in _FACTS]
-    listed = pa.schema([*numbers, *channel, *facts, pa.field("is_complete", pa.bool_())])
+    columns = [pa.field(name, pa.int64()) for name in _FACTS]
+    listed = pa.schema([*numbers, *channel, *columns, pa.field("is_complete", pa.bool_())])
     keys = [field.with_name(shown_name(field.name, listed.names)) for field in plan.key_fields] if by_key else []
     return pa.schema([*keys, *listed])
 

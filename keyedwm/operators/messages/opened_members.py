@@ -44,12 +44,12 @@ def listed(
     ranks = channels.ranks()
     ids, of, rank = pair_groups(owners, ranks[channels.numbers(messages.rows)[member]], max(1, len(ranks)))
     count = len(of)
-    facts = [
+    columns = [
         np.argsort(ranks)[rank], lowest_by_group(offsets[member], ids, count),
         highest_by_group(offsets[member], ids, count), count_by_group(ids, count),
         add_by_group(sizes[member], ids, count),
     ]  # fmt: skip
-    return windows.keys[of], windows.starts[of], facts
+    return windows.keys[of], windows.starts[of], columns
 
 
 def ranges(first: Ints, sizes: Ints) -> Ints:

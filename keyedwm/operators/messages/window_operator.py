@@ -132,11 +132,11 @@ class WindowOperator:
                 f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so what it left is "
                 "not written: build a new operator from the store, and go on from its next offsets"
             )
-        given = self._operator.counts.given
+        before = self._operator.counts.given
         try:
             self._results += [output.rows for output in made]
         except Exception as failure:
-            if not may_refuse or self._operator.counts.given != given:
+            if not may_refuse or self._operator.counts.given != before:
                 self._failure = failure
             raise
         self._rejected.append(self._operator.rejected())

@@ -83,7 +83,7 @@ def aggregate(
     _check_kinds(df, window, aggs, early)
     _check_settings(accumulating, axis, name, max_rows_per_batch, continue_from)
     _check_names((*keys, *aggs))
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "window": window,
         "aggregates": tuple(aggs.items()),
         "time": TIME,
@@ -94,11 +94,11 @@ def aggregate(
         "accumulating": accumulating,
         "most_rows": max_rows_per_batch,
     }
-    asked |= checked_key_watermark(key_watermark, window, store)
-    check_store(store, asked, continue_from)
+    settings |= checked_key_watermark(key_watermark, window, store)
+    check_store(store, settings, continue_from)
     ids = bucket_ids(_bucket_count(_session_of(df), _spread_by(window, keys), buckets))
-    asked["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
-    shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, asked, axis, ids, store=store)
+    settings["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
+    shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, settings, axis, ids, store=store)
     return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from)
 
 
@@ -117,7 +117,7 @@ def _spread_by(window: object, keys: tuple[str, ...]) -> tuple[str, ...]:
 def _shipped(
     df: DataFrame | Source,
     by: Mapping[str, str] | tuple[str, ...],
-    asked: Mapping[str, Any],
+    settings: Mapping[str, Any],
     axis: str,
     ids: Sequence[int],
     *,
@@ -127,10 +127,10 @@ def _shipped(
     if isinstance(by, Mapping) and not isinstance(df, Source):
         raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
     if store is not None:
-        return ship_messages(df, {**asked, "by": by, "store": store}, axis, ids)
+        return ship_messages(df, {**settings, "by": by, "store": store}, axis, ids)
     if isinstance(df, Source):
-        return ship_source(df, by, asked, axis, len(ids))
-    return ship_rows(df, tuple(by), asked, axis, ids)
+        return ship_source(df, by, settings, axis, len(ids))
+    return ship_rows(df, tuple(by), settings, axis, ids)
 
 
 def _keys(by: object) -> tuple[str, ...]:

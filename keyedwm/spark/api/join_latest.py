@@ -44,13 +44,13 @@ def join_latest(
     Returns the key columns, the other columns of both sides, `event_time_AXIS` of both, `watermark_AXIS` of the stream,
     and `control`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
-    asked_by = "join_latest"
-    check_names(names, name, continue_from, asked_by)
+    caller = "join_latest"
+    check_names(names, name, continue_from, caller)
     kind = choice("how", how, How)
     if kind not in _HOW:
         raise OptionError(f"join_latest: how={how!r}: left or inner is expected")
     axes = [None if one == "" else [one] for one in (axis, changes_axis)]
-    sides = sides_of((stream, changes), names, on, axes, asked_by)
+    sides = sides_of((stream, changes), names, on, axes, caller)
     for one, argument in zip(sides, ("axis", "changes_axis"), strict=True):
         if len(one.axes) > 1:
             raise OptionError(

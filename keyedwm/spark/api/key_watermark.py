@@ -36,17 +36,17 @@ def per_key(
     )
 
 
-def checked_key_watermark(given: object, window: object, store: Store | None) -> dict[str, PerKey]:
+def checked_key_watermark(per_key: object, window: object, store: Store | None) -> dict[str, PerKey]:
     """Return the argument of a plan, none without one; refuse windows that keep messages, which have one watermark."""
-    if given is None:
+    if per_key is None:
         return {}
-    if not isinstance(given, PerKey):
+    if not isinstance(per_key, PerKey):
         raise OptionError(
-            f"aggregate: key_watermark={given!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
+            f"aggregate: key_watermark={per_key!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
         )
     if store is not None or not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow)):
         raise OptionError(
             "aggregate: key_watermark is possible with tumbling, sliding and session windows, and without a store, "
             "whose messages follow one watermark: leave key_watermark or the store out"
         )
-    return {"key_watermark": given}
+    return {"key_watermark": per_key}

@@ -113,23 +113,23 @@ def processed(
     keys: tuple[str, ...],
     spec: ProcessorSpec,
     placement: OperatorPlacement,
-    asked_by: str = "process",
+    caller: str = "process",
 ) -> DataFrame:
     """Return the results of a processor over frames that `check_rows` and `check_keys` took."""
     name, continue_from = placement.name, placement.continue_from
     if name is not None and not (isinstance(name, str) and name):
-        raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
+        raise OptionError(f"{caller}: name={name!r}: a text is expected, or leave it out")
     if continue_from is not None and not isinstance(continue_from, str):
-        raise OptionError(f"{asked_by}: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
+        raise OptionError(f"{caller}: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
     spark = frames[0].sparkSession
-    check_provider(spark, asked_by)
+    check_provider(spark, caller)
     timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, placement.axes, strict=True)]
     inputs = tuple(_input(frame, keys) for frame in timed)
     plan = ProcessPlan(inputs=inputs, make=spec.make, result=spec.result, called=spec.called, version=spec.version)
     wanted = spark.conf.get(PARTITIONS) if placement.buckets is None else placement.buckets
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
     axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, placement.axes, strict=True))
-    layout = BucketLayout(name or f"{asked_by}-{plan.digest()[:6]}", tuple(ids), axes, "process")
+    layout = BucketLayout(name or f"{caller}-{plan.digest()[:6]}", tuple(ids), axes, "process")
     return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
 
 

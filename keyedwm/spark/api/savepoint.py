@@ -67,15 +67,15 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
         every.write.mode("overwrite").parquet(f"{write.for_spark}/{STATE}")
     if offsets_of(checkpoint)[0] != batch:
         raise InputError(f"the query of {checkpoint} runs: a batch came while it was read; stop it first")
-    told = Savepoint(
+    written = Savepoint(
         place=target,
         checkpoint=checkpoint,
         batch=batch,
         sources=[source.to_json() for source in sources],
         operators=operators,
     )
-    write_savepoint(write, told)
-    return told
+    write_savepoint(write, written)
+    return written
 
 
 def check_places(checkpoint: str, target: str) -> None:
@@ -151,8 +151,8 @@ def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
         return []
     found = []
     for row in spark.read.format("state-metadata").load(files.for_spark).collect():
-        told = json.loads(row.operatorProperties or "{}")
-        variables = {one["stateName"] for one in told.get("stateVariables", ())}
+        properties = json.loads(row.operatorProperties or "{}")
+        variables = {one["stateName"] for one in properties.get("stateVariables", ())}
         if not variables >= _VARIABLES:
             raise OptionError(
                 f"operator {row.operatorId} of {files.place} ({row.operatorName}) is none of keyedwm, "

@@ -27,16 +27,16 @@ def source(spark: SparkSession) -> Source:
 
 
 def ship_source(
-    read: Source, by: Mapping[str, str] | Sequence[str], asked: Mapping[str, Any], axis: str, buckets: int
+    read: Source, by: Mapping[str, str] | Sequence[str], settings: Mapping[str, Any], axis: str, buckets: int
 ) -> tuple[DataFrame, WindowPlan, int]:
-    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
+    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; settings: for the plan."""
     from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields
     from pyspark_wm_source.options.source_options import SourceOptions
 
-    if isinstance(asked["window"], RowGapWindow):
-        gap = asked["window"].gap_column
+    if isinstance(settings["window"], RowGapWindow):
+        gap = settings["window"].gap_column
         raise OptionError(f"aggregate: session(gap_column={gap!r}) needs a column of rows: load() the source")
-    for name, spec in asked["aggregates"]:
+    for name, spec in settings["aggregates"]:
         if isinstance(spec, Aggregate):
             raise OptionError(f"aggregate: {name!r} is an Aggregate of your own, it runs over rows: load() the source")
         if not is_simple(spec):
@@ -48,10 +48,10 @@ def ship_source(
         raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
     columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
     fields = named_fields(by, columns.names)
-    readers = read_fields(fields, [spec for _, spec in asked["aggregates"]], columns)
+    readers = read_fields(fields, [spec for _, spec in settings["aggregates"]], columns)
     read_from = (*(f"{name} {readers[name].field}" for name in fields), f"event time {options.axes[axis].where}")
     plan = WindowPlan(
-        schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, read_from=read_from, **asked
+        schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, read_from=read_from, **settings
     ).trimmed()
     spec = FrameSpec(
         window=plan.window,

@@ -78,11 +78,11 @@ class Store:
 
     def limits(self, buckets: int) -> Retention:
         """Return the limits of one of so many buckets."""
-        given = {name: getattr(self, name) for name in ("max_windows", "max_messages", "max_bytes")}
-        told = {name: None if limit is None else whole(name, str(limit)) for name, limit in given.items()}
-        shared = {name: -(-limit // buckets) for name, limit in told.items() if limit and name != "max_windows"}
+        limits = {name: getattr(self, name) for name in ("max_windows", "max_messages", "max_bytes")}
+        parsed = {name: None if limit is None else whole(name, str(limit)) for name, limit in limits.items()}
+        shared = {name: -(-limit // buckets) for name, limit in parsed.items() if limit and name != "max_windows"}
         kept_for = None if self.retention is None else duration_ms("retention", self.retention)
-        return Retention(time_ms=kept_for, **{**told, **shared})
+        return Retention(time_ms=kept_for, **{**parsed, **shared})
 
     def late_every_ms(self) -> int | None:
         """Return the interval of late panes."""
@@ -144,9 +144,9 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
         )
 
 
-def check_store(store: object, asked: Mapping[str, Any], continue_from: str | None) -> None:
-    """Refuse what a store cannot do, or what there is none for; asked: as for a plan."""
-    window, aggs = asked["window"], dict(asked["aggregates"])
+def check_store(store: object, settings: Mapping[str, Any], continue_from: str | None) -> None:
+    """Refuse what a store cannot do, or what there is none for; settings: as for a plan."""
+    window, aggs = settings["window"], dict(settings["aggregates"])
     if store is None:
         _check_needs_none(window, aggs)
         return
@@ -159,7 +159,7 @@ def check_store(store: object, asked: Mapping[str, Any], continue_from: str | No
             "them out"
         )
     for name, (instead, is_default) in _INSTEAD.items():
-        if not is_default({**asked, "continue_from": continue_from}):
+        if not is_default({**settings, "continue_from": continue_from}):
             raise OptionError(f"aggregate: {name} has no effect on a store: {instead}")
     for name, spec in aggs.items():
         if not isinstance(spec, _OVER_MESSAGES):
@@ -167,85 +167,92 @@ def check_store(store: object, asked: Mapping[str, Any], continue_from: str | No
 
 
 _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
-    "lateness": ("its retention says how long windows take late messages", lambda asked: not asked["lateness_ms"]),
+    "lateness": (
+        "its retention says how long windows take late messages",
+        lambda settings: not settings["lateness_ms"],
+    ),
     "late_rule": (
         "a message is late when every window that holds it is gone",
-        lambda asked: asked["late_rule"] is LateRule.WINDOW,
+        lambda settings: settings["late_rule"] is LateRule.WINDOW,
     ),
-    "max_rows_per_batch": ("leave it out", lambda asked: asked["most_rows"] is None),
+    "max_rows_per_batch": ("leave it out", lambda settings: settings["most_rows"] is None),
     "continue_from": (
         "its state cannot move yet, start from a new checkpoint",
-        lambda asked: asked["continue_from"] is None,
+        lambda settings: settings["continue_from"] is None,
     ),
 }
 
 
-def check_one_source(df: DataFrame, window: object, asked_by: str) -> None:
+def check_one_source(df: DataFrame, window: object, caller: str) -> None:
     """Refuse windows of rows over a union: two sources may read one partition, from different offsets on."""
     if not isinstance(window, RowKind):
         return
     streams = streams_of(df)
     if streams > 1:
         raise OptionError(
-            f"{asked_by}: windows of rows count the offsets of one source, and the frame is made of {streams} streams: "
-            f"read all topics with one source (subscribe='a,b'), or give each its own {asked_by.partition(',')[0]}"
+            f"{caller}: windows of rows count the offsets of one source, and the frame is made of {streams} streams: "
+            f"read all topics with one source (subscribe='a,b'), or give each its own {caller.partition(',')[0]}"
         )
 
 
 def ship_messages(
-    df: DataFrame | Source, asked: Mapping[str, Any], axis: str, ids: Sequence[int]
+    df: DataFrame | Source, settings: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, StagedStore, int]:
-    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: as for a plan."""
+    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; settings: as for a plan."""
     frame = df.load() if isinstance(df, Source) else df
     check_rows(frame, axis)
-    check_one_source(frame, asked["window"], "aggregate")
+    check_one_source(frame, settings["window"], "aggregate")
     schema = message_columns(frame, "aggregate")
     if isinstance(df, Source):
-        told = message_fields(df, asked["by"], asked["aggregates"], schema.names)
-        staged = replace(_staged(told.schema, told.keys, asked, axis, len(ids)), read_from=told.read_from)
-        shipped = read_messages(df, told.fields, by=staged.messages.by, axis=axis, buckets=len(ids))
+        messages = message_fields(df, settings["by"], settings["aggregates"], schema.names)
+        staged = replace(
+            _staged(messages.schema, messages.keys, settings, axis, len(ids)), read_from=messages.read_from
+        )
+        shipped = read_messages(df, messages.fields, by=staged.messages.by, axis=axis, buckets=len(ids))
         return shipped, staged, axis_key(frame, axis)
-    keys = tuple(asked["by"])
+    keys = tuple(settings["by"])
     check_keys(frame, keys)
-    staged = _staged(schema, keys, asked, axis, len(ids))
+    staged = _staged(schema, keys, settings, axis, len(ids))
     return ship_inputs([timed_rows(frame, axis)], [staged.messages], ids), staged, axis_key(frame, axis)
 
 
-def _staged(schema: pa.Schema, keys: tuple[str, ...], asked: Mapping[str, Any], axis: str, buckets: int) -> StagedStore:
-    """The plan of one of so many buckets; asked: as for a plan."""
-    store: Store = asked["store"]
+def _staged(
+    schema: pa.Schema, keys: tuple[str, ...], settings: Mapping[str, Any], axis: str, buckets: int
+) -> StagedStore:
+    """The plan of one of so many buckets; settings: as for a plan."""
+    store: Store = settings["store"]
     plan = StorePlan(
-        schema=schema, by=keys, window=asked["window"], aggregates=asked["aggregates"],
+        schema=schema, by=keys, window=settings["window"], aggregates=settings["aggregates"],
         retention=store.limits(buckets), time=axis_column(EVENT_TIME, axis),
         full=choice("full", store.full, CompletedBy),
-        early=asked["early"], late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
-        late_by=choice("late_by", store.late_by, EveryBy), accumulating=asked["accumulating"],
+        early=settings["early"], late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
+        late_by=choice("late_by", store.late_by, EveryBy), accumulating=settings["accumulating"],
     )  # fmt: skip
-    return StagedStore(plan=plan, late=asked["late"])
+    return StagedStore(plan=plan, late=settings["late"])
 
 
-def _type(told: object) -> pa.DataType:
+def _type(result: object) -> pa.DataType:
     """Return the Arrow type, as Spark holds it, of one in Arrow, in Spark, or as text."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
     from pyspark.sql.types import DataType, StructType
 
     try:
-        if isinstance(told, DataType):
-            found = told
-        elif isinstance(told, pa.DataType):
-            found = from_arrow_type(told)
+        if isinstance(result, DataType):
+            found = result
+        elif isinstance(result, pa.DataType):
+            found = from_arrow_type(result)
         else:
-            (field,) = getattr(StructType.fromDDL(f"value {told}"), "fields", [None])
+            (field,) = getattr(StructType.fromDDL(f"value {result}"), "fields", [None])
             found = field.dataType
         return to_arrow_type(found, timezone="UTC")
     except (PySparkException, ValueError) as error:
         why = error.getCondition() if isinstance(error, PySparkException) else "several values"
-        if isinstance(told, (DataType, pa.DataType)):
+        if isinstance(result, (DataType, pa.DataType)):
             why = "Spark has no such type"
         elif why == _NO_SESSION:
             why = "text needs a session, which there is not"
         raise OptionError(
-            f"window_function: result={told!r} ({why}): the type of one value is expected, in Arrow, or where there is "
-            "a session as text such as 'double'"
+            f"window_function: result={result!r} ({why}): the type of one value is expected, in Arrow, or where there "
+            "is a session as text such as 'double'"
         ) from error

@@ -41,22 +41,22 @@ def joined(
 
 
 def sides_of(
-    given: Sequence[object],
+    streams_or_frames: Sequence[object],
     names: Sequence[str],
     on: object,
     axes: Sequence[Sequence[str] | None],
-    asked_by: str,
+    caller: str,
 ) -> list[Side]:
     """Return both sides; on: as it was given. Raises OptionError and InputError for what cannot be joined."""
-    streams = [stream_of(one, called, asked_by) for one, called in zip(given, names, strict=True)]
+    streams = [stream_of(one, called, caller) for one, called in zip(streams_or_frames, names, strict=True)]
     first = streams[LEFT]
-    check_provider(first.spark if isinstance(first, Source) else first.sparkSession, asked_by)
-    keys = keys_of(on, asked_by)
-    takes_panes = asked_by == "join_latest"  # a row each of the stream; of changes at one event time the last counts
+    check_provider(first.spark if isinstance(first, Source) else first.sparkSession, caller)
+    keys = keys_of(on, caller)
+    takes_panes = caller == "join_latest"  # a row each of the stream; of changes at one event time the last counts
     return [side_of(streams[at], names[at], keys[at], axes[at], takes_panes=takes_panes) for at in (LEFT, RIGHT)]
 
 
-def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def keys_of(on: object, caller: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the key columns of both sides."""
     if isinstance(on, Mapping):
         left, right = tuple(on), tuple(on.values())
@@ -64,27 +64,27 @@ def keys_of(on: object, asked_by: str) -> tuple[tuple[str, ...], tuple[str, ...]
         left = right = (on,) if isinstance(on, str) or not isinstance(on, Sequence) else tuple(on)
     for one in (*left, *right):
         if not isinstance(one, str):
-            raise OptionError(f"{asked_by}: on={one!r}: the names of columns are expected; compute others before")
+            raise OptionError(f"{caller}: on={one!r}: the names of columns are expected; compute others before")
     if isinstance(on, Mapping) and not on:
-        raise OptionError(f"{asked_by}: on={{}} names no column: give {{left: right}}, or () for rows of every key")
+        raise OptionError(f"{caller}: on={{}} names no column: give {{left: right}}, or () for rows of every key")
     twice = next((one for names in (left, right) for one in names if names.count(one) > 1), None)
     if twice is not None:
-        raise OptionError(f"{asked_by}: on={on!r} names the column {twice!r} twice: name it once")
+        raise OptionError(f"{caller}: on={on!r} names the column {twice!r} twice: name it once")
     return left, right
 
 
-def check_names(names: object, name: object, savepoint: object, asked_by: str) -> None:
+def check_names(names: object, name: object, savepoint: object, caller: str) -> None:
     """Refuse names of sides, of the join and of a savepoint that are none."""
     fits = isinstance(names, (tuple, list)) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
     if not fits or names[0].lower() == names[1].lower():  # type: ignore[index]
         raise OptionError(
-            f"{asked_by}: names={names!r}: two different texts are expected, such as ('orders', 'shipments')"
+            f"{caller}: names={names!r}: two different texts are expected, such as ('orders', 'shipments')"
         )
     if any("`" in one or "." in one for one in names):  # type: ignore[attr-defined]
         raise OptionError(
-            f"{asked_by}: names={names!r}: columns are called by them, so they cannot hold a backtick or a dot"
+            f"{caller}: names={names!r}: columns are called by them, so they cannot hold a backtick or a dot"
         )
     if name is not None and not (isinstance(name, str) and name):
-        raise OptionError(f"{asked_by}: name={name!r}: a text is expected, or leave it out")
+        raise OptionError(f"{caller}: name={name!r}: a text is expected, or leave it out")
     if savepoint is not None and not isinstance(savepoint, str):
-        raise OptionError(f"{asked_by}: continue_from={savepoint!r}: the place of a savepoint is expected, or none")
+        raise OptionError(f"{caller}: continue_from={savepoint!r}: the place of a savepoint is expected, or none")

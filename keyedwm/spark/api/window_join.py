@@ -80,8 +80,8 @@ def window_join(
     wanted, kept, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
     _check_window_and_store(window, store)
     axes, keys = _axes(axis), _keys(on)
-    given = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
-    frames = [one.load() if isinstance(one, Source) else one for one in given]
+    streams = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
+    frames = [one.load() if isinstance(one, Source) else one for one in streams]
     check_provider(frames[LEFT].sparkSession, _ASKED_BY)
     sides = [
         _side(frames[at], names[at], keys[at], axes[at], window, is_unbounded=names[at] == unbounded)
@@ -97,7 +97,7 @@ def window_join(
     staged = StagedWindowJoin(plan=plan, late=policy)
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
     layout = BucketLayout(name or f"window-join-{staged.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
-    return wired(_shipped(given, staged, axes, layout.ids), staged, layout, None)
+    return wired(_shipped(streams, staged, axes, layout.ids), staged, layout, None)
 
 
 def _who(called: str) -> str:
@@ -109,11 +109,11 @@ def _called(names: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _shipped(
-    given: Sequence[DataFrame | Source], staged: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
+    streams: Sequence[DataFrame | Source], staged: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
 ) -> DataFrame:
     """What both sides ship to the buckets."""
     each = []
-    for number, (one, messages, axis) in enumerate(zip(given, staged.inputs, axes, strict=True)):
+    for number, (one, messages, axis) in enumerate(zip(streams, staged.inputs, axes, strict=True)):
         if isinstance(one, Source):
             fields = {name: name for name in messages.columns}
             shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)

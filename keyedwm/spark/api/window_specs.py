@@ -48,8 +48,8 @@ def _zoned(zone: str, lengths: tuple[int, int], later_ms: int, *, are_months: bo
     """A window of a zone's clock. lengths: size and slide."""
     size, slide = lengths
     if slide < 1 or size < 1 or size % slide:
-        told = [f"{one} months" if are_months else span_text(one) for one in lengths]
-        raise OptionError(f"a window of {told[0]} every {told[1]}: the slide must be above 0 and divide the size")
+        texts = [f"{one} months" if are_months else span_text(one) for one in lengths]
+        raise OptionError(f"a window of {texts[0]} every {texts[1]}: the slide must be above 0 and divide the size")
     frames_each = size // slide
     if are_months:
         return ZonedWindow(zone, 0, slide, frames_each, later_ms)

@@ -135,16 +135,16 @@ class Bucket(VersionChecked, StatefulProcessor):
         """Write what changed in the state; return the batch's last row."""
         changes = batch.drain()
         self._set_timer(batch)
-        told = batch.manifest.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
-        write_state(self._manifest, self._blobs, changes, told)
+        content = batch.manifest.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
+        write_state(self._manifest, self._blobs, changes, content)
         if batch.late_rows:
             late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}
-            told = {self._layout.kind: self._layout.name} | late
-            _log.warning("rows were late: %s", json.dumps(told))
+            content = {self._layout.kind: self._layout.name} | late
+            _log.warning("rows were late: %s", json.dumps(content))
         if (counted := batch.counted).dropped_windows:
             dropped = {"windows": counted.dropped_windows, "rows": counted.dropped_messages}
-            told = {self._layout.kind: self._layout.name} | dropped
-            _log.warning("windows went before their time, because of a limit of size: %s", json.dumps(told))
+            content = {self._layout.kind: self._layout.name} | dropped
+            _log.warning("windows went before their time, because of a limit of size: %s", json.dumps(content))
         return batch.last_row()
 
     def _set_timer(self, batch: BucketBatch) -> None:

@@ -165,10 +165,10 @@ class ChannelTracker:
 
     def _planned_watermark(self, rows: Sequence[ControlRow]) -> int | None:
         """Return what the driver coalesced when it planned the batch; of several sources none covers the others."""
-        told = [row for row in rows if row.channel is None]
+        from_planner = [row for row in rows if row.channel is None]
         # What a source flushes when all of its channels are idle (rule 4) is no promise for when they wake up.
-        flushed = {row.source for row in told if row.kind is ControlKind.IDLE}
-        planned = [(row.source, row.watermark_ms) for row in told if row.key == self._key]
+        flushed = {row.source for row in from_planner if row.kind is ControlKind.IDLE}
+        planned = [(row.source, row.watermark_ms) for row in from_planner if row.key == self._key]
         for source, ms in planned:
             if source is not None and ms is not None and source not in flushed:
                 self._planned[source] = max(ms, self._planned.get(source, ms))

@@ -39,7 +39,7 @@ def marked(results: DataFrame, panes: PanesAgain | None) -> DataFrame:
     return results.alias(f"{_MARK}{_RESULTS if panes is None else panes.value}")
 
 
-def check_lineage(df: DataFrame, asked_by: str, *, takes_panes: bool = False) -> PanesAgain | None:
+def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> PanesAgain | None:
     """Return why rows of a frame cannot be added up, None if they can.
 
     Raises OptionError if they cannot and the operator would (unless it takes_panes), or if a watermark of Spark's own
@@ -47,12 +47,12 @@ def check_lineage(df: DataFrame, asked_by: str, *, takes_panes: bool = False) ->
     times that were computed anew: the source's watermarks know the old ones.
     """
     nodes = _nodes(df)
-    _warn_of_moved_times(nodes, asked_by)
-    _refuse_sparks_watermark([node for _, node in nodes], asked_by)
+    _warn_of_moved_times(nodes, caller)
+    _refuse_sparks_watermark([node for _, node in nodes], caller)
     panes = _panes_of(nodes)
     if panes is not None and not takes_panes:
         raise OptionError(
-            f"{asked_by}: the frame holds early or late panes of another operator, each with the whole total of its "
+            f"{caller}: the frame holds early or late panes of another operator, each with the whole total of its "
             f"window, so what several panes say would be counted several times: {panes.advice}"
         )
     return panes
@@ -68,12 +68,12 @@ def streams_of(df: DataFrame) -> int:
     return sum(node.startswith("StreamingRelation") for _, node in _nodes(df))
 
 
-def refuse_several_rows(df: DataFrame, asked_by: str) -> None:
+def refuse_several_rows(df: DataFrame, caller: str) -> None:
     """Raise OptionError if rows of a frame were made several of one, where each must be a record."""
     made = next((node for node in _above_streams(_nodes(df)) if node.startswith("Generate ")), None)
     if made is not None:
         raise OptionError(
-            f"{asked_by}: the frame has {made.split()[1].partition('(')[0]}, which makes several rows of one record, "
+            f"{caller}: the frame has {made.split()[1].partition('(')[0]}, which makes several rows of one record, "
             "and here a record is one message, known by its topic, partition and offset: do it behind the windows, or "
             "in a window_function, or leave the store out"
         )
@@ -86,17 +86,17 @@ def _panes_of(nodes: Iterable[tuple[int, str]]) -> PanesAgain | None:
     return next((by_mark[node] for _, node in above if node in by_mark), None)
 
 
-def _warn_of_moved_times(nodes: Iterable[tuple[int, str]], asked_by: str) -> None:
+def _warn_of_moved_times(nodes: Iterable[tuple[int, str]], caller: str) -> None:
     projections = [node for _, node in _above(nodes, "TransformWithState") if node.startswith("Project [")]
     renamed = {new: old for node in projections for old, new in _RENAMED.findall(node)}
     for node in projections:
-        for told, column in _AS_EVENT_TIME.findall(node):
-            before = told.removeprefix("[")
+        for time, column in _AS_EVENT_TIME.findall(node):
+            before = time.removeprefix("[")
             while before in renamed:
                 before = renamed[before]
             if not before.startswith("event_time"):
                 warnings.warn(
-                    f"{asked_by}: the column {column!r} was computed anew, which moves rows and not the watermark, so "
+                    f"{caller}: the column {column!r} was computed anew, which moves rows and not the watermark, so "
                     "they may be late or wait: let the source read event times (its option eventTime), which makes "
                     "the watermarks of them",
                     RuntimeWarning,
@@ -137,18 +137,18 @@ def _below(nodes: Sequence[tuple[int, str]], at: int) -> Iterator[str]:
         yield node
 
 
-def _refuse_sparks_watermark(nodes: Iterable[str], asked_by: str) -> None:
+def _refuse_sparks_watermark(nodes: Iterable[str], caller: str) -> None:
     found = [node for node in nodes if node.startswith("EventTimeWatermark ")]
     if any(DRIVING in node for node in found):
         raise InputError(
-            f"{asked_by}: the frame went through with_watermark, which leaves control rows and watermarks out since it "
+            f"{caller}: the frame went through with_watermark, which leaves control rows and watermarks out since it "
             "is for Spark's own operators: give the frame before it"
         )
     for node in found:
-        told = _SPARKS_WATERMARK.match(node)
-        column, delay = told.groups() if told else ("a column", "so much")
+        match = _SPARKS_WATERMARK.match(node)
+        column, delay = match.groups() if match else ("a column", "so much")
         raise OptionError(
-            f"{asked_by}: withWatermark({column!r}, {delay!r}) of Spark has no effect here, where the column watermark "
+            f"{caller}: withWatermark({column!r}, {delay!r}) of Spark has no effect here, where the column watermark "
             "counts: leave it out, and say how late rows may come with the source's option watermarkLag"
         )
 
@@ -164,7 +164,9 @@ def _analysed(df: DataFrame) -> str:
     in_jvm = getattr(df, "_jdf", None)
     if in_jvm is not None:
         return str(in_jvm.queryExecution().analyzed().toString())
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):  # Spark Connect has no other way, and this one plans the whole query
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):  # Spark Connect has no other way, and this one plans the whole query
         df.explain("extended")
-    return told.getvalue().partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]
+    return (
+        printed.getvalue().partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]
+    )

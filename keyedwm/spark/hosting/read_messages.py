@@ -69,7 +69,7 @@ def message_fields(
                 f"aggregate: a key cannot be called {text!r}, which is a field of the source that the aggregates read: "
                 "give it another name"
             )
-    _check_told_apart(read, list(fields))
+    _check_distinguishable(read, list(fields))
     return MessageFields(
         fields=fields,
         schema=message_schema({name: FieldReader(parsed[name], columns) for name in fields}),
@@ -92,7 +92,7 @@ def _field(text: str, names: Sequence[str]) -> Field | None:
         return None
 
 
-def _check_told_apart(read: Source, names: Sequence[str]) -> None:
+def _check_distinguishable(read: Source, names: Sequence[str]) -> None:
     """Refuse columns of messages that Spark takes for one."""
     if read.spark.conf.get("spark.sql.caseSensitive") == "true":
         return

@@ -137,8 +137,8 @@ class KeyedRowsShape(MessageShape):
         """Return messages that were held in order of code and offset, and their codes."""
         return self._in_order(Messages(rows, self.channels.offsets(rows), self.channels.numbers(rows)))
 
-    def _know(self, before: KeyPlaces, counts: Ints, facts: tuple[Ints, Ints, Ints]) -> None:
-        self._open.put(KeyPlaces.of(before.codes, self.known(counts), *facts))
+    def _know(self, before: KeyPlaces, counts: Ints, columns: tuple[Ints, Ints, Ints]) -> None:
+        self._open.put(KeyPlaces.of(before.codes, self.known(counts), *columns))
 
     def _forget(self, places: KeyPlaces) -> None:
         if len(places.codes):
