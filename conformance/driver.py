@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.protocol import operator_of
+from keyedwm.operators.keyed.key_census import KeyStanding
+from keyedwm.operators.protocol import operator_of, standing_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import MemoryStore
 
@@ -29,6 +30,11 @@ class DrivenOperator:
     def open_entries(self) -> int:
         """How many entries the state holds."""
         return self._operator.open_entries
+
+    @property
+    def standing(self) -> KeyStanding | None:
+        """How the keys stand that have watermarks of their own."""
+        return standing_of(self._operator)
 
     def outputs(self, name: str, *arguments: object) -> list[Output]:
         """Call the operator by the name of a method."""

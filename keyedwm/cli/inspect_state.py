@@ -5,8 +5,9 @@ Rule: it only reads; the query may be stopped or run, the answer is that of its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,11 +15,19 @@ from rich.table import Table
 from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.core.errors import InputError
+from keyedwm.core.text import one_line, span_text
+from keyedwm.operators.keyed.read_only_keys import KEY_WATERMARK, LOGS, held_keys, together
 from keyedwm.operators.messages.read_only_store import summary as of_store
 from keyedwm.operators.messages.store_description import STORE
 from keyedwm.operators.state.description import KIND
+from keyedwm.operators.state.store import PART
 from keyedwm.operators.summary import summary
 from keyedwm.savepoint_files import Files, OperatorState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SHARES = {"half": 0.5, "90 %": 0.9, "99 %": 0.99}
 
 
 def print_state(out: Console, checkpoint: str) -> None:
@@ -31,8 +40,10 @@ def print_state(out: Console, checkpoint: str) -> None:
             raise InputError(f"{checkpoint} does not exist: the checkpoint of a query with an aggregate is expected")
         raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with an aggregate is expected")
     with checkpoint_session() as spark:
-        for operator, _ in read_operators(spark, files):
+        for operator, blobs in read_operators(spark, files):
             out.print(_table(operator))
+            if KEY_WATERMARK in (operator.description or {}):
+                print_keys(out, operator, blobs)
 
 
 def _table(operator: OperatorState) -> Table:
@@ -50,6 +61,26 @@ def _table(operator: OperatorState) -> Table:
             str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
         )  # fmt: skip
     return table
+
+
+def print_keys(out: Console, operator: OperatorState, blobs: DataFrame) -> None:
+    """Print how the keys of all buckets stand that have watermarks of their own. blobs: of the operator."""
+    from pyspark.sql import functions as F
+
+    found: list[dict[str, bytes]] = [{} for _ in operator.states]
+    for row in blobs.where(F.split("name", re.escape(PART))[0].isin(*LOGS)).collect():
+        found[row.bucket][row.name] = bytes(row.blob)
+    each = [held_keys(operator.description or {}, *one) for one in zip(operator.states, found, strict=True)]
+    standing = together(each)
+    by = [f"{name} {span_text(standing.percentile_ms(share))}" for name, share in _SHARES.items()]
+    lines = [
+        f"{standing.held} keys are held, of which {standing.behind_w} are behind W, by {', '.join(by)} or less",
+        f"most keys of a bucket: {max(one.held for one in each)}; forgotten so far: {standing.forgotten}",
+        *(f"slowest: {key}, {span_text(behind_ms)} behind W" for key, behind_ms in standing.slowest),
+        *(f"rows dropped: {key}, {rows} or more" for key, rows in standing.dropped),
+    ]
+    for line in lines:
+        out.print(one_line(line), highlight=False, soft_wrap=True)
 
 
 def _watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> int | None:

@@ -20,9 +20,11 @@ from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.join.latest_operator import LatestOperator
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.plan import JoinPlan
+from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin, StagedWindowJoinOperator
 from keyedwm.operators.messages.staged_store import StagedStore, StagedStoreOperator
 from keyedwm.operators.process.operator import ProcessOperator
+from keyedwm.operators.process.per_key_operator import PerKeyProcessOperator
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -92,11 +94,19 @@ def output_watermarks_ms(operator: OneAxis | ManyAxes, watermark_ms: int | None)
     return {} if kept_ms is None else {0: kept_ms}
 
 
+def standing_of(operator: OneAxis | ManyAxes) -> KeyStanding | None:
+    """Return how the keys of an operator stand whose keys have watermarks of their own; of others None."""
+    per_key = PerKeyOperator | PerKeySessionOperator | PerKeyProcessOperator
+    return operator.standing() if isinstance(operator, per_key) else None
+
+
 def operator_of(plan: AnyPlan, store: BlobStore) -> OneAxis | ManyAxes:
     """Return the plan's operator as its state says; raise FormatError if the state is another plan's."""
     if isinstance(plan, JoinPlan):
         return LatestOperator(plan, store) if plan.latest else JoinOperator(plan, store)
     if isinstance(plan, ProcessPlan):
+        if plan.key_watermark is not None:
+            return PerKeyProcessOperator(plan, plan.key_watermark, store)
         return ProcessOperator(plan, store)
     if isinstance(plan, StagedStore):
         return StagedStoreOperator(plan, store)

@@ -97,7 +97,7 @@ def _buckets(plan: Staged, partials: pa.Table, count: int) -> Ints:
     """The number of the bucket of each row."""
     if isinstance(plan, ShippedSide):
         return plan.buckets(partials, count)
-    by = plan.owners if isinstance(plan, WindowPlan) else plan.by
+    by = plan.owners if isinstance(plan, WindowPlan | ProcessInput) else plan.by
     return bucket_of([partials.column(name) for name in by], partials.num_rows, count)
 
 

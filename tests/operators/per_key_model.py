@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 NEVER = -(10**18)
@@ -62,6 +62,12 @@ class Model:
             return known
         is_idle = self.front_ms - max(self.seen[owner], self.first_ms) >= self.idle_ms
         return max(known, self.front_ms) if is_idle else known
+
+    def standing(self) -> tuple[list[tuple[int, int]], Counter]:
+        """How far behind W keys are, with how many of them, and how many rows were late of each."""
+        self.forget()
+        behind = Counter(max(0, self.front_ms - own) for own in self.own.values() if own > self.floor_ms)
+        return sorted(behind.items()), Counter(map(self.owner_of, self.late))
 
     def rise(self, rows: list[Row], was: dict) -> None:
         for row in rows:

@@ -18,7 +18,9 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.keyed.key_census import SLOTS
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
+from keyedwm.operators.state.manifest import MANIFEST
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.stage import SourceColumns
 from tests.operators.per_key_model import Model, Row, SessionModel
@@ -86,7 +88,13 @@ def both(per_key, window, batches, **settings):
             told += model.advance(front_ms)
         late_rows += operator.late_rows
         assert late_rows == len(model.late)
-        yield sorted(made), sorted(told), (blobs := operator.snapshot())
+        behind, late = model.standing()
+        if per_key.behind_ms <= SLOTS:  # each slot of the census is a millisecond
+            assert list(operator.standing.behind) == behind
+        of_keys = {key if isinstance(key, str) else ", ".join(key): count for key, count in late.items()}
+        blobs = operator.snapshot()
+        assert json.loads(blobs[MANIFEST])["census"]["dropped"] == of_keys
+        yield sorted(made), sorted(told), blobs
     operator = DrivenOperator(plan, blobs)
     yield sorted(panes(operator.complete())), model.complete(), operator.snapshot()
 

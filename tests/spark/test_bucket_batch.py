@@ -68,7 +68,7 @@ class Pipeline:
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
             assert kept.keys() == now.manifest.blobs.keys()
             self.state[bucket] = now.manifest, MemoryStore(kept)
-            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_row()]]
+            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, now.last_rows()]]
             made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
         return made
 
@@ -194,7 +194,7 @@ def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
         list(now.on_input(control=[[barrier]], rows=[[rows_now]], null_event_time_rows=0, now_ms=None))
         store = MemoryStore({**store.blobs, **now.drain().written})
         note = now.manifest
-        (last_row,) = now.last_row().to_dict("records")
+        (last_row,) = now.last_rows().to_dict("records")
         told.append({name: last_row[name] for name in STORED})
     dropped = {"dropped_windows": 1, "dropped_rows": 2}
     assert {name: told[0][name] for name in dropped} == dropped

@@ -79,7 +79,7 @@ class Buckets:
             now.manifest.timer_ms = now.next_timer_ms
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(written)
             self.state[one] = now.manifest, MemoryStore(kept)
-            control += decode_rows(now.last_row()["control"][0])
+            control += decode_rows(now.last_rows()["control"][0])
         self.follower.take(control)  # refuses barriers that are not of all
         return rows
 

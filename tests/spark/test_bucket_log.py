@@ -40,7 +40,7 @@ def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_a
         late_rows=late,
         watermark_ms=70,
         counted=counted,
-        last_row=lambda: "last",
+        last_rows=lambda: "last",
     )
     with caplog.at_level(logging.WARNING, "keyedwm.aggregate"):
         assert one._close(batch) == "last"

@@ -51,7 +51,7 @@ class TwoInputs:
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(changed)
             assert kept.keys() == now.manifest.blobs.keys()
             self.state[bucket] = now.manifest, MemoryStore(kept)
-            last_row = now.last_row()
+            last_row = now.last_rows()
             self.late_rows += now.late_rows
             self.null_event_time_rows += int(last_row["null_event_time_rows"].sum())
             emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, last_row]]

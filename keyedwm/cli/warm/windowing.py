@@ -119,7 +119,7 @@ def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, in
             written, removed = now.drain()
             left = {name: blob for name, blob in store.blobs.items() if name not in removed}
             manifests[bucket] = now.manifest, MemoryStore(left | dict(written))
-            emitted = [pa.RecordBatch.from_pandas(one, preserve_index=False) for one in [*frames, now.last_row()]]
+            emitted = [pa.RecordBatch.from_pandas(one, preserve_index=False) for one in [*frames, now.last_rows()]]
             for _ in Unpack.of(plan)(emitted):
                 pass
 

@@ -20,6 +20,7 @@ from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_rules import closed_ms
 from keyedwm.operators.frames.session_table import PanedSessions
+from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST
@@ -87,6 +88,10 @@ class PerKeySessionOperator(PanedSessionOperator):
         yield from super().on_end()
         self._own.end()
 
+    def standing(self) -> KeyStanding:
+        """Return how the keys stand at the end of a batch."""
+        return self._own.standing()
+
     def _manifest_state(self) -> dict[str, Any]:
         return {**super()._manifest_state(), **self._own.state(), **self._table.state()}
 
@@ -99,6 +104,11 @@ class PerKeySessionOperator(PanedSessionOperator):
 
     def _late(self, rows: pa.Table) -> Flags:
         return ints(contiguous(rows[LAST])) < self._times
+
+    def _expired(self, late: PanedSessions) -> Iterator[Output]:
+        if len(late):
+            self._own.lost(self._own.of_keys(self._keys, self._plan.by, late.entries.keys), late.entries.rows)
+        return super()._expired(late)
 
     def _closed(self, held: PanedSessions, lateness_ms: int) -> Flags:
         return self._ended(held, self._reached(held), lateness_ms)

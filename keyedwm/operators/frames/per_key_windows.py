@@ -21,10 +21,12 @@ from keyedwm.core.late import LateRule
 from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.sliding import SlidingOperator
+from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST, START
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.entries import Entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore
@@ -94,6 +96,10 @@ class PerKeyOperator(SlidingOperator):
         yield from super().on_end()
         self._own.end()
 
+    def standing(self) -> KeyStanding:
+        """Return how the keys stand at the end of a batch."""
+        return self._own.standing()
+
     def _manifest_state(self) -> dict[str, Any]:
         gone = {
             str(self._window.start_of(frame)): [closed, int(frame in self._merged)]
@@ -117,6 +123,10 @@ class PerKeyOperator(SlidingOperator):
         if self._plan.late_rule is LateRule.EVENT:
             return ints(contiguous(partials[LAST])) < self._times
         return super()._late(keys, numbers, frames, partials)
+
+    def _expired(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> Iterator[Output]:
+        self._own.lost(self._own.of_keys(keys, self._plan.by, entries.keys), entries.rows)
+        return super()._expired(keys, entries, frames)
 
     def _closed_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
         return self._ends_at(self._counting(keys, numbers))

@@ -38,6 +38,7 @@ def expired(plan: WindowPlan, keys: KeyDictionary, late: Panes, watermark_ms: in
     """Drop, emit or refuse late rows, as the plan says; late: how they are emitted."""
     rows = int(late.entries.rows.sum())
     if rows and plan.late is LatePolicy.FAIL:
-        raise InputError(late_sentence(rows, int(late.starts_ms.min()), watermark_ms))
+        per_key = plan.key_watermark is not None
+        raise InputError(late_sentence(rows, int(late.starts_ms.min()), watermark_ms, per_key=per_key))
     if plan.late is LatePolicy.EMIT:
         yield from outputs(plan, keys, late)

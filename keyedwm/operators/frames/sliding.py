@@ -205,7 +205,8 @@ class SlidingOperator:
         rows = int(entries.rows.sum())
         self.late_rows += rows
         if self._plan.late is LatePolicy.FAIL:
-            raise InputError(late_sentence(rows, self._window.start_of(int(frames.min())), self.watermark_ms))
+            first_ms, per_key = self._window.start_of(int(frames.min())), self._plan.key_watermark is not None
+            raise InputError(late_sentence(rows, first_ms, self.watermark_ms, per_key=per_key))
         if self._plan.late is LatePolicy.EMIT:
             whole, ends = self._grouped(keys, entries, frames + self._frames_each)
             yield from self._outputs(keys, whole, ends, Timing.EXPIRED, np.zeros(len(ends), np.int64))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints
+from keyedwm.operators.keyed.key_census import KeyCensus, KeyStanding
 from keyedwm.operators.keyed.own_log import HASH, OWN, OwnersPlan, OwnLog, OwnRows, is_own
 from keyedwm.operators.keyed.owner_slots import NEVER, OwnerSlots
 from keyedwm.operators.keyed.per_key import PerKey
@@ -44,6 +45,8 @@ class KeyWatermarks:
         self._own, self._seen = _NONE, _NONE
         self._floor_ms = self._front_ms = NEVER
         self._swept_ms, self._first_ms = state.get("own_swept_ms", NEVER), state.get("own_first_ms", NEVER)
+        self._counts = state.get("census")
+        self._census: KeyCensus | None = None
 
     @property
     def front_ms(self) -> int:
@@ -57,7 +60,34 @@ class KeyWatermarks:
 
     def state(self) -> dict[str, Any]:
         """What must be known beside the log, ready for JSON."""
-        return {"own_swept_ms": self._swept_ms, "own_first_ms": self._first_ms}
+        return {"own_swept_ms": self._swept_ms, "own_first_ms": self._first_ms, "census": self.census.state()}
+
+    @property
+    def census(self) -> KeyCensus:
+        """How the keys stand; counted from the log where nothing was noted: state that was moved, or is older."""
+        if self._census is None:
+            self._census = KeyCensus(self._behind_ms, self._counts or {})
+            if self._counts is None and self._log.rows:
+                self._census.moved(_NONE, self.held()[1], self._floor_ms)
+        return self._census
+
+    def standing(self) -> KeyStanding:
+        """Return how the keys stand at the end of a batch."""
+        return self.census.batch(self._front_ms)
+
+    def held(self) -> tuple[list[pa.Array], Ints]:
+        """Return all keys that are held, their columns and their own watermarks; the whole log is read."""
+        rows = self._log.every(keys := HashedKeys(self.owners.fields))
+        own = np.full(keys.count, NEVER)
+        np.maximum.at(own, rows.owners, rows.own)
+        alive = np.flatnonzero(own > self._floor_ms)
+        return keys.wide_columns(alive), own[alive]
+
+    def lost(self, owners: Ints, rows: Ints) -> None:
+        """Note that so many rows of owners were dropped."""
+        of_owner = np.bincount(owners, rows, self._known).astype(np.int64)
+        some = np.flatnonzero(of_owner)
+        self.census.lost(self.owners.wide_columns(some), of_owner[some])
 
     def owns(self, log: str) -> bool:
         """Return whether this is a log of watermarks."""
@@ -74,6 +104,7 @@ class KeyWatermarks:
         self._floor_ms, self._front_ms = floor_ms, floor_ms + self._behind_ms
         self._mapped = None  # keys may have other numbers since
         self._log.floor_ms = floor_ms
+        self.census.rise(floor_ms)
         if self._first_ms == NEVER:
             self._swept_ms, self._first_ms = floor_ms, self._front_ms
         if floor_ms - self._swept_ms >= max(1, self._behind_ms // _SWEEPS):
@@ -83,6 +114,7 @@ class KeyWatermarks:
     def end(self) -> None:
         """Keep nothing."""
         self._log.end()
+        self._census = KeyCensus(self._behind_ms, {})
 
     def numbers(self, columns: Sequence[pa.Array], rows: int, hashes: Ints | None = None) -> Ints:
         """Return the number of the owner of each row, and look up those that are new; hashes: where they are known."""
@@ -144,6 +176,9 @@ class KeyWatermarks:
         slots, own = self._slots.of(owners, channels, self._known), self._effective()
         before = self._slots.follow(owners, slots, times, own, self._floor_ms, self._lag_ms, row_by_row=row_by_row)
         touched = self._flags(owners)
+        self.census.moved(self._own[touched], own[touched], self._floor_ms)
+        held = np.flatnonzero(touched & (own > self._floor_ms))
+        self.census.brought(self.owners.wide_columns(held), own[held], self._front_ms)
         self._own = np.where(touched, own, self._own)
         self._seen[touched] = self._front_ms
         self._write(touched)
@@ -171,7 +206,9 @@ class KeyWatermarks:
     def close_idle(self, owners: Ints, done_ms: Callable[[Ints], Ints]) -> None:
         """Note that W has closed what these idle owners had open, see `idle`."""
         closed_ms = np.minimum(self._front_ms, done_ms(self.tops()[owners]))
-        self._own[owners] = np.maximum(self._own[owners], closed_ms)
+        before = self._own[owners]
+        self._own[owners] = np.maximum(before, closed_ms)
+        self.census.moved(before, self._own[owners], self._floor_ms)
         self._write(self._flags(owners))
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:

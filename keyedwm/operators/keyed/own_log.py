@@ -25,13 +25,19 @@ from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.store import TableLogs
 
 OWN, _SEVERAL = "own", "-several"
+KEYS_LOG = "__own"  # of a processor, which does not see it
 HASH = f"{HIDDEN}hash"
 _HIGH, _OWN, _SEEN = (f"{HIDDEN}{name}" for name in ("high", "own", "seen"))
 
 
+def logs_named(name: str = OWN) -> tuple[str, str]:
+    """Return the logs of watermarks; name: of the first of them."""
+    return name, f"{name}{_SEVERAL}"
+
+
 def is_own(log: str, name: str = OWN) -> bool:
     """Return whether this is a log of watermarks; name: of the first of them."""
-    return log in {name, f"{name}{_SEVERAL}"}
+    return log in logs_named(name)
 
 
 class OwnersPlan(Protocol):

@@ -91,7 +91,18 @@ class ProcessOperator:
 
     def drain(self) -> StateChanges:
         """Return what changed in the state since the last call."""
-        changes = self._logs.drain(lambda log, tables: joined(log, tables).combine_chunks())
+        changes = self._logs.drain(self._merge)
+        try:
+            told = manifest_of(self._plan, {**self._manifest_state(), **self._logs.state()})
+            _check_facts(self._state.facts)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"process: {self._plan.called} put something into state.facts that JSON has no value for ({error}): "
+                f"keep it as a table, or as texts, numbers, lists and objects"
+            ) from error
+        return StateChanges({**changes.written, MANIFEST: told}, changes.removed)
+
+    def _manifest_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {
             "watermark_ms": self._processor.watermark_ms,
             "due_ms": self.next_timer_ms,
@@ -100,15 +111,10 @@ class ProcessOperator:
         }
         if len(self._plan.inputs) > 1:
             state["watermarks_ms"] = list(self._processor.watermarks_ms)
-        try:
-            told = manifest_of(self._plan, {**state, **self._logs.state()})
-            _check_facts(self._state.facts)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(
-                f"process: {self._plan.called} put something into state.facts that JSON has no value for ({error}): "
-                f"keep it as a table, or as texts, numbers, lists and objects"
-            ) from error
-        return StateChanges({**changes.written, MANIFEST: told}, changes.removed)
+        return state
+
+    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        return joined(log, tables).combine_chunks()
 
     def _whole(self, what: str, number: object, of: str = " of ms") -> int:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,21 +12,27 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import as_key, contiguous
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.process.processor import Processor
-from keyedwm.operators.state.description import digest_of, typed
+from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
+from keyedwm.operators.state.description import described, digest_of, typed
+
+# The columns that tell the partition of a row.
+PARTITION = ("topic", "partition")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessInput:
     """One input. schema: of its rows; by: key columns, none for all rows together; time: the column with the event time
-    in ms, which a processor does not see.
+    in ms, which a processor does not see. owners: the key columns by which rows are spread, all of them if not given.
     """
 
     schema: pa.Schema
     by: tuple[str, ...]
     time: str
+    owners: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "owners", self.owners or self.by)
         for name in self.by:
             if pa.types.is_nested(self.schema.field(name).type):
                 raise OptionError(
@@ -49,7 +55,7 @@ class ProcessInput:
 @dataclass(frozen=True, kw_only=True)
 class ProcessPlan:
     """One operator. inputs: in the order of their numbers; make: gives a processor; result: columns of the result but
-    for its times; called, version: of the processor.
+    for its times; called, version: of the processor; key_watermark: keys have watermarks of their own.
     """
 
     inputs: tuple[ProcessInput, ...]
@@ -57,9 +63,12 @@ class ProcessPlan:
     result: pa.Schema
     called: str
     version: int
+    key_watermark: PerKey | None = None
 
     def __post_init__(self) -> None:
         first = self.inputs[0]
+        if self.key_watermark is not None:
+            check_per_key(self.inputs, self.key_watermark)
         for number, other in enumerate(self.inputs):
             for name in first.by:
                 here, there = first.schema.field(name).type, other.schema.field(name).type
@@ -68,6 +77,21 @@ class ProcessPlan:
                         f"process: the key column {name!r} is of type {here} in input 0 and {there} in input {number}, "
                         f"so equal keys would not meet: cast one of them"
                     )
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The key columns by which keys are spread over buckets: those that own a watermark, by default all."""
+        return self.inputs[0].owners
+
+    @property
+    def owner_fields(self) -> list[pa.Field]:
+        """The same with their types."""
+        return [self.inputs[0].schema.field(name) for name in self.owners]
+
+    @property
+    def channel(self) -> tuple[str, ...]:
+        """The columns that tell the partition of a row, where a key's watermark tells partitions apart."""
+        return PARTITION if self.key_watermark is not None and self.key_watermark.slowest else ()
 
     @property
     def earlier_digests(self) -> tuple[str, ...]:
@@ -88,7 +112,8 @@ class ProcessPlan:
     def _description(self) -> dict[str, Any]:
         inputs = [{"name": f"input {at}", "schema": typed(one.schema)} for at, one in enumerate(self.inputs)]
         by = list(self.inputs[0].by)
-        return {"kind": "process", "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
+        told = {"kind": "process", "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
+        return told | ({} if self.key_watermark is None else {"key_watermark": described(self.key_watermark)})
 
     def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
@@ -97,3 +122,24 @@ class ProcessPlan:
     def digest(self) -> str:
         """Return a short text that differs when the state of one plan cannot be used by the other."""
         return digest_of(self._description)
+
+
+def check_per_key(inputs: Sequence[ProcessInput], per_key: PerKey) -> None:
+    """Raise OptionError for inputs whose keys cannot have watermarks of their own."""
+    if len(inputs) > 1:
+        raise OptionError(
+            f"process: key_watermark with {len(inputs)} inputs: a key has one watermark, over rows of one input: put "
+            "the inputs together before, or leave key_watermark out"
+        )
+    (given,) = inputs
+    per_key.check_plan(given.by, 0, None)
+    names = given.schema.names
+    missing = [name for name in PARTITION if name not in names] if per_key.slowest else []
+    if missing:
+        raise OptionError(
+            f"process: key_watermark tells the partitions of a key apart, and the frame has no column {missing[0]!r}: "
+            "keep topic and partition as the source has them, or give per_key(..., partitions='fastest')"
+        )
+    taken = next((name for name in (KEY_WATERMARK, *(set(RISEN) & set(given.owners))) if name in names), None)
+    if taken is not None:
+        raise OptionError(f"process: with key_watermark a column cannot be called {taken!r}, which is told: rename it")

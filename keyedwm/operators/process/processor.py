@@ -14,8 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import FormatError, InputError
+from keyedwm.operators.keyed.own_log import KEYS_LOG, is_own
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import TableLogs
+
+# A column of rows whose keys have watermarks of their own: what counted for the row's key when its batch began, in ms.
+KEY_WATERMARK = "key_watermark_ms"
+# Columns beside the keys' in `Processor.on_key_watermark`.
+RISEN = ("before_ms", "watermark_ms")
 
 
 class ProcessState:
@@ -32,7 +38,7 @@ class ProcessState:
 
     def logs(self, prefix: str = "") -> list[str]:
         """Return the names of the logs that begin so, in order."""
-        return sorted(self._logs.names(prefix))
+        return sorted(name for name in self._logs.names(prefix) if not is_own(name, KEYS_LOG))
 
     def count(self, log: str) -> int:
         """Return how many rows a log has, without reading it."""
@@ -100,6 +106,14 @@ class Processor:
         """No more rows of the input below `time_ms` come but late ones; told before and after the rows of a batch."""
         return ()
 
+    def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
+        """No more rows of these keys below their `watermark_ms` come but late ones; told behind the rows of a batch.
+
+        Only with `key_watermark`; keys: the columns that own a watermark, `before_ms`, null if there was none, and
+        `watermark_ms`. `on_watermark` and `watermark_ms` then tell of `W - behind`, which counts for every key.
+        """
+        return ()
+
     def on_idle(self, input_number: int) -> Iterable[pa.Table]:  # noqa: ARG002
         """All partitions of the input are silent."""
         return ()
@@ -138,5 +152,5 @@ def _of_several(log: str, schemas: Sequence[pa.Schema]) -> InputError:
 
 
 def _check_log(log: str) -> None:
-    if not isinstance(log, str) or not log or log == MANIFEST or "+" in log:
+    if not isinstance(log, str) or not log or log == MANIFEST or is_own(log, KEYS_LOG) or "+" in log:
         raise FormatError(f"process: a log cannot be called {log!r}: any other name without '+' would do")

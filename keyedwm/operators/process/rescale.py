@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.keyed.key_watermarks import rescaled_state
+from keyedwm.operators.process.per_key_operator import FACTS
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
@@ -67,7 +69,7 @@ class ProcessRescale:
         if self.stays:
             yield cut_table(bucket, name, table)
             return
-        keys = [self.plan.inputs[0].schema.field(by) for by in self.plan.inputs[0].by]
+        keys = self.plan.owner_fields
         for key in keys:
             if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
                 raise OptionError(
@@ -89,4 +91,6 @@ class ProcessRescale:
         state = {
             name: self.states[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.states[0]
         }
+        if FACTS in self.states[0]:
+            state[FACTS] = rescaled_state([one[FACTS] for one in self.states])
         return manifest_of(self.plan, {**state, "due_ms": min(due, default=None), "rows": rows, "tried": {}})

@@ -2,30 +2,30 @@
 
 Rule: rows of equal event time are in order of topic, partition and offset, those of one record as they came. A row
 waits until the watermark has passed it, so everything before it is there, and its result depends neither on the cut nor
-on which partition was read first.
+on which partition was read first. With watermarks of keys that is the watermark of the row's key.
 In SQL: OVER (PARTITION BY ... ORDER BY event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints, contiguous, millis
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, millis
 from keyedwm.core.errors import InputError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.aggregates.aggregate_function import RowOrder
 from keyedwm.operators.grouping import row_groups
-from keyedwm.operators.process.processor import Processor
+from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.process.running_plan import RECORD, WITHIN, RunningPlan
 from keyedwm.operators.process.running_state import Elements, RunningKeys
 from keyedwm.operators.results import late_sentence
 from keyedwm.operators.state.entries import Entries
-from keyedwm.operators.state.key_dictionary import key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 VERSION = 2  # of the state: until 1, rows of one record were in order of their values
 _WAITING, _KEYS = "waiting-", "keys"
@@ -34,6 +34,7 @@ SLICE_MS = 10_000
 # So many rows leave together; an aggregate may hold as much for each of them as for a whole key.
 _MOST_ROWS = 1 << 16
 _FEW = 1 << 10
+_NEVER = -(2**62)  # before every event time
 
 
 class Running(Processor):
@@ -45,6 +46,7 @@ class Running(Processor):
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
         """Let rows wait for the watermark; late ones are counted, or refused."""
+        counted, per_key = self._counted(rows), KEY_WATERMARK in rows.column_names
         rows = rows.select(self._plan.schema.names)
         for name in RECORD:
             if rows[name].null_count:
@@ -53,8 +55,8 @@ class Running(Processor):
                     "event time are ordered: keep topic, partition and offset as the source has them"
                 )
         times = millis(contiguous(rows[self._plan.time]))
-        if self.watermark_ms is not None and (late := times < self.watermark_ms).any():
-            self._leave_out(times[late])
+        if (late := times < counted).any():
+            self._leave_out(times[late], per_key=per_key)
             rows, times = rows.filter(pa.array(~late)), times[~late]
         slices = times // SLICE_MS
         order = np.argsort(slices, kind="stable")
@@ -66,12 +68,44 @@ class Running(Processor):
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """Yield the rows below the watermark with their aggregates, in order."""
-        reached = sorted(
-            number
-            for log in self.state.logs(_WAITING)
-            if (number := int(log.removeprefix(_WAITING))) * SLICE_MS < time_ms
-        )
-        due = [self._due(number, time_ms) for number in reached]
+        reached = [number for number in self._waiting() if number * SLICE_MS < time_ms]
+
+        def is_due(rows: pa.Table) -> Flags:
+            return millis(contiguous(rows[self._plan.time])) < time_ms
+
+        yield from self._leave([self._due(number, is_due) for number in reached])
+
+    def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
+        """Yield the rows below the watermarks of their keys with their aggregates, in order."""
+        owners = keys.column_names[: -len(RISEN)]
+        before = ints(contiguous(pc.fill_null(keys[RISEN[0]], _NEVER)))
+        until = ints(contiguous(keys[RISEN[1]]))
+        known = KeyDictionary([keys.schema.field(name) for name in owners])
+        known.numbers(key_columns(owners, keys), keys.num_rows)  # that of a key is its place
+        limits = np.append(until, _NEVER)
+
+        def is_due(rows: pa.Table) -> Flags:
+            numbers = known.numbers(key_columns(owners, rows), rows.num_rows)
+            return millis(contiguous(rows[self._plan.time])) < limits[np.minimum(numbers, len(until))]
+
+        begins = SLICE_MS * np.array(self._waiting(), np.int64)
+        first, behind = np.searchsorted(begins + SLICE_MS, before, "right"), np.searchsorted(begins, until)
+        steps = np.bincount(first, minlength=len(begins) + 1) - np.bincount(behind, minlength=len(begins) + 1)
+        reached = begins[np.cumsum(steps)[:-1] > 0] // SLICE_MS
+        yield from self._leave([self._due(number, is_due) for number in reached.tolist()])
+
+    def _waiting(self) -> list[int]:
+        """Return the slices in which rows wait, in order."""
+        return sorted(int(log.removeprefix(_WAITING)) for log in self.state.logs(_WAITING))
+
+    def _counted(self, rows: pa.Table) -> Ints:
+        """Return the watermark that counts for each row."""
+        if KEY_WATERMARK in rows.column_names:
+            return ints(contiguous(pc.fill_null(rows[KEY_WATERMARK], _NEVER)))
+        return np.full(rows.num_rows, _NEVER if self.watermark_ms is None else self.watermark_ms)
+
+    def _leave(self, due: list[pa.Table]) -> Iterator[pa.Table]:
+        """Yield rows with their aggregates, in order; forget keys that are silent for so long."""
         rows = pa.concat_tables([self._plan.schema.empty_table(), *due])
         if not rows.num_rows:
             return
@@ -81,7 +115,7 @@ class Running(Processor):
         keys = RunningKeys(self._plan, table)
         for start in range(0, rows.num_rows, _MOST_ROWS):
             yield self._result(keys, rows.slice(start, _MOST_ROWS))
-        live = keys.live(time_ms)
+        live = keys.live(_NEVER if self.watermark_ms is None else self.watermark_ms)
         if table is not None and table.num_rows > 2 * len(live) + _FEW:
             self.state.replace(_KEYS, keys.table(live))
         else:
@@ -97,18 +131,18 @@ class Running(Processor):
             begins[1:] |= codes[1:] != codes[:-1]
         return places - np.maximum.accumulate(np.where(begins, places, 0))
 
-    def _due(self, number: int, time_ms: int) -> pa.Table:
-        """Take the rows below the watermark out of a slice."""
+    def _due(self, number: int, is_due: Callable[[pa.Table], Flags]) -> pa.Table:
+        """Take the rows that are due out of a slice."""
         log = f"{_WAITING}{number}"
         rows = self.state.read(log)
         if rows is None:
             return self._plan.schema.empty_table()
+        leaves = is_due(rows)
+        if not leaves.any():
+            return self._plan.schema.empty_table()
         self.state.drop(log)
-        if (number + 1) * SLICE_MS > time_ms:
-            below = pa.array(millis(contiguous(rows[self._plan.time])) < time_ms)
-            self.state.append(log, rows.filter(pc.invert(below)))
-            rows = rows.filter(below)
-        return rows
+        self.state.append(log, rows.filter(pa.array(~leaves)))
+        return rows.filter(pa.array(leaves))
 
     def _result(self, keys: RunningKeys, rows: pa.Table) -> pa.Table:
         """Return rows, which are in order, with their aggregates; what is known of their keys goes on."""
@@ -124,7 +158,8 @@ class Running(Processor):
         columns = [*(rows[name] for name in plan.result_schema.names[: -len(made)]), *made, rows[plan.time]]
         return pa.table(columns, [*plan.result_schema.names, EVENT_TIME])
 
-    def _leave_out(self, times: Ints) -> None:
+    def _leave_out(self, times: Ints, *, per_key: bool) -> None:
         self.late_rows += len(times)
         if self._plan.late is LatePolicy.FAIL:
-            raise InputError(f"running: {late_sentence(len(times), int(times.min()), self.watermark_ms)}")
+            told = late_sentence(len(times), int(times.min()), self.watermark_ms, per_key=per_key)
+            raise InputError(f"running: {told}")

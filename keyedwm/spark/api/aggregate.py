@@ -24,7 +24,7 @@ from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
-from keyedwm.spark.api.key_watermark import checked_key_watermark
+from keyedwm.spark.api.key_watermark import window_key_watermark
 from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.arguments import check_own_aggregates, named
@@ -94,7 +94,7 @@ def aggregate(
         "accumulating": accumulating,
         "most_rows": max_rows_per_batch,
     }
-    settings |= checked_key_watermark(key_watermark, window, store)
+    settings |= window_key_watermark(key_watermark, window, store)
     check_store(store, settings, continue_from)
     ids = bucket_ids(_bucket_count(_session_of(df), _spread_by(window, keys), buckets))
     settings["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))

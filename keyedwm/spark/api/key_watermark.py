@@ -20,7 +20,7 @@ def per_key(
     idle: str | None = None,
     partitions: str = "slowest",
 ) -> PerKey:
-    """A watermark for each key, for `aggregate(..., key_watermark=)`: its highest event time less `lag`.
+    """A watermark for each key, its highest event time less `lag`, for `aggregate`, `process` and `running`.
 
     behind: how far a key may be behind the watermark of all; that less `behind` closes windows of every key, and is the
     watermark of the results. by: the key columns that own a watermark, by default all of them. idle: a key without rows
@@ -36,14 +36,20 @@ def per_key(
     )
 
 
-def checked_key_watermark(per_key: object, window: object, store: Store | None) -> dict[str, PerKey]:
+def checked_key_watermark(given: object, asked_by: str) -> PerKey | None:
+    """Return the argument; raise OptionError if it is something else."""
+    if given is not None and not isinstance(given, PerKey):
+        raise OptionError(
+            f"{asked_by}: key_watermark={given!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
+        )
+    return given
+
+
+def window_key_watermark(given: object, window: object, store: Store | None) -> dict[str, PerKey]:
     """Return the argument of a plan, none without one; refuse windows that keep messages, which have one watermark."""
+    per_key = checked_key_watermark(given, "aggregate")
     if per_key is None:
         return {}
-    if not isinstance(per_key, PerKey):
-        raise OptionError(
-            f"aggregate: key_watermark={per_key!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
-        )
     if store is not None or not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow)):
         raise OptionError(
             "aggregate: key_watermark is possible with tumbling, sliding and session windows, and without a store, "

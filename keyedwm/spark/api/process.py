@@ -16,9 +16,11 @@ from keyedwm.config.validation import whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.shuffle import TIME
+from keyedwm.spark.api.key_watermark import checked_key_watermark
 from keyedwm.spark.arguments import check_sendable, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import wired
@@ -55,6 +57,7 @@ def process(
     buckets: int | None = None,
     name: str | None = None,
     continue_from: str | None = None,
+    key_watermark: PerKey | None = None,
 ) -> DataFrame:
     """Run a processor of your own over the event rows of `inputs`, one instance for each bucket of keys and batch.
 
@@ -65,6 +68,8 @@ def process(
     when several are configured, or a list with one for each input. buckets: how many groups the keys are spread over,
     by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and
     metrics. continue_from: a savepoint, of which the state of the processor of that name, or of the only one, goes on.
+    key_watermark: keys have watermarks of their own (`keyedwm.spark.per_key`), by which rows of one input are late, and
+    which the processor is told by `on_key_watermark`.
 
     Returns the schema's columns, `event_time`, `watermark` and `control`, so that results can be sunk, aggregated or
     processed again. Rows without an event time are left out and counted. Raises OptionError and InputError for what is
@@ -83,7 +88,9 @@ def process(
         check_keys(frame, keys, who)
     check_sendable(processor, f"process: {called}")
     spec = ProcessorSpec(processor, called, made.version, result)
-    placement = OperatorPlacement(tuple(axes), buckets, name, continue_from)
+    placement = OperatorPlacement(
+        tuple(axes), buckets, name, continue_from, checked_key_watermark(key_watermark, "process")
+    )
     results = marked(processed(frames, keys, spec, placement), None)  # panes that came in are the processor's business
     if type(made).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
@@ -100,12 +107,13 @@ class ProcessorSpec(NamedTuple):
 
 
 class OperatorPlacement(NamedTuple):
-    """The axis of each input, and buckets, name and savepoint as the user gave them."""
+    """The axis of each input, and buckets, name, savepoint and watermarks of keys as the user gave them."""
 
     axes: tuple[str, ...]
     buckets: int | None
     name: str | None
     continue_from: str | None
+    key_watermark: PerKey | None = None
 
 
 def processed(
@@ -124,8 +132,12 @@ def processed(
     spark = frames[0].sparkSession
     check_provider(spark, caller)
     timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, placement.axes, strict=True)]
-    inputs = tuple(_input(frame, keys) for frame in timed)
-    plan = ProcessPlan(inputs=inputs, make=spec.make, result=spec.result, called=spec.called, version=spec.version)
+    owners = () if placement.key_watermark is None else placement.key_watermark.by or ()
+    inputs = tuple(_input(frame, keys, owners) for frame in timed)
+    plan = ProcessPlan(
+        inputs=inputs, make=spec.make, result=spec.result, called=spec.called, version=spec.version,
+        key_watermark=placement.key_watermark,
+    )  # fmt: skip
     wanted = spark.conf.get(PARTITIONS) if placement.buckets is None else placement.buckets
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
     axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, placement.axes, strict=True))
@@ -133,10 +145,10 @@ def processed(
     return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
 
 
-def _input(timed: DataFrame, keys: tuple[str, ...]) -> ProcessInput:
+def _input(timed: DataFrame, keys: tuple[str, ...], owners: tuple[str, ...]) -> ProcessInput:
     """What stage one must know of an input, whose rows are timed."""
     payload = [column for column in payload_columns(timed) if column not in (TIME, CONTROL_TEXT)]
-    return ProcessInput(schema=arrow_schema(columns_of(timed, [*payload, TIME])), by=keys, time=TIME)
+    return ProcessInput(schema=arrow_schema(columns_of(timed, [*payload, TIME])), by=keys, time=TIME, owners=owners)
 
 
 def _frames(inputs: object) -> list[DataFrame]:

@@ -15,8 +15,10 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.running import VERSION, Running
 from keyedwm.operators.process.running_plan import RECORD, RunningPlan
+from keyedwm.spark.api.key_watermark import checked_key_watermark
 from keyedwm.spark.api.process import OperatorPlacement, ProcessorSpec, processed
 from keyedwm.spark.arguments import check_own_aggregates
 from keyedwm.spark.hosting.source_description import Source, frame_of
@@ -37,6 +39,7 @@ def running(
     buckets: int | None = None,
     name: str | None = None,
     continue_from: str | None = None,
+    key_watermark: PerKey | None = None,
 ) -> DataFrame:
     """Return the rows of `df`, each with aggregates over all rows of its key up to it, in order of event time.
 
@@ -45,6 +48,7 @@ def running(
     value, as collect or median, are refused. keep: behind so long a gap in the event times of a key its aggregates
     begin anew, and its state is forgotten; without it every key is remembered. late: what becomes of rows below the
     watermark, `drop` or `fail`. axis, buckets, name, continue_from: as for `process`.
+    key_watermark: rows wait for, and are late by, the watermark of their key (`keyedwm.spark.per_key`).
 
     A row leaves when the watermark has passed it. Returns the columns of `df` and one for each aggregate, with
     `event_time`, `watermark` and `control` as the source has them, so that results can be sunk, aggregated or joined
@@ -78,4 +82,6 @@ def running(
         late=choice("late", late, LatePolicy),
     )
     processor = ProcessorSpec(partial(Running, plan), plan.called, VERSION, plan.result_schema)
-    return processed([frame], plan.by, processor, OperatorPlacement((axis,), buckets, name, continue_from), "running")
+    per_key = checked_key_watermark(key_watermark, "running")
+    placement = OperatorPlacement((axis,), buckets, name, continue_from, per_key)
+    return processed([frame], plan.by, processor, placement, "running")

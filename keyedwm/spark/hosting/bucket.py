@@ -132,7 +132,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         )
 
     def _close(self, batch: BucketBatch) -> pd.DataFrame:
-        """Write what changed in the state; return the batch's last row."""
+        """Write what changed in the state; return the batch's last rows."""
         changes = batch.drain()
         self._set_timer(batch)
         content = batch.manifest.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
@@ -145,7 +145,7 @@ class Bucket(VersionChecked, StatefulProcessor):
             dropped = {"windows": counted.dropped_windows, "rows": counted.dropped_messages}
             content = {self._layout.kind: self._layout.name} | dropped
             _log.warning("windows went before their time, because of a limit of size: %s", json.dumps(content))
-        return batch.last_row()
+        return batch.last_rows()
 
     def _set_timer(self, batch: BucketBatch) -> None:
         """Keep one timer for each bucket, at the time the operator asks for."""

@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import ControlKind
+from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.messages.staged_store import StagedStore
-from keyedwm.operators.protocol import AnyPlan, operator_of, output_watermarks_ms
+from keyedwm.operators.protocol import AnyPlan, operator_of, output_watermarks_ms, standing_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
 EMITTED = (
     "results binary, control string, watermarks string, late_rows long, null_event_time_rows long, frames long, "
     "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
-    "dropped_bytes long, no_gap_rows long"
+    "dropped_bytes long, no_gap_rows long, keys long, keys_behind_ms long, keys_forgotten long, key string, "
+    "key_behind_ms long, key_dropped_rows long"
 )
 # A row of these that tells nothing.
 _NOTHING: dict[str, Any] = dict.fromkeys((one.partition(" ")[0] for one in EMITTED.split(", ")), 0) | {
-    "results": None, "control": "[]", "bucket": None
+    "results": None, "control": "[]", "bucket": None, "keys_behind_ms": None, "key": None, "key_behind_ms": None,
+    "key_dropped_rows": None
 }  # fmt: skip
 # Of windows that keep their messages.
 STORED = ("replayed_rows", "rejected_rows", "dropped_windows", "dropped_rows", "dropped_bytes")
@@ -124,8 +127,16 @@ class BucketManifest:
         return True
 
 
+def _of_keys(standing: KeyStanding) -> Iterator[dict[str, Any]]:
+    """Yield the values of a row for each number of keys so far behind W, and for each key that is named."""
+    yield {"keys_forgotten": standing.forgotten}
+    yield from ({"keys_behind_ms": by_ms, "keys": keys} for by_ms, keys in standing.behind)
+    yield from ({"key": key, "key_behind_ms": by_ms} for key, by_ms in standing.slowest)
+    yield from ({"key": key, "key_dropped_rows": rows} for key, rows in standing.dropped)
+
+
 class BucketBatch:
-    """The batch of one bucket: draw `on_input` or `on_timer` to its end, then `drain`, then take the `last_row`."""
+    """The batch of one bucket: draw `on_input` or `on_timer` to its end, then `drain`, then take the `last_rows`."""
 
     def __init__(
         self,
@@ -234,23 +245,26 @@ class BucketBatch:
         self.manifest.came_ms = None if self._wakes is None else self._wakes.came_ms
         return changes
 
-    def last_row(self) -> pd.DataFrame:
-        """Return the row of `EMITTED` with the control rows and the metrics; it alone names the bucket."""
-        counted = self.counted
-        return self._row(
-            control=encode_rows(self._control),
-            late_rows=self.late_rows,
-            null_event_time_rows=self._null_event_time_rows,
-            frames=self._operator.open_entries,
-            state_bytes=sum(self.manifest.blobs.values()),
-            bucket=self._number,
-            replayed_rows=counted.replayed,
-            rejected_rows=counted.rejected,
-            dropped_windows=counted.dropped_windows,
-            dropped_rows=counted.dropped_messages,
-            dropped_bytes=counted.dropped_bytes,
-            no_gap_rows=self._no_gap_rows,
-        )
+    def last_rows(self) -> pd.DataFrame:
+        """Return the row of `EMITTED` with the control rows and the metrics, which alone names the bucket, and rows of
+        how its keys stand, where they have watermarks of their own.
+        """
+        counted, standing = self.counted, standing_of(self._operator)
+        last = {
+            "control": encode_rows(self._control),
+            "late_rows": self.late_rows,
+            "null_event_time_rows": self._null_event_time_rows,
+            "frames": self._operator.open_entries,
+            "state_bytes": sum(self.manifest.blobs.values()),
+            "bucket": self._number,
+            "replayed_rows": counted.replayed,
+            "rejected_rows": counted.rejected,
+            "dropped_windows": counted.dropped_windows,
+            "dropped_rows": counted.dropped_messages,
+            "dropped_bytes": counted.dropped_bytes,
+            "no_gap_rows": self._no_gap_rows,
+        }
+        return self._rows([last, *([] if standing is None else _of_keys(standing))])
 
     def _results(self, outputs: Iterator[Output]) -> Iterator[pd.DataFrame]:
         for output in outputs:
@@ -259,15 +273,16 @@ class BucketBatch:
                 rows = rows.append_column(EVENT_MS, pa.array(output.event_ms))
             size = max(1, min(_PIECE_ROWS, rows.num_rows * _PIECE_BYTES // max(1, rows.nbytes)))
             for start in range(0, rows.num_rows, size):
-                yield self._row(results=packed(rows.slice(start, size)))
+                yield self._rows([{"results": packed(rows.slice(start, size))}])
 
-    def _row(self, **told: Any) -> pd.DataFrame:
+    def _rows(self, values: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         import pandas as pd
 
-        values = _NOTHING | {"watermarks": json.dumps(self._watermarks_ms)} | told
-        row = np.empty((1, len(values)), object)  # pandas takes its time for each column that has a type of its own
-        row[0] = list(values.values())
-        return pd.DataFrame(row, columns=list(values))
+        nothing = _NOTHING | {"watermarks": json.dumps(self._watermarks_ms)}
+        rows = np.empty((len(values), len(nothing)), object)  # pandas takes its time for columns of types of their own
+        for at, row in enumerate(values):
+            rows[at] = list({**nothing, **row}.values())
+        return pd.DataFrame(rows, columns=list(nothing))
 
     @property
     def _inputs(self) -> range:

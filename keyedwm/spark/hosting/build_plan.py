@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.join.plan import JoinPlan
+from keyedwm.operators.keyed.key_census import MOST_SHOWN
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
@@ -15,7 +16,7 @@ from keyedwm.spark.hosting.bucket_batch import EMITTED, STORED, BucketLayout
 from keyedwm.spark.hosting.lineage import marked
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _HELD = {
     "late_rows": "late_rows",
@@ -37,6 +38,33 @@ _METRICS = {
     "join": _HELD,
     "join_latest": _HELD,
 }
+
+
+_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def of_keys() -> list[Column]:
+    """Return the metrics of keys that have watermarks of their own."""
+    from pyspark.sql import functions as F
+
+    behind_ms = F.col("keys_behind_ms")
+
+    def highest(number: str, name: str) -> Column:
+        told = F.struct(F.col(number).alias(name), "key")
+        found = F.sort_array(F.collect_list(F.when(F.col(number).isNotNull(), told)), asc=False)
+        return F.transform(F.slice(found, 1, MOST_SHOWN), lambda one: F.struct(one["key"].alias("key"), one[name]))
+
+    return [
+        F.sum("keys").alias("keys_held"),
+        F.sum(F.when(behind_ms > 0, F.col("keys")).otherwise(0)).alias("keys_behind"),
+        F.sum("keys_forgotten").alias("keys_forgotten"),
+        *(
+            F.percentile(behind_ms, share, F.col("keys")).cast("long").alias(f"keys_behind_ms_{name}")
+            for name, share in _PERCENTILES.items()
+        ),
+        highest("key_behind_ms", "behind_ms").alias("slowest_keys"),
+        highest("key_dropped_rows", "rows").alias("dropped_keys"),
+    ]
 
 
 def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
@@ -62,6 +90,8 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
         observed += [F.sum(column).alias(column) for column in STORED]
     if isinstance(plan, WindowPlan) and isinstance(plan.window, RowGapWindow):
         observed.append(F.sum("no_gap_rows").alias("no_gap_rows"))
+    if isinstance(plan, WindowPlan | ProcessPlan) and plan.key_watermark is not None:
+        observed += of_keys()
     # A key, or the hash of keys, that one bucket has too much of shows here.
     size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
     observed += [

@@ -1,0 +1,142 @@
+"""How the keys of one bucket stand, counted as they move: held, behind W, forgotten, and the rows dropped of each.
+
+Rule: a batch costs the keys that it brings. Keys are counted by slots of their own watermark, each a hundredth part of
+`behind` wide, so a key is counted as held until the whole slot is below `W - behind`. Dropped rows are known by key for
+a bounded number of keys, of each never too many: the keys with the fewest make room for others (Misra and Gries 1982).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.core.text import shown
+
+SLOTS = 100
+MOST_SHOWN = 5
+_MOST_KNOWN = 64  # keys of which dropped rows are counted
+_KEY_LETTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStanding:
+    """What is told of the keys of a bucket. behind: how far behind W, in ms, and how many keys, from the least on;
+    those at W or above it are behind by 0. slowest: keys and by how much they are behind W, the most first.
+    dropped: keys and how many of their rows were dropped, the most first.
+    """
+
+    behind: Sequence[tuple[int, int]]
+    forgotten: int
+    slowest: Sequence[tuple[str, int]]
+    dropped: Sequence[tuple[str, int]]
+
+    @property
+    def held(self) -> int:
+        """How many keys are held."""
+        return sum(keys for _, keys in self.behind)
+
+    @property
+    def behind_w(self) -> int:
+        """How many keys are behind W."""
+        return sum(keys for by_ms, keys in self.behind if by_ms > 0)
+
+    def percentile_ms(self, share: float) -> int:
+        """Return by how much at most this share of the keys is behind W."""
+        if not self.held:
+            return 0
+        by_ms, keys = np.array(self.behind, np.int64).T
+        return int(by_ms[np.searchsorted(np.cumsum(keys), share * self.held)])
+
+
+class KeyCensus:
+    """The counts of one bucket; `batch_*` are those since it was built."""
+
+    def __init__(self, behind_ms: int, state: Mapping[str, Any]) -> None:
+        """state: as `state` gave it."""
+        self._width_ms = max(1, behind_ms // SLOTS)
+        self._slots: Counter[int] = Counter(dict(state.get("slots", ())))
+        self._forgotten, self._dropped = state.get("forgotten", 0), dict(state.get("dropped", {}))
+        self._batch_forgotten = 0
+        self._batch_dropped: Counter[str] = Counter()
+        self._slowest: list[tuple[str, int]] = []
+
+    def state(self) -> dict[str, Any]:
+        """What must be known in the next batch, ready for JSON."""
+        return {"slots": sorted(self._slots.items()), "forgotten": self._forgotten, "dropped": self._dropped}
+
+    def moved(self, before: Ints, after: Ints, floor_ms: int) -> None:
+        """Take the watermarks of keys as they were and are; at or below the floor a key is not held."""
+        for times, sign in ((before[before > floor_ms], -1), (after[after > floor_ms], 1)):
+            slots, counts = np.unique(times // self._width_ms, return_counts=True)
+            for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
+                self._slots[slot] += sign * count
+
+    def rise(self, floor_ms: int) -> None:
+        """Forget the keys whose slots the floor has reached."""
+        for slot, count in list(self._slots.items()):
+            if (slot + 1) * self._width_ms - 1 <= floor_ms:
+                del self._slots[slot]
+                self._batch_forgotten += count
+                self._forgotten += count
+            elif not count:
+                del self._slots[slot]
+
+    def brought(self, columns: Sequence[pa.Array], own: Ints, front_ms: int) -> None:
+        """Take the keys of this batch, their columns and watermarks, to know the slowest of them."""
+        places = np.argsort(own, kind="stable")[:MOST_SHOWN]
+        names = key_texts(columns, places)
+        behind = np.maximum(front_ms - own[places], 0).tolist()
+        self._slowest = ordered([*self._slowest, *zip(names, behind, strict=True)])
+
+    def lost(self, columns: Sequence[pa.Array], rows: Ints) -> None:
+        """Take how many rows of each of these keys were dropped."""
+        places = np.argsort(-rows, kind="stable")[:_MOST_KNOWN]
+        dropped = dict(zip(key_texts(columns, places), rows[places].tolist(), strict=True))
+        self._batch_dropped.update(dropped)
+        self._dropped = bounded([self._dropped, dropped])
+
+    def batch(self, front_ms: int) -> KeyStanding:
+        """Return how the keys stand; slowest and dropped of this batch."""
+        behind = Counter[int]()
+        for slot, count in self._slots.items():
+            behind[max(0, front_ms - slot * self._width_ms - self._width_ms // 2)] += count
+        standing = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
+        dropped = ordered(self._batch_dropped.items())
+        return KeyStanding(standing, self._batch_forgotten, self._slowest, dropped)
+
+
+def key_texts(columns: Sequence[pa.Array], places: Ints) -> list[str]:
+    """Return the names of keys as they are shown: their columns' values, cut where they are long."""
+    values = [column.take(pa.array(places)).to_pylist() for column in columns]
+    return [", ".join(_text(value) for value in key) for key in zip(*values, strict=True)]
+
+
+def ordered(of_keys: Iterable[tuple[str, int]], most: int = MOST_SHOWN) -> list[tuple[str, int]]:
+    """Return the keys with the highest numbers, the highest first, each once."""
+    highest: dict[str, int] = {}
+    for key, number in of_keys:
+        highest[key] = max(number, highest.get(key, number))
+    return sorted(highest.items(), key=lambda one: (-one[1], one[0]))[:most]
+
+
+def bounded(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum of counts by key for a bounded number of keys, of none more than there were."""
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    if len(total) <= _MOST_KNOWN:
+        return dict(sorted(total.items()))
+    floor = sorted(total.values(), reverse=True)[_MOST_KNOWN]
+    return {key: number - floor for key, number in sorted(total.items()) if number > floor}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return shown(value, _KEY_LETTERS)[1:-1]
+    return "null" if value is None else shown(value, _KEY_LETTERS)

@@ -1,0 +1,230 @@
+"""Processors and running aggregates by watermarks of keys, against the book: after every restart, in other buckets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.late import LatePolicy
+from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.keyed.per_key import Partitions, PerKey
+from keyedwm.operators.process import running
+from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
+from keyedwm.operators.process.processor import Processor
+from keyedwm.operators.process.running import Running
+from keyedwm.operators.process.running_plan import RunningPlan
+from keyedwm.operators.protocol import operator_of, standing_of
+from keyedwm.operators.state.store import MemoryStore
+from tests.operators.moving import processor_in_buckets
+from tests.operators.per_key_model import NEVER, Model, Row
+from tests.operators.test_per_key import stream
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("owner", pa.string()), ("page", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
+        ("offset", pa.int64()), ("event_time", TIMESTAMP),
+    ]
+)  # fmt: skip
+TIMED = SCHEMA.append(pa.field("__time", pa.int64()))
+PLACE = ("owner", "page", "partition", "offset")
+
+
+def table(rows: list[Row]) -> pa.Table:
+    columns = {name: [getattr(row, name) for row in rows] for name in PLACE} | {"topic": ["t"] * len(rows)}
+    times = [row.time_ms for row in rows]
+    columns |= {"__time": times, "event_time": pa.array([ms * 1_000 for ms in times], pa.int64()).cast(TIMESTAMP)}
+    return pa.table([pa.array(columns[one.name], one.type) for one in TIMED], schema=TIMED)
+
+
+def running_of(per_key: PerKey, **how) -> ProcessPlan:
+    plan = RunningPlan(schema=SCHEMA, by=("owner", "page"), aggregates=(("n", agg.count()),), **how)
+    return plan_of(per_key, lambda: Running(plan), plan.result_schema)
+
+
+def plan_of(per_key: PerKey, make, result, **how) -> ProcessPlan:
+    given = ProcessInput(
+        **{"schema": TIMED, "by": ("owner", "page"), "time": "__time", "owners": per_key.by or ()} | how
+    )
+    return ProcessPlan(inputs=(given,), make=make, result=result, called="test", version=1, key_watermark=per_key)
+
+
+@dataclass
+class Book(Model):
+    """Rows that wait for the watermark of their key, and those that have left of each key."""
+
+    waiting: list[Row] = field(default_factory=list)
+    left: dict = field(default_factory=dict)
+
+    def take(self, rows: list[Row]) -> list[tuple]:
+        before = {self.owner_of(row): self.counts(self.owner_of(row)) for row in rows}
+        for row in rows:
+            (self.late if row.time_ms < before[self.owner_of(row)] else self.waiting).append(row)
+        self.rise(rows, before)
+        return self.leave(set(before))
+
+    def advance(self, front_ms: int) -> list[tuple]:
+        if front_ms <= self.front_ms:
+            return []
+        self.first_ms = front_ms if self.first_ms == NEVER else self.first_ms
+        self.front_ms = front_ms
+        made = self.leave({self.owner_of(row) for row in self.waiting if row.time_ms < self.floor_ms}, self.floor_ms)
+        owners = [] if self.idle_ms is None else list(self.highs)
+        idle = {owner for owner in owners if self.counts(owner) == front_ms}
+        made += self.leave(idle)
+        for owner in idle:
+            self.own[owner] = max(self.own.get(owner, NEVER), min(front_ms, max(self.highs[owner].values()) + 1))
+        return made
+
+    def leave(self, owners: set, until_ms: int | None = None) -> list[tuple]:
+        made = []
+        for row in sorted(self.waiting, key=lambda row: (row.time_ms, row.partition, row.offset)):
+            owner = self.owner_of(row)
+            if owner in owners and row.time_ms < (self.counts(owner) if until_ms is None else until_ms):
+                self.waiting.remove(row)
+                key = row.owner, row.page
+                self.left[key] = self.left.get(key, 0) + 1
+                made.append((*(getattr(row, name) for name in PLACE), row.time_ms, self.left[key]))
+        return made
+
+
+class Played:
+    """The operators of all buckets, built anew from their blobs for each batch."""
+
+    def __init__(self, plan: ProcessPlan, states: list[dict[str, bytes]]) -> None:
+        self.plan, self.states, self.late_rows = plan, states, 0
+        self.held = self.dropped = 0
+
+    def batch(self, rows: list[Row], front_ms: int | None) -> list[tuple]:
+        made, self.held = [], 0
+        shipped = self.plan.inputs[0].staged(table(rows))
+        buckets = bucket_of([shipped[name] for name in self.plan.owners], shipped.num_rows, len(self.states))
+        for number, blobs in enumerate(self.states):
+            store = MemoryStore(dict(blobs))
+            operator, mine = operator_of(self.plan, store), shipped.filter(pa.array(buckets == number))
+            outputs = list(operator.on_rows(0, mine, None)) if mine.num_rows else []
+            outputs += [] if front_ms is None else list(operator.on_watermark(0, 0, front_ms))
+            for output in outputs:
+                shown = output.rows.append_column("ms", pa.array(output.event_ms))
+                made += [tuple(row[name] for name in (*PLACE, "ms", "n")) for row in shown.to_pylist()]
+            self.late_rows += operator.late_rows
+            standing = standing_of(operator)
+            self.held += standing.held
+            self.dropped += sum(count for _, count in standing.dropped)
+            store.apply(operator.drain())
+            self.states[number] = store.blobs
+        return made
+
+
+KEYS = (
+    PerKey(5, 60),
+    PerKey(5, 60, partitions=Partitions.FASTEST),
+    PerKey(0, 100, by=("owner",)),
+    PerKey(8, 50, idle_ms=15),
+    PerKey(3, 40, by=("owner",), idle_ms=9, partitions=Partitions.FASTEST),
+    PerKey(0, 0),
+)
+SEEDS = int(os.environ.get("PER_KEY_SEEDS", "12"))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_row_leaves_when_the_watermark_of_its_key_has_passed_it(seed, monkeypatch):
+    monkeypatch.setattr(running, "SLICE_MS", 10)
+    per_key = KEYS[seed % len(KEYS)]
+    by_owner = per_key.by is not None
+    of = Book(per_key.lag_ms, per_key.behind_ms, 1, 1, per_key.idle_ms, per_key.slowest, by_owner=by_owner)
+    played = Played(running_of(per_key), [{}])
+    for step, (rows, front_ms) in enumerate(stream(seed)):
+        if step == 20:  # on to other buckets
+            played.states = processor_in_buckets("running", played.plan, played.states[0], 3)
+        made = played.batch(rows, front_ms)
+        told = of.take(rows) + ([] if front_ms is None else of.advance(front_ms))
+        assert sorted(made) == sorted(told), step
+        assert (played.late_rows, played.dropped) == (len(of.late), len(of.late))
+        assert played.held == sum(keys for _, keys in of.standing()[0])
+    assert of.left
+
+
+class Told(Processor):
+    """Shows every call."""
+
+    def on_rows(self, input_number, rows):  # noqa: ARG002
+        yield self.shown("rows", rows, rows["key_watermark_ms"])
+
+    def on_key_watermark(self, input_number, keys):  # noqa: ARG002
+        yield self.shown("risen", keys, keys["watermark_ms"], keys["before_ms"])
+
+    def on_watermark(self, input_number, key, time_ms):  # noqa: ARG002
+        yield self.shown(f"W - behind is {self.watermark_ms}", pa.table({"owner": [""]}), pa.array([time_ms]))
+
+    def shown(self, call, rows, times, before=None):
+        nothing = pa.nulls(rows.num_rows, pa.int64())
+        columns = [pa.array([call] * rows.num_rows), rows["owner"], times, nothing if before is None else before]
+        return pa.table(
+            [*columns, pa.nulls(rows.num_rows, pa.int64()).fill_null(0).cast(TIMESTAMP)], [*RESULT.names, "event_time"]
+        )
+
+
+RESULT = pa.schema([("call", pa.string()), ("owner", pa.string()), ("ms", pa.int64()), ("before", pa.int64())])
+
+
+def test_a_processor_is_told_the_watermarks_of_its_keys_behind_the_rows_that_raise_them():
+    plan = plan_of(PerKey(10, 100, by=("owner",), idle_ms=50), Told, RESULT)
+    calls, blobs = [], {}
+    steps = [
+        ([Row("a", "x", 0, 100, 0), Row("b", "x", 0, 200, 1)], None), ([Row("a", "y", 0, 80, 2)], None), ([], 140),
+        ([Row("a", "y", 0, 130, 3)], None), ([], 195), ([Row("b", "x", 0, 260, 4)], None), ([], 250),
+    ]  # fmt: skip
+    for rows, front_ms in steps:
+        store = MemoryStore(blobs)
+        operator, made = operator_of(plan, store), []
+        if rows:
+            made += operator.on_rows(0, plan.inputs[0].staged(table(rows)), None)
+        if front_ms is not None:
+            made += operator.on_watermark(0, 0, front_ms)
+        calls.append([tuple(row.values()) for output in made for row in output.rows.to_pylist()])
+        store.apply(operator.drain())
+    assert calls == [
+        [("rows", "a", None, None), ("rows", "b", None, None), ("risen", "a", 90, None), ("risen", "b", 190, None)],
+        [("rows", "a", 90, None)],
+        [("W - behind is 40", "", 40, None)],
+        [("rows", "a", 90, None), ("risen", "a", 120, 90)],
+        [("W - behind is 95", "", 95, None), ("risen", "b", 195, 190), ("risen", "a", 131, 120)],
+        [("rows", "b", 195, None), ("risen", "b", 250, 195)],
+        [("W - behind is 150", "", 150, None)],
+    ]
+
+
+def test_a_late_row_is_refused_by_the_watermark_of_its_key_and_the_sentence_names_w_less_behind():
+    plan = running_of(PerKey(0, 100_000, partitions=Partitions.FASTEST), late=LatePolicy.FAIL)
+    operator = operator_of(plan, MemoryStore({}))
+    list(operator.on_watermark(0, 0, 120_000))
+    list(operator.on_rows(0, table([Row("a", "x", 0, 50_000, 0), Row("b", "x", 0, 30_000, 1)]), None))
+    with pytest.raises(InputError, match=r"running: 1 rows were late, from 40000 ms on, .* W - behind, which is 20000"):
+        list(operator.on_rows(0, table([Row("a", "x", 0, 40_000, 2), Row("b", "x", 0, 41_000, 3)]), None))
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"by": ()}, "without key columns there is one watermark"),
+        ({"owners": ("device",)}, "by names 'device', which is not among the key columns owner, page"),
+        ({"schema": TIMED.remove(TIMED.get_field_index("partition"))}, "the frame has no column 'partition'"),
+        ({"schema": TIMED.append(pa.field("key_watermark_ms", pa.int64()))}, "cannot be called 'key_watermark_ms'"),
+    ],
+)
+def test_inputs_whose_keys_cannot_have_watermarks_are_refused(how, told):
+    by = how.get("owners", ("owner",))
+    with pytest.raises(OptionError, match=told):
+        plan_of(PerKey(0, 5, by=by), Told, RESULT, **how)
+
+
+def test_watermarks_of_keys_are_refused_with_several_inputs():
+    given = ProcessInput(schema=TIMED, by=("owner",), time="__time")
+    with pytest.raises(OptionError, match="key_watermark with 2 inputs: a key has one watermark"):
+        ProcessPlan(inputs=(given, given), make=Told, result=RESULT, called="t", version=1, key_watermark=PerKey(0, 5))
