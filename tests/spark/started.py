@@ -58,6 +58,11 @@ class Started:
         """A batch that was interrupted comes again, under the same number."""
         self.rows[number] = batch.collect()
 
+    @property
+    def checkpoint(self) -> str:
+        """Where the query notes how far it has come."""
+        return self._checkpoint
+
     def restart(self) -> None:
         """Stop, and go on from the checkpoint."""
         self.stop()
@@ -78,13 +83,13 @@ class Started:
         """The number of the last batch that came out of `give`."""
         return self._seen
 
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, Any]:
         """The aggregate's observed metrics, late and timeless rows added up over batches, the rest as of the last."""
-        found: dict[str, int] = {}
+        found: dict[str, Any] = {}
         for progress in [*self.progress, *self.query.recentProgress]:
             for observed in progress.observedMetrics.values():
                 for name, value in observed.asDict().items():
-                    found[name] = (value or 0) + (found.get(name, 0) if name.endswith("_rows") else 0)
+                    found[name] = (value or 0) + found.get(name, 0) if name.endswith("_rows") else value or 0
         return found
 
     def stop(self) -> None:
