@@ -6,22 +6,18 @@ Rule: it only reads; the query may be stopped or run, the answer is that of its 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.checkpoint_session import checkpoint_session
+from keyedwm.cli.query.held_state import buckets_of, is_of_store, watermark_ms
 from keyedwm.core.errors import InputError
 from keyedwm.core.text import one_line, span_text
 from keyedwm.operators.keyed.read_only_keys import KEY_WATERMARK, LOGS, held_keys, together
-from keyedwm.operators.messages.read_only_store import summary as of_store
-from keyedwm.operators.messages.store_description import STORE
-from keyedwm.operators.state.description import KIND
 from keyedwm.operators.state.store import PART
-from keyedwm.operators.summary import summary
 from keyedwm.savepoint_files import Files, OperatorState
 
 if TYPE_CHECKING:
@@ -49,15 +45,13 @@ def print_state(out: Console, checkpoint: str) -> None:
 def _table(operator: OperatorState) -> Table:
     title = f"{operator.kind.capitalize()} {operator.name}, plan {operator.digest}"
     description = operator.description or {}
-    is_store = description.get(KIND) == STORE
-    counted = ("windows", "messages") if is_store else ("frames", "rows")
+    counted = ("windows", "messages") if is_of_store(operator) else ("frames", "rows")
     table = Table("bucket", "watermark", *counted, "bytes", "oldest", title=title)
-    for number, (manifest, state) in enumerate(zip(operator.manifests, operator.states, strict=True)):
-        held = of_store(description, manifest["blobs"], state) if is_store else summary(manifest["blobs"], state)
+    for number, (held, state) in enumerate(zip(buckets_of(operator), operator.states, strict=True)):
         of_frames = "sessions" if held.frames is None else str(held.frames)
         frames = of_frames if operator.kind == "aggregate" else "-"
         table.add_row(
-            str(number), _time(_watermark_ms(description, state)), frames,
+            str(number), _time(watermark_ms(description, state)), frames,
             str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
         )  # fmt: skip
     return table
@@ -81,18 +75,6 @@ def print_keys(out: Console, operator: OperatorState, blobs: DataFrame) -> None:
     ]
     for line in lines:
         out.print(one_line(line), highlight=False, soft_wrap=True)
-
-
-def _watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> int | None:
-    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows of time."""
-    if "received" in state:
-        return min(state["received"].values(), default=None)
-    of_time = (
-        state.get("axes", {}).get("0", {}).get("horizon")
-        if "rows" not in description.get("window", {}).get(KIND, "")
-        else None
-    )
-    return state.get("watermark_ms", state.get("watermark", of_time))
 
 
 def _time(time_ms: int | None) -> str:

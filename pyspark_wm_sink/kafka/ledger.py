@@ -79,14 +79,14 @@ class Ledger(LedgerDirectory):
             **({} if entry.topic is None else {"topic": entry.topic}),
             **({} if entry.replaces is None else {"replaces": entry.replaces}),
         }
-        self.write_note(_name(entry.batch, published=False), value)
+        self.write_note(entry_name(entry.batch, published=False), value)
 
     def mark_published(self, entry: Entry) -> Entry:
         """Record that all transactions of an entry are committed, and delete entries that are no longer needed."""
-        self.files.rename(_name(entry.batch, published=False), _name(entry.batch, published=True))
+        self.files.rename(entry_name(entry.batch, published=False), entry_name(entry.batch, published=True))
         for batch in sorted(self._batches())[:-KEPT]:
             for published in (True, False):  # both, if a rename at an address was broken off
-                self.files.delete(_name(batch, published=published))
+                self.files.delete(entry_name(batch, published=published))
         return replace(entry, published=True)
 
     def run_history(self) -> RunHistory | None:
@@ -110,7 +110,7 @@ class Ledger(LedgerDirectory):
 
     def _entry(self, batch: int) -> Entry:
         published = self._batches()[batch]
-        name = _name(batch, published=published)
+        name = entry_name(batch, published=published)
         value = self.read_note(name)
         return self.parsed(
             name,
@@ -126,7 +126,8 @@ class Ledger(LedgerDirectory):
         )
 
 
-def _name(batch: int, *, published: bool) -> str:
+def entry_name(batch: int, *, published: bool) -> str:
+    """Return the file of a batch's entry."""
     return f"{batch:012d}.{'published' if published else 'decided'}.json"
 
 

@@ -35,7 +35,7 @@ from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_beh
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import LATEST
 from pyspark_wm_source.task.propagated import last_barrier
-from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, QueryOffset
+from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, IdleTimeout, QueryOffset
 from pyspark_wm_source.values.ranges import RangeResult
 from pyspark_wm_source.values.split import Split
 
@@ -131,7 +131,7 @@ class Planner:
         planned = plan(start, after, seen, rules)
         if options.continue_from is not None and found == self._initial:
             planned = replace(planned, group=self._group)  # a query that goes on from a savepoint has its own
-        planned = replace(planned, outage=self._states.outage.why)
+        planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
         self._facts = describe(
             planned, seen, self._ends or {}, self._states.recovered, sets_idle=options.idle_timeout_ms is not None
         )

@@ -21,7 +21,7 @@ from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
-from keyedwm.core.parsing import whole_number
+from keyedwm.core.parsing import whole_number, whole_number_or_none
 from keyedwm.core.text import error_text, shown
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
@@ -84,6 +84,13 @@ class CutLimits:
 NO_LIMITS = CutLimits()
 
 
+@dataclass(frozen=True, slots=True)
+class IdleTimeout:
+    """The option idleTimeout that a batch was planned with; ms: None where no partition becomes idle."""
+
+    ms: int | None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueryOffset:
     """One planned batch. `batch` counts from 0 and is the snapshot id of its barriers.
@@ -92,7 +99,7 @@ class QueryOffset:
     committed states are authenticated with, in hex; Spark's progress shows it, so the option stateSecret is mixed in.
     settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: of the topics of its
     channels, where the cluster told them. outage: why the group's coordinator could not be asked, which decides
-    nothing; who looks into the checkpoint reads it.
+    nothing; who looks into the checkpoint reads it. So is idle_timeout, None where an earlier version planned.
     """
 
     batch: int
@@ -107,6 +114,7 @@ class QueryOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     retired: Mapping[TopicPartition, RetiredChannel] = field(default_factory=dict)
     outage: str = ""
+    idle_timeout: IdleTimeout | None = None
 
     def moved(self) -> Iterator[tuple[TopicPartition, Channel]]:
         """Channels that have something to read in this batch, in order."""
@@ -146,6 +154,7 @@ class QueryOffset:
             "coalesced": self.coalesced.as_json(),
             **({"future": future} if future else {}),
             "group": self.group,
+            **({} if self.idle_timeout is None else {"idle_timeout_ms": self.idle_timeout.ms}),
             "limits": [self.limits.least_tasks, self.limits.most_records],
             "now_ms": self.now_ms,
             "offsets": offsets,
@@ -231,7 +240,14 @@ class QueryOffset:
             topic_ids=dict(found["topic_ids"]),
             retired=retired,
             outage=str(found.get("outage", "")),
+            idle_timeout=_read_idle_timeout(found),
         )
+
+
+def _read_idle_timeout(found: Mapping[str, Any]) -> IdleTimeout | None:
+    if "idle_timeout_ms" not in found:
+        return None
+    return IdleTimeout(whole_number_or_none(found["idle_timeout_ms"], "its idle timeout"))
 
 
 def _counts(counts: Counts) -> tuple[int, int, int]:

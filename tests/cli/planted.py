@@ -10,7 +10,9 @@ from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query import source as source_module
 from keyedwm.cli.query.picture import Picture, SourcePicture
 from keyedwm.cli.query.reader import QueryReader
-from keyedwm.cli.watch.table import layout
+from keyedwm.cli.query.target import Target, target_of
+from keyedwm.cli.watch.table import layout, page
+from keyedwm.cli.watch.view import FIRST_VIEW, View
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint_files import Files
 from pyspark_wm_source.values.holding import Cause
@@ -43,7 +45,10 @@ class Planted:
             (self.directory / "commits" / str(planned.batch)).write_text("v1\n{}")
 
     def reader(self) -> QueryReader:
-        return QueryReader(Files(str(self.directory)), self.cluster, self.driver.options)
+        return QueryReader(Files(str(self.directory)), self.cluster, self.driver.options, target=self.target())
+
+    def target(self) -> Target | None:
+        return target_of(Files(str(self.directory)), None, {})
 
     def picture(self) -> Picture:
         return self.reader().picture(self.driver.clock)
@@ -52,9 +57,19 @@ class Planted:
         return self.picture().sources[0]
 
 
-def shown(picture: Picture, *, width: int = 80, height: int | None = None, before: Picture | None = None) -> str:
+def shown(
+    picture: Picture,
+    *,
+    width: int = 80,
+    height: int | None = None,
+    before: Picture | None = None,
+    view: View = FIRST_VIEW,
+) -> str:
     out = PlainConsole(file=io.StringIO(), width=width, markup=False)
-    out.print(layout(picture, before, width=width, height=height))
+    if height is None:
+        out.print(layout(picture, before, width=width, view=view))
+    else:
+        out.print(page(picture, before, width=width, height=height, view=view)[0])
     return out.file.getvalue()
 
 

@@ -122,7 +122,7 @@ def test_the_ledger_in_the_checkpoint_tells_the_last_publication(planted):
     one = planted.picture().publication
     assert one is not None
     assert (one.batch, one.snapshot, one.is_published) == (7, 6, False)
-    assert "the sink's ledger: batch 7, decided" in shown(planted.picture())
+    assert "ledger: decided batch 7 with snapshot 6, 1 rows, 0 ago" in shown(planted.picture())
 
 
 def test_a_broker_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeypatch):
@@ -167,6 +167,14 @@ def test_what_cannot_be_watched_is_one_sentence(tmp_path, capsys, files, words, 
     ("words", "said"),
     [
         (["x", "--json"], "--json needs --once"),
+        ([], "CHECKPOINT, or --topic NAME in its place, is expected"),
+        (["x", "--topic", "t"], "CHECKPOINT, or --topic NAME in its place, is expected"),
+        (["--topic", "t"], "--topic needs --bootstrap"),
+        (["--topic", "a b", "--bootstrap", "x:1"], "--topic"),
+        (["--topic", "t", "--bootstrap", "x:1", "--state"], "--state and --target are of a query"),
+        (["x", "--storage", "a=b"], "--storage needs --target"),
+        (["x", "--target", " "], "--target is empty"),
+        (["x", "--target", "s3://k:s@b/x"], "--target: the address holds a login"),
         (["x"], "the output is no terminal"),
         (["s4a://b/x", "--once"], "s4a://b/x cannot be reached"),
         (["", "--once"], "CHECKPOINT is empty"),

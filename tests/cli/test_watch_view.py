@@ -9,10 +9,12 @@ from pathlib import Path
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.picture import Holder, PartitionPicture, Picture, SourcePicture, WatermarkPicture
 from keyedwm.cli.watch.live import show_live
+from keyedwm.cli.watch.table import page
+from keyedwm.cli.watch.view import FIRST_VIEW, Sort, View, pressed
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.holding import Cause
-from tests.cli.planted import T_MS, A, shown
+from tests.cli.planted import T_MS, A, B, Planted, shown
 from tests.source.scripted import Log
 
 
@@ -23,10 +25,11 @@ def test_a_terminal_of_80_by_24_shows_the_slowest_of_1000_partitions_and_counts_
     assert len(lines) == 24
     assert max(map(len, lines)) <= 80
     head = next(number for number, line in enumerate(lines) if line.startswith("partition"))
-    rows = [line.split() for line in lines[head + 1 : -1]]
+    rows = [line.split() for line in lines[head + 1 : -2]]
     assert [row[0].rpartition("-")[2] for row in rows] == [str(617 + number) for number in range(len(rows))]
     assert lines[head].split() == ["partition", "backlog", "behind", "rows/s", "watermark", "idle", "late", "bad"]
-    assert lines[-1].startswith(f"{1_000 - len(rows)} more partitions")
+    assert lines[-2] == f"partitions 1 to {len(rows)} of 1000, slowest first"
+    assert lines[-1] == "q end  s sort: slowest  / filter  a active only: off  ↑↓ PgUp PgDn Home"
     assert all(row[3] == "0" and row[4:6] == ["2023-11-14", f"22:13:{20 + n}"] for n, row in enumerate(rows))
 
 
@@ -46,23 +49,79 @@ def test_rows_a_second_are_those_between_two_pictures(planted):
     assert a.split()[:4] == ["t-0", "0", "0", "20"]
 
 
-def test_the_live_view_shows_new_pictures_until_q(planted, monkeypatch):
+def in_a_terminal(monkeypatch, planted, typed: list[bytes]) -> tuple[str, int]:
+    """The live view while keys are typed, one piece after each look; what was shown, and how often it looked."""
     master, slave = os.openpty()
-    taken = []
+    looks = 0
+    out = PlainConsole(file=io.StringIO(), width=80, height=24, force_terminal=True)
+
+    def look() -> Picture:
+        nonlocal looks
+        looks += 1
+        planted.driver.clock += 1_000
+        os.write(master, typed.pop(0))
+        return planted.picture()
+
+    def lay(picture: Picture, before: Picture | None, view: View):
+        return page(picture, before, width=80, height=24, view=view)
+
     with os.fdopen(slave) as terminal:
         monkeypatch.setattr("sys.stdin", terminal)
-
-        def look() -> Picture:
-            planted.driver.clock += 1_000
-            taken.append(planted.picture())
-            os.write(master, b"xq" if len(taken) == 2 else b"x")
-            return taken[-1]
-
-        out = PlainConsole(file=io.StringIO(), width=80, height=24, force_terminal=True)
-        show_live(out, planted.picture(), look, 0.05)
+        show_live(out, planted.picture(), look, 0.05, lay)
     os.close(master)
-    assert len(taken) == 2
-    assert "22:13:22" in out.file.getvalue()
+    return out.file.getvalue(), looks
+
+
+def test_the_live_view_shows_new_pictures_until_q(planted, monkeypatch):
+    said, looks = in_a_terminal(monkeypatch, planted, [b"x", b"xq"])
+    assert looks == 2
+    assert "22:13:22" in said
+
+
+def test_a_key_changes_the_view_before_the_next_look(planted, monkeypatch):
+    said, _ = in_a_terminal(monkeypatch, planted, [b"s", b"/-1\r", b"q"])
+    assert "sort: backlog" in said
+    assert "filter '-1'" in said
+    assert said.rindex("t-0 ") < said.rindex("t-1 ")
+
+
+def test_keys_sort_filter_and_turn_pages(thousand):
+    partitions = thousand.source().partitions
+    view = pressed(FIRST_VIEW, b"sssss", 10)
+    assert view.sort is Sort.NAME
+    assert [one.channel.partition for one in view.chosen(partitions)[:3]] == [0, 1, 2]
+    assert pressed(view, b"S", 10).sort is Sort.SILENT
+    view = pressed(view, b"\x1b[6~\x1b[B\x1b[B\x1b[A", 10)
+    assert view.window(1_000, 10) == slice(11, 21)
+    assert pressed(view, b" " * 200, 10).window(1_000, 10) == slice(990, 1_000)
+    assert pressed(view, b"\x1b[H", 10).first == 0
+    view = pressed(view, b"/-61\x7f1x\x7f", 10)
+    assert (view.needle, view.is_typing) == ("-61", True)
+    assert [one.channel.partition for one in view.chosen(partitions)] == [61, *range(610, 620)]
+    assert pressed(view, b"q", 10).needle == "-61q"
+    kept = pressed(view, b"\r", 10)
+    assert (kept.needle, kept.is_typing) == ("-61", False)
+    assert pressed(view, b"\x1b", 10).needle == pressed(kept, b"\x1b", 10).needle == ""
+    assert pressed(kept, b"\x1b[1;5C", 10) == kept  # a key that is none of ours
+    assert pressed(kept, b"q", 10).is_over
+    assert pressed(kept, b"", 10).is_over
+
+
+def test_what_is_filtered_away_is_counted(thousand):
+    said = shown(thousand.picture(), view=View(needle="-61"))
+    assert said.splitlines()[-1] == "partitions 1 to 11 of 11 of 1000, slowest first"
+
+
+def test_idle_partitions_can_be_left_out(monkeypatch, tmp_path):
+    it = Planted(monkeypatch, tmp_path, {A: Log.of(1), B: Log.of(1)}, idleTimeout="10 seconds")
+    it.plan()
+    it.driver.run_tasks({A: T_MS, B: T_MS})
+    it.driver.clock += 11_000
+    it.cluster.logs[A] = Log.of(2)
+    it.plan()
+    it.driver.run_tasks({A: T_MS + 1})
+    partitions = it.source().partitions
+    assert [one.channel for one in pressed(FIRST_VIEW, b"a", 10).chosen(partitions)] == [A]
 
 
 def test_the_page_shows_what_the_view_shows():

@@ -79,16 +79,57 @@ class SourcePicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """The last batch that the sink's ledger in the checkpoint holds."""
+    """The last batch that the query published; kind: of the place where that is written down.
 
+    is_published: False while a batch of Kafka is decided and its transactions are not all committed yet. at_ms: when,
+    by the clock of that place. version: of a Delta table.
+    """
+
+    kind: str
     batch: int
     snapshot: int | None
+    rows: int
     is_published: bool
+    at_ms: int | None
+    version: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorPicture:
+    """An operator with state, of the last committed batch, over all its buckets.
+
+    windows: slices of event time that are open, None where the operator has no such. rows: that it holds.
+    largest_bytes: of the bucket `largest`. oldest_ms: begin of the oldest window, first end of a session, or earliest
+    row of a join. watermark_ms: the lowest of its buckets.
+    """
+
+    kind: str
+    name: str
+    buckets: int
+    windows: int | None
+    rows: int
+    state_bytes: int
+    largest: int
+    largest_bytes: int
+    oldest_ms: int | None
+    watermark_ms: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatePicture:
+    """The operators, read at taken_ms, which takes longer than a look; trouble: why it could not be read then."""
+
+    taken_ms: int
+    operators: tuple[OperatorPicture, ...]
+    trouble: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """A query at one look. trouble: why the broker did not answer; log ends are not known then."""
+    """A query at one look. trouble: why the broker did not answer; log ends are not known then.
+
+    state: None where it was not asked for, or was not read yet.
+    """
 
     checkpoint: str
     taken_ms: int
@@ -98,6 +139,7 @@ class Picture:
     publication: Publication | None
     trouble: str | None
     sources: tuple[SourcePicture, ...]
+    state: StatePicture | None = None
 
 
 def slowest_first(partition: PartitionPicture) -> tuple[bool, bool, int, int, TopicPartition]:

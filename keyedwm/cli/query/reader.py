@@ -7,52 +7,53 @@ stopped query.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from keyedwm.cli.query.log import PlannedBatch, is_checkpoint, newest_planned
-from keyedwm.cli.query.picture import Picture, Publication
+from keyedwm.cli.query.picture import Picture
 from keyedwm.cli.query.source import SourceReader
+from keyedwm.cli.query.target import Target
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.savepoint_files import Files
-from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause
-
-LEDGER = "keyedwm"
+from pyspark_wm_source.values.offsets import IdleTimeout
 
 
 @dataclass(frozen=True, slots=True)
 class QueryReader:
-    """Reads one checkpoint. cluster, options: the Kafka of its sources, None where it is not to be asked."""
+    """Reads one checkpoint. cluster, options: the Kafka of its sources, None where it is not to be asked.
+
+    idle_timeout: the one to go by, None for that of the query. target: where it publishes, None where
+    that is not known.
+    """
 
     files: Files
     cluster: Cluster | None = None
     options: SourceOptions | None = None
+    idle_timeout: IdleTimeout | None = None
+    target: Target | None = None
 
     def picture(self, taken_ms: int) -> Picture:
         """Take a picture. Raises InputError for a checkpoint of another engine or without a batch, UnavailableError."""
-        return self._picture(SourceReader(self.files, self.cluster, self.options, Cause.NOT_ASKED, taken_ms), None)
+        return self._picture(
+            SourceReader(self.files, self.cluster, self.options, self.idle_timeout, Cause.NOT_ASKED, taken_ms), None
+        )
 
     def picture_without_broker(self, taken_ms: int, trouble: str) -> Picture:
         """Take a picture while the broker is away."""
-        return self._picture(SourceReader(self.files, None, self.options, Cause.BROKER_AWAY, taken_ms), trouble)
+        return self._picture(
+            SourceReader(self.files, None, self.options, self.idle_timeout, Cause.BROKER_AWAY, taken_ms), trouble
+        )
 
     def _picture(self, reader: SourceReader, trouble: str | None) -> Picture:
         newest = planned_of(self.files)
         return Picture(
             checkpoint=self.files.place, taken_ms=reader.now_ms, planned_batch=newest.number,
-            committed_batch=newest.committed, committed_ms=newest.committed_ms, publication=self._publication(),
-            trouble=trouble,
+            committed_batch=newest.committed, committed_ms=newest.committed_ms,
+            publication=None if self.target is None else self.target.newest(), trouble=trouble,
             sources=tuple(reader.picture(newest, number) for number in newest.sources),
         )  # fmt: skip
-
-    def _publication(self) -> Publication | None:
-        ledger = ledger_of(self.files)
-        entry = None if ledger is None else ledger.newest()
-        if entry is None:
-            return None
-        return Publication(batch=entry.batch, snapshot=entry.record.snapshot, is_published=entry.published)
 
 
 def planned_of(files: Files) -> PlannedBatch:
@@ -68,13 +69,3 @@ def planned_of(files: Files) -> PlannedBatch:
             'format("keyedwm") is expected'
         )
     return newest
-
-
-def ledger_of(files: Files) -> Ledger | None:
-    """Return the ledger in a checkpoint, where a query into Kafka has it unless the option `ledger` says otherwise."""
-    if files.names(LEDGER) is None:
-        return None
-    if files.is_local:
-        return Ledger(Path(files.path) / LEDGER)
-    address, separator, query = files.place.partition("?")
-    return Ledger(f"{address.rstrip('/')}/{LEDGER}{separator}{query}")

@@ -24,7 +24,7 @@ from keyedwm.savepoint_files import Files
 from pyspark_wm_source.driver.plan import advances_of, coalescer_state
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of
-from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
+from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTimeout, QueryOffset, state_place
 
 _MOST_TIMED = 32  # of how many partitions a picture reads a record for its time, those with the lowest watermarks
 Channels = Mapping[TopicPartition, Channel]
@@ -41,11 +41,15 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class SourceReader:
-    """The sources at one look. cluster: None without log ends, and then `unasked` is the cause of every holder."""
+    """The sources at one look. cluster: None without log ends, and then `unasked` is the cause of every holder.
+
+    idle_timeout: the one to go by, None for that of the batch.
+    """
 
     files: Files
     cluster: Cluster | None
     options: SourceOptions | None
+    idle_timeout: IdleTimeout | None
     unasked: Cause
     now_ms: int
 
@@ -66,13 +70,14 @@ class SourceReader:
         if self.cluster is not None:
             partitions = _timed(self.cluster, partitions)
         emitted = _coalesced(planned, current)
-        watermarks = []
+        watermarks, timeout_ms = [], self._timeout_ms(planned)
         for key in keys_of(current):
             watermark_ms = emitted.get(key)
             has_moved = watermark_ms != planned.watermark_ms(key)
             since = planned if has_moved else unmoved_since(self.files, batch, number, key)
             held_by = tuple(
-                self._holder(tp, current[tp], since.channels.get(tp), key, ends) for tp in holders_of(current, key)
+                self._holder((tp, current[tp]), since.channels.get(tp), key, ends, timeout_ms)
+                for tp in holders_of(current, key)
             )
             watermarks.append(
                 WatermarkPicture(key=key, watermark_ms=watermark_ms, unmoved_since_ms=since.now_ms, held_by=held_by)
@@ -100,11 +105,19 @@ class SourceReader:
                 states[tp] = state
         return states, ""
 
+    def _timeout_ms(self, planned: QueryOffset) -> int | None:
+        """Return the idle timeout of the query; None where it has none, or none is known."""
+        timeout = self.idle_timeout or planned.idle_timeout
+        if timeout is None and self.options is not None:  # an earlier version planned: the option's default
+            timeout = IdleTimeout(self.options.idle_timeout_ms)
+        return None if timeout is None else timeout.ms
+
     def _holder(
-        self, tp: TopicPartition, channel: Channel, then: Channel | None, key: int, ends: Ends | None
-    ) -> Holder:
+        self, held: tuple[TopicPartition, Channel], then: Channel | None, key: int, ends: Ends | None,
+        timeout_ms: int | None,
+    ) -> Holder:  # fmt: skip
         """Say why a channel holds a watermark. then: the channel when the watermark moved last."""
-        timeout_ms = None if self.options is None else self.options.idle_timeout_ms
+        tp, channel = held
         cause = self.unasked if ends is None else Cause.PARTITION_GONE
         if ends is not None and tp in ends.high:
             cause = cause_of(

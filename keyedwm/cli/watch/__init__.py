@@ -9,102 +9,125 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 
+from rich.console import RenderableType
+
 from keyedwm.cli.printable import PlainConsole
+from keyedwm.cli.query.held_state import Newest, state_reader
 from keyedwm.cli.query.log import newest_planned
 from keyedwm.cli.query.picture import Picture, as_json
-from keyedwm.cli.query.reader import QueryReader
+from keyedwm.cli.query.reader import QueryReader, planned_of
+from keyedwm.cli.query.target import target_of
+from keyedwm.cli.query.topic import TopicPicture, topic_picture
+from keyedwm.cli.watch.given import Given, add_arguments, given_of
 from keyedwm.cli.watch.live import show_live
-from keyedwm.cli.watch.table import layout
-from keyedwm.config.secrets import pairs_of, refuse_login_in
+from keyedwm.cli.watch.table import layout, page
+from keyedwm.cli.watch.topic_table import topic_layout, topic_page
+from keyedwm.cli.watch.view import View
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.savepoint_files import Files
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.values.offsets import IdleTimeout
 
-HELP = "watch a query: its partitions, its watermark, who holds it and why"
-_EVERY_S = 2.0
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "watch a query: its partitions, its watermark, who holds it and why; or a topic"
 _LIMIT_MS = 5_000
 _FETCH_BYTES = 64 << 10  # a picture reads single records only, for their times
-_OURS = ("statesecret", "idletimeout")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """CHECKPOINT, --bootstrap, --option, --once, --json and --every."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the query, stopped or not")
-    parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="the Kafka that it reads (default: only the checkpoint is looked at)"
-    )
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE",
-        help="an option of its source: kafka.* for the login, stateSecret, idleTimeout; secrets as NAME=env:VARIABLE "
-        "or NAME=file:PATH",
-    )  # fmt: skip
-    parser.add_argument("--once", action="store_true", help="print one picture and end")
-    parser.add_argument("--json", action="store_true", help="with --once: as one JSON document")
-    parser.add_argument(
-        "--every", type=float, default=_EVERY_S, metavar="SECONDS", help=f"how often it looks (default: {_EVERY_S:g})"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print a picture, or show them until `q`; raises InputError, OptionError or UnavailableError with one sentence."""
-    files, options = _checked(args)
+    given = given_of(args)
     out = PlainConsole.open()
-    if not args.once and not out.is_terminal:
+    if not given.once and not out.is_terminal:
         raise OptionError("the output is no terminal: give --once to print one picture, or --once --json")
-    with _reader(files, options) as reader:
-        first = reader.picture(_now_ms())
-        if args.json:
-            print(json.dumps(as_json(first)))
-        elif args.once:
-            out.print(layout(first, width=out.width))
-        else:
-            show_live(out, first, lambda: _look(reader), args.every)
+    if given.topic is not None:
+        _watch_topic(out, given, given.topic)
+    else:
+        _watch_query(out, given, Files(given.checkpoint))
     return 0
 
 
-def _checked(args: argparse.Namespace) -> tuple[Files, Mapping[str, str]]:
-    for name, value, right in (
-        ("CHECKPOINT", args.checkpoint, "the checkpointLocation of a query"),
-        ("--bootstrap", args.bootstrap, "host:port of a broker"),
-    ):
-        if value is not None and not value.strip():  # a variable of the shell that is not set
-            raise OptionError(f"{name} is empty: {right} is expected")
-    if args.json and not args.once:
-        raise OptionError("--json needs --once: one picture is one document")
-    if not 0 < args.every < float("inf"):
-        raise OptionError(f"--every: {args.every:g} is wrong, seconds above 0 are expected")
-    refuse_login_in("CHECKPOINT", args.checkpoint)
-    options = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
-    for name in options:
-        if not name.lower().startswith("kafka.") and name.lower() not in _OURS:
-            raise OptionError(f"--option {name}: kafka.* options, stateSecret and idleTimeout are expected")
-    if args.bootstrap:
-        options["kafka.bootstrap.servers"] = args.bootstrap
-    elif options:
-        raise OptionError("--option needs --bootstrap: host:port of a broker is expected")
-    return Files(args.checkpoint), options
+def _watch_topic(out: PlainConsole, given: Given, topic: str) -> None:
+    with _connected(given, [topic]) as (cluster, options):
+
+        def look() -> TopicPicture:
+            return topic_picture(cluster, options, topic, _now_ms())
+
+        def lay(picture: TopicPicture, before: TopicPicture | None, view: View) -> tuple[RenderableType, int]:
+            return topic_page(picture, before, height=out.height, view=view)
+
+        first = look()
+        if given.once:
+            _print(out, given, first, topic_layout(first))
+            return
+        last = [first]
+
+        def look_again() -> TopicPicture:
+            try:
+                last[0] = look()
+            except UnavailableError as error:
+                last[0] = replace(last[0], trouble=error.message)
+            return last[0]
+
+        show_live(out, first, look_again, given.every_s, lay)
+
+
+def _watch_query(out: PlainConsole, given: Given, files: Files) -> None:
+    with _reader(files, given) as reader, _state(files, given) as state:
+
+        def lay(picture: Picture, before: Picture | None, view: View) -> tuple[RenderableType, int]:
+            return page(picture, before, width=out.width, height=out.height, view=view)
+
+        first = replace(reader.picture(_now_ms()), state=state())
+        if given.once:
+            _print(out, given, first, layout(first, width=out.width))
+        else:
+            show_live(out, first, lambda: replace(_look(reader), state=state()), given.every_s, lay)
+
+
+def _print(out: PlainConsole, given: Given, picture: Picture | TopicPicture, shown: RenderableType) -> None:
+    if given.json:
+        print(json.dumps(as_json(picture)))
+    else:
+        out.print(shown)
+
+
+def _state(files: Files, given: Given) -> AbstractContextManager[Newest]:
+    if not given.state:
+        return nullcontext(lambda: None)
+    planned_of(files)  # what the checkpoint lacks is said before Spark starts
+    return state_reader(files, _now_ms, live=not given.once)
 
 
 @contextmanager
-def _reader(files: Files, options: Mapping[str, str]) -> Iterator[QueryReader]:
-    """Connect, if there are options; the topics are those of the checkpoint."""
-    newest = newest_planned(files) if options else None
+def _reader(files: Files, given: Given) -> Iterator[QueryReader]:
+    """Connect, if there is a broker; the topics are those of the checkpoint."""
+    newest = newest_planned(files) if given.options else None
     topics = sorted({tp.topic for one in newest.sources.values() for tp in one.channels}) if newest else []
+    target = target_of(files, given.target, given.storage)
     if not topics:
-        yield QueryReader(files)  # it says what the checkpoint lacks
+        yield QueryReader(files, target=target)  # it says what the checkpoint lacks
         return
-    parsed = SourceOptions.parse({"subscribe": ",".join(topics), **options})
+    with _connected(given, topics) as (cluster, options):
+        timeout = IdleTimeout(options.idle_timeout_ms) if given.has_idle_timeout else None
+        yield QueryReader(files, cluster, options, timeout, target)
+
+
+@contextmanager
+def _connected(given: Given, topics: list[str]) -> Iterator[tuple[Cluster, SourceOptions]]:
+    parsed = SourceOptions.parse({"subscribe": ",".join(topics), **given.options})
     config = replace(
         parsed.client, api_timeout_ms=min(_LIMIT_MS, parsed.client.api_timeout_ms), fetch_bytes=_FETCH_BYTES,
         partition_fetch_bytes=_FETCH_BYTES,
     )  # fmt: skip
     with closing(Cluster.connect(config, _LIMIT_MS)) as cluster:
-        yield QueryReader(files, cluster, parsed)
+        yield cluster, parsed
 
 
 def _look(reader: QueryReader) -> Picture:

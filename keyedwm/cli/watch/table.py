@@ -12,9 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from keyedwm.arrow.instants import iso_text
 from keyedwm.cli.query.picture import Holder, PartitionPicture, Picture, SourcePicture, WatermarkPicture
-from keyedwm.core.text import printable
+from keyedwm.cli.watch.state_lines import state_lines
+from keyedwm.cli.watch.view import FIRST_VIEW, View
+from keyedwm.cli.watch.words import UNKNOWN, against_clock, ago, line, name_of, or_unknown, second_text, span, time_text
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.holding import Cause
@@ -23,48 +24,70 @@ _MOST_NAMED = 3
 _WIDE = 120  # columns, from which on a row has more than what tells why the watermark waits
 _WIDE_NAME, _NARROW_NAME = 40, 22
 _LEAST_ROWS = 3
-_S, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
-_UNKNOWN = "?"
+_S = 1_000
 
 
-def layout(picture: Picture, before: Picture | None = None, *, width: int, height: int | None = None) -> RenderableType:
-    """Lay a picture out. before: an earlier one, for rows/s. height: lines that there are, None for as many as needed.
+def layout(picture: Picture, before: Picture | None = None, *, width: int, view: View = FIRST_VIEW) -> RenderableType:
+    """Lay a picture out in as many lines as it needs. before: an earlier one, for rows/s. width: columns there are."""
+    return _laid_out(picture, before, width=width, view=view, rows=None)
 
-    width: columns that there are. With several sources each gets its share of the height.
+
+def page(
+    picture: Picture, before: Picture | None, *, width: int, height: int, view: View
+) -> tuple[RenderableType, int]:
+    """Lay a picture out in so many lines, keys in the last one; return how many partitions there is room for, too.
+
+    With several sources each gets its share of the height.
     """
     heads = [_query_lines(picture), *(_source_lines(source, picture.taken_ms) for source in picture.sources)]
-    rows = None
-    if height is not None:
-        used = sum(map(len, heads)) + 2 * len(picture.sources)  # the head of a table, and what it leaves out
-        keys = max((len(one.watermarks) for one in picture.sources), default=1)  # a row has a line for each
-        rows = max(_LEAST_ROWS, (height - used) // (len(picture.sources) * keys))
-    parts: list[RenderableType] = [*heads[0]]
-    for source, lines in zip(picture.sources, heads[1:], strict=True):
+    heads.append(state_lines(picture))
+    count = len(picture.sources)
+    used = sum(map(len, heads)) + 2 * count + 1  # the head of each table, which part of it is shown, and the keys
+    keys = max((len(one.watermarks) for one in picture.sources), default=1)  # a row has a line for each
+    rows = max(_LEAST_ROWS, (height - used) // (count * keys))
+    shown = _laid_out(picture, before, width=width, view=view, rows=rows)
+    return Group(shown, line(view.foot())), rows
+
+
+def _laid_out(
+    picture: Picture, before: Picture | None, *, width: int, view: View, rows: int | None
+) -> RenderableType:  # fmt: skip
+    parts: list[RenderableType] = [*_query_lines(picture), *state_lines(picture)]
+    for source in picture.sources:
+        chosen = view.chosen(source.partitions)
+        window = view.window(len(chosen), len(chosen) if rows is None else rows)
         rates = _rates(source, picture, before)
-        parts += [*lines, _table(source.partitions[:rows], picture.taken_ms, rates, is_wide=width >= _WIDE)]
-        if rows is not None and len(source.partitions) > rows:
-            parts.append(_line(f"{len(source.partitions) - rows} more partitions, which are not slower"))
+        parts += _source_lines(source, picture.taken_ms)
+        parts.append(_table(chosen[window], picture.taken_ms, rates, is_wide=width >= _WIDE))
+        if len(chosen[window]) < len(source.partitions):
+            of = f"{len(chosen)} of {len(source.partitions)}" if len(chosen) < len(source.partitions) else len(chosen)
+            last = window.start + len(chosen[window])
+            parts.append(line(f"partitions {min(window.start + 1, last)} to {last} of {of}, {view.sort.value} first"))
     return Group(*parts)
 
 
 def _query_lines(picture: Picture) -> list[Text]:
     committed = "no batch committed yet"
     if picture.committed_batch is not None:
-        committed = f"committed batch {picture.committed_batch}, {_ago(picture.committed_ms, picture.taken_ms)}"
+        committed = f"committed batch {picture.committed_batch}, {ago(picture.committed_ms, picture.taken_ms)}"
     lines = [
-        _line(f"{_time(picture.taken_ms)} {picture.checkpoint}"),
-        _line(f"planned batch {picture.planned_batch}, {committed}{_published(picture)}"),
+        line(f"{time_text(picture.taken_ms)} {picture.checkpoint}"),
+        line(f"planned batch {picture.planned_batch}, {committed}"),
+        *_published(picture),
     ]
     if picture.trouble:
-        lines.append(_line(f"the broker does not answer: {picture.trouble}"))
+        lines.append(line(f"the broker does not answer: {picture.trouble}"))
     return lines
 
 
-def _published(picture: Picture) -> str:
+def _published(picture: Picture) -> list[Text]:
     one = picture.publication
     if one is None:
-        return ""
-    return f"; the sink's ledger: batch {one.batch}, {'published' if one.is_published else 'decided'}"
+        return []
+    snapshot = "" if one.snapshot is None else f" with snapshot {one.snapshot}"
+    what = f"{'published' if one.is_published else 'decided'} batch {one.batch}{snapshot}"
+    version = "" if one.version is None else f", version {one.version}"
+    return [line(f"{one.kind}: {what}, {one.rows} rows{version}, {ago(one.at_ms, picture.taken_ms)}")]
 
 
 def _source_lines(source: SourcePicture, taken_ms: int) -> list[Text]:
@@ -76,17 +99,17 @@ def _source_lines(source: SourcePicture, taken_ms: int) -> list[Text]:
         sum(getattr(one, name) for one in source.partitions) for name in ("late", "unreadable", "future", "resets")
     )
     lines = [
-        _line(
-            f"source {source.source}: planned {_ago(source.planned_ms, taken_ms)}, {len(source.partitions)} partitions,"
+        line(
+            f"source {source.source}: planned {ago(source.planned_ms, taken_ms)}, {len(source.partitions)} partitions,"
             f" {idle} idle, {backlog}"
         ),
-        _line(f"late {late}, unreadable {unreadable}, future {future}, resets {resets}"),
+        line(f"late {late}, unreadable {unreadable}, future {future}, resets {resets}"),
     ]
     before = sum(not one.is_current for one in source.partitions)
     if before:
-        lines.append(_line(f"{before} partitions show their watermarks and counts as of the start of this batch"))
+        lines.append(line(f"{before} partitions show their watermarks and counts as of the start of this batch"))
     if source.coordinator:
-        lines.append(_line(f"the consumer group cannot be read: {source.coordinator}"))
+        lines.append(line(f"the consumer group cannot be read: {source.coordinator}"))
     for watermark in source.watermarks:
         lines += _held(watermark, taken_ms)
     return lines
@@ -95,28 +118,23 @@ def _source_lines(source: SourcePicture, taken_ms: int) -> list[Text]:
 def _held(watermark: WatermarkPicture, taken_ms: int) -> list[Text]:
     """Say a watermark in a line, and of each cause in another who holds it."""
     name = f"watermark {watermark.key}" if watermark.key else "watermark"
-    unmoved = f", unmoved for {_span(max(taken_ms - watermark.unmoved_since_ms, 0))}"
-    lines = [_line(f"{name}: {_time(watermark.watermark_ms)}{_lag(watermark.watermark_ms, taken_ms)}{unmoved}")]
+    unmoved = f", unmoved for {span(max(taken_ms - watermark.unmoved_since_ms, 0))}"
+    lines = [
+        line(f"{name}: {time_text(watermark.watermark_ms)}{against_clock(watermark.watermark_ms, taken_ms)}{unmoved}")
+    ]
     if not watermark.held_by:
-        lines.append(_line("  held by nobody: no partition is active"))
+        lines.append(line("  held by nobody: no partition is active"))
     ordered = sorted(watermark.held_by, key=lambda holder: holder.cause.value)
     for cause, same in groupby(ordered, key=lambda holder: holder.cause):
-        lines.append(_line("  " + _holders(cause, list(same), taken_ms)))
+        lines.append(line("  " + _holders(cause, list(same), taken_ms)))
     return lines
-
-
-def _lag(time_ms: int | None, now_ms: int) -> str:
-    if time_ms is None:
-        return ""
-    side = "behind" if time_ms <= now_ms else "ahead of"
-    return f", {_span(abs(now_ms - time_ms))} {side} the clock"
 
 
 def _holders(cause: Cause, holders: list[Holder], taken_ms: int) -> str:
     names = ", ".join(str(holder.channel) for holder in holders[:_MOST_NAMED])
     more = f" and {len(holders) - _MOST_NAMED} more" if len(holders) > _MOST_NAMED else ""
     since = [holder.since_ms for holder in holders if holder.since_ms is not None]
-    when = f", since {_short(min(since))} ({_ago(min(since), taken_ms)})" if since else ""
+    when = f", since {second_text(min(since))} ({ago(min(since), taken_ms)})" if since else ""
     return f"held by {names}{more}: {cause.value}{when}"
 
 
@@ -133,21 +151,15 @@ def _table(
     for name in ("late", "bad"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in partitions:
-        rate = [f"{rates[one.channel]:.0f}" if one.channel in rates else _UNKNOWN] if rates else []
+        rate = [f"{rates[one.channel]:.0f}" if one.channel in rates else UNKNOWN] if rates else []
         table.add_row(
-            _name(one.channel, _WIDE_NAME if is_wide else _NARROW_NAME),
-            *([str(one.position), _or_unknown(one.log_end)] if is_wide else []),
-            _or_unknown(one.backlog), _span(one.behind_ms), *rate, _watermarks(one),
-            _span(None if one.idle_since_ms is None else max(taken_ms - one.idle_since_ms, 0), none="no"),
-            *([_short(one.last_record_ms)] if is_wide else []), str(one.late), str(one.unreadable),
+            name_of(one.channel, _WIDE_NAME if is_wide else _NARROW_NAME),
+            *([str(one.position), or_unknown(one.log_end)] if is_wide else []),
+            or_unknown(one.backlog), span(one.behind_ms), *rate, _watermarks(one),
+            span(None if one.idle_since_ms is None else max(taken_ms - one.idle_since_ms, 0), none="no"),
+            *([second_text(one.last_record_ms)] if is_wide else []), str(one.late), str(one.unreadable),
         )  # fmt: skip
     return table
-
-
-def _name(channel: TopicPartition, width: int) -> str:
-    """Show a long name by its end: the number of the partition stands there."""
-    name = printable(str(channel))
-    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def _rates(source: SourcePicture, picture: Picture, before: Picture | None) -> dict[TopicPartition, float]:
@@ -163,36 +175,5 @@ def _rates(source: SourcePicture, picture: Picture, before: Picture | None) -> d
 
 def _watermarks(one: PartitionPicture) -> str:
     if set(one.watermarks_ms) <= {0}:
-        return _short(one.watermarks_ms.get(0))
-    return "\n".join(f"{key}: {_short(ms)}" for key, ms in sorted(one.watermarks_ms.items()))
-
-
-def _line(text: str) -> Text:
-    return Text(printable(text), no_wrap=True, overflow="ellipsis")
-
-
-def _time(time_ms: int | None) -> str:
-    return "none" if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
-
-
-def _short(time_ms: int | None) -> str:
-    """Show a time to the second, in 19 characters."""
-    return _time(time_ms)[:19].replace("T", " ")
-
-
-def _ago(time_ms: int | None, now_ms: int) -> str:
-    return "time not known" if time_ms is None else f"{_span(max(now_ms - time_ms, 0))} ago"
-
-
-def _span(span_ms: int | None, none: str = _UNKNOWN) -> str:
-    """Show a span in the largest unit of which it has two, in a few characters."""
-    if span_ms is None:
-        return none
-    for unit_ms, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_S, "s")):
-        if span_ms >= 2 * unit_ms:
-            return f"{span_ms // unit_ms} {name}"
-    return f"{span_ms} ms" if span_ms else "0"
-
-
-def _or_unknown(number: int | None) -> str:
-    return _UNKNOWN if number is None else str(number)
+        return second_text(one.watermarks_ms.get(0))
+    return "\n".join(f"{key}: {second_text(ms)}" for key, ms in sorted(one.watermarks_ms.items()))

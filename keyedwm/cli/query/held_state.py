@@ -1,0 +1,105 @@
+"""The operators of a checkpoint and what they hold, by Spark's own state reader.
+
+Rule: it only reads; the query may be stopped or run, the answer is that of its last committed batch. Reading takes
+seconds, so a live view has it done in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from keyedwm.cli.checkpoint_session import checkpoint_session
+from keyedwm.cli.query.picture import OperatorPicture, StatePicture
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.operators.messages.read_only_store import summary as of_store
+from keyedwm.operators.messages.store_description import STORE
+from keyedwm.operators.state.description import KIND
+from keyedwm.operators.summary import Summary, summary
+from keyedwm.savepoint_files import STATE, Files, OperatorState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EVERY_S = 10.0  # between the end of one reading and the next
+Newest = Callable[[], StatePicture | None]
+
+
+def is_of_store(operator: OperatorState) -> bool:
+    """Whether an operator keeps its messages."""
+    return (operator.description or {}).get(KIND) == STORE
+
+
+def buckets_of(operator: OperatorState) -> list[Summary]:
+    """Return what each bucket holds."""
+    description = operator.description or {}
+    pairs = zip(operator.manifests, operator.states, strict=True)
+    if is_of_store(operator):
+        return [of_store(description, note["blobs"], state) for note, state in pairs]
+    return [summary(note["blobs"], state) for note, state in pairs]
+
+
+def watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> int | None:
+    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows of time."""
+    if "received" in state:
+        return min(state["received"].values(), default=None)
+    of_time = (
+        state.get("axes", {}).get("0", {}).get("horizon")
+        if "rows" not in description.get("window", {}).get(KIND, "")
+        else None
+    )
+    return state.get("watermark_ms", state.get("watermark", of_time))
+
+
+def picture_of(operator: OperatorState) -> OperatorPicture:
+    """Sum an operator up over its buckets."""
+    held = buckets_of(operator)
+    windows = [one.frames for one in held if one.frames is not None]
+    has_windows = bool(windows) and operator.kind == "aggregate"
+    sizes = [one.size_bytes for one in held]
+    description = operator.description or {}
+    return OperatorPicture(
+        kind=operator.kind, name=operator.name, buckets=len(held), windows=max(windows) if has_windows else None,
+        rows=sum(one.rows for one in held), state_bytes=sum(sizes), largest=sizes.index(max(sizes)),
+        largest_bytes=max(sizes),
+        oldest_ms=min((one.oldest_ms for one in held if one.oldest_ms is not None), default=None),
+        watermark_ms=min((ms for one in operator.states if (ms := watermark_ms(description, one)) is not None), default=None),
+    )  # fmt: skip
+
+
+def read_state(spark: SparkSession, files: Files, now_ms: int) -> StatePicture:
+    """Read all operators; none is no error, and what cannot be read now is said in the picture."""
+    from keyedwm.spark.api.savepoint import read_operators
+
+    try:
+        held: Sequence[OperatorState] = ()
+        if files.names(STATE) is not None:
+            held = [operator for operator, _ in read_operators(spark, files)]
+        return StatePicture(taken_ms=now_ms, operators=tuple(map(picture_of, held)), trouble=None)
+    except KeyedwmError as error:  # the query goes on meanwhile, and deletes states that it no longer needs
+        return StatePicture(taken_ms=now_ms, operators=(), trouble=error.message)
+
+
+@contextmanager
+def state_reader(files: Files, now_ms: Callable[[], int], *, live: bool) -> Iterator[Newest]:
+    """Start Spark, and give a function that returns the newest state; live: it is read again and again."""
+    with checkpoint_session() as spark:
+        newest = [read_state(spark, files, now_ms())]
+        if not live:
+            yield lambda: newest[0]
+            return
+        ended = threading.Event()
+
+        def again() -> None:
+            while not ended.wait(_EVERY_S):
+                newest[0] = read_state(spark, files, now_ms())
+
+        thread = threading.Thread(target=again, daemon=True)
+        thread.start()
+        try:
+            yield lambda: newest[0]
+        finally:
+            ended.set()
+            thread.join(_EVERY_S)

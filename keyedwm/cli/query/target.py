@@ -1,0 +1,117 @@
+"""The last batch that a query has published: from the ledger of a Kafka target, or from the log of a Delta table.
+
+Rule: it only reads. A table has the records of several queries; that of this query is told by its id in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from keyedwm.cli.query.picture import Publication
+from keyedwm.core.errors import FormatError, InputError
+from keyedwm.core.parsing import parse_json
+from keyedwm.savepoint_files import Files
+from pyspark_wm_sink.delta.table import newest_records, open_table
+from pyspark_wm_sink.kafka.ledger import Ledger, entry_name
+from pyspark_wm_sink.places.paths import local_directory
+
+LEDGER = "keyedwm"
+_METADATA = "metadata"
+_MOST_COMMITS = 64  # of a table that several queries write to, among which that of this query is looked for
+
+
+class Target(Protocol):
+    """The place where a query publishes."""
+
+    def newest(self) -> Publication | None:
+        """Return the last batch, None before the first. Raises UnavailableError, FormatError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTarget:
+    """A Kafka target, by its ledger."""
+
+    ledger: Ledger
+    files: Files
+
+    def newest(self) -> Publication | None:
+        """As in Target."""
+        entry = self.ledger.newest()
+        if entry is None:
+            return None
+        at_ms = self.files.written_ms(entry_name(entry.batch, published=entry.published))
+        return Publication(
+            kind="ledger", batch=entry.batch, snapshot=entry.record.snapshot, rows=entry.record.rows,
+            is_published=entry.published, at_ms=at_ms, version=None,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TableTarget:
+    """A Delta table; query: whose records count, None for the newest of any."""
+
+    path: str
+    storage: Mapping[str, str]
+    query: str | None
+
+    def newest(self) -> Publication | None:
+        """As in Target."""
+        table = open_table(self.path, self.storage)
+        if table is None:
+            return None
+        own = [
+            one for one in newest_records(table, _MOST_COMMITS)
+            if one.record.batch is not None and self.query in (None, one.record.query)
+        ]  # fmt: skip
+        if not own:
+            return None
+        record, batch = own[-1].record, own[-1].record.batch
+        return None if batch is None else Publication(
+            kind="Delta table", batch=batch, snapshot=record.snapshot, rows=record.rows, is_published=True,
+            at_ms=own[-1].at_ms, version=own[-1].version,
+        )  # fmt: skip
+
+
+def target_of(files: Files, given: str | None, storage: Mapping[str, str]) -> Target | None:
+    """Return where a query publishes: the place that is given, or the ledger in its checkpoint.
+
+    Raises InputError for a place that is neither a ledger nor a table.
+    """
+    if given is None:
+        ledger = ledger_of(files)
+        return None if ledger is None else LedgerTarget(ledger, _below(files, LEDGER))
+    place = Files(given)
+    directory = local_directory(given)
+    if not storage and (directory is None or directory.is_dir()):
+        names = place.names() or ()
+        if any(name.endswith((".decided.json", ".published.json")) or name == "run.json" for name in names):
+            return LedgerTarget(Ledger(given if directory is None else directory), place)
+    if directory is not None and not directory.exists():
+        raise InputError(f"--target {given} does not exist: the Delta table or the ledger of the query is expected")
+    if open_table(given, storage) is None:
+        raise InputError(f"--target {given} is neither a Delta table nor a ledger")
+    return TableTarget(given, storage, _query_id(files))
+
+
+def ledger_of(files: Files) -> Ledger | None:
+    """Return the ledger in a checkpoint, where a query into Kafka has it unless the option `ledger` says otherwise."""
+    if files.names(LEDGER) is None:
+        return None
+    place = _below(files, LEDGER)
+    return Ledger(Path(place.path) if place.is_local else place.place)
+
+
+def _below(files: Files, name: str) -> Files:
+    address, separator, query = files.place.partition("?")
+    return Files(f"{address.rstrip('/')}/{name}{separator}{query}")
+
+
+def _query_id(files: Files) -> str:
+    """Return the id that Spark gave the query of a checkpoint."""
+    try:
+        return str(parse_json(files.read(_METADATA) or "")["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{files.place}/{_METADATA} names no query: it is not as Spark writes it") from error

@@ -1,0 +1,109 @@
+"""The command line of `keyedwm watch`, checked before anything is read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keyedwm.config.secrets import pairs_of, refuse_login_in
+from keyedwm.core.errors import OptionError
+from keyedwm.kafka.requests.topic_names import check_topics
+
+_EVERY_S = 2.0
+_IDLE_TIMEOUT = "idletimeout"
+_OURS = ("statesecret", _IDLE_TIMEOUT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """What was asked for. checkpoint: empty if there is a topic. options: of the source, empty without a broker."""
+
+    checkpoint: str
+    topic: str | None
+    options: Mapping[str, str]
+    target: str | None
+    storage: Mapping[str, str]
+    once: bool
+    json: bool
+    state: bool
+    every_s: float
+
+    @property
+    def has_idle_timeout(self) -> bool:
+        """Whether an idleTimeout is to be gone by, and not that of the query."""
+        return any(name.lower() == _IDLE_TIMEOUT for name in self.options)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """CHECKPOINT or --topic, --bootstrap, --option, --target, --storage, --state, --once, --json and --every."""
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", nargs="?",
+        help="the checkpointLocation of the query, stopped or not: a directory or an address",
+    )  # fmt: skip
+    parser.add_argument("--topic", metavar="NAME", help="in its place: a topic, for which there is no query yet")
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="the Kafka that it reads (default: only the checkpoint is looked at)"
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="an option of its source: kafka.* for the login, stateSecret, idleTimeout; secrets as NAME=env:VARIABLE "
+        "or NAME=file:PATH",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target", metavar="PLACE", help="the Delta table that it writes, or its ledger (default: that in CHECKPOINT)"
+    )
+    parser.add_argument(
+        "--storage", action="append", default=[], metavar="NAME=VALUE",
+        help="how to reach the table's object store; secrets as NAME=env:VARIABLE or NAME=file:PATH",
+    )  # fmt: skip
+    parser.add_argument("--state", action="store_true", help="show what its operators hold, too: this starts Spark")
+    parser.add_argument("--once", action="store_true", help="print one picture and end")
+    parser.add_argument("--json", action="store_true", help="with --once: as one JSON document")
+    parser.add_argument(
+        "--every", type=float, default=_EVERY_S, metavar="SECONDS", help=f"how often it looks (default: {_EVERY_S:g})"
+    )
+
+
+def given_of(args: argparse.Namespace) -> Given:
+    """Check everything. Raises OptionError."""
+    _check_words(args)
+    options = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
+    for name in options:
+        if not name.lower().startswith("kafka.") and name.lower() not in _OURS:
+            raise OptionError(f"--option {name}: kafka.* options, stateSecret and idleTimeout are expected")
+    if args.bootstrap:
+        options["kafka.bootstrap.servers"] = args.bootstrap
+    elif options:
+        raise OptionError("--option needs --bootstrap: host:port of a broker is expected")
+    storage = pairs_of("--storage", args.storage, "aws_region=eu-west-1")
+    if storage and args.target is None:
+        raise OptionError("--storage needs --target: the Delta table that it leads to is expected")
+    return Given(
+        checkpoint=args.checkpoint or "", topic=args.topic, options=options, target=args.target, storage=storage,
+        once=args.once, json=args.json, state=args.state, every_s=args.every,
+    )  # fmt: skip
+
+
+def _check_words(args: argparse.Namespace) -> None:
+    for name, value, right in (
+        ("CHECKPOINT", args.checkpoint, "the checkpointLocation of a query"),
+        ("--bootstrap", args.bootstrap, "host:port of a broker"),
+        ("--target", args.target, "a Delta table or a ledger"),
+    ):
+        if value is not None and not value.strip():  # a variable of the shell that is not set
+            raise OptionError(f"{name} is empty: {right} is expected")
+    if (args.checkpoint is None) == (args.topic is None):
+        raise OptionError("CHECKPOINT, or --topic NAME in its place, is expected: a query or a topic can be watched")
+    if args.topic is not None:
+        check_topics("--topic", [args.topic])
+        if not args.bootstrap:
+            raise OptionError("--topic needs --bootstrap: host:port of a broker is expected")
+        if args.state or args.target:
+            raise OptionError("--state and --target are of a query: give its CHECKPOINT in the place of --topic")
+    if args.json and not args.once:
+        raise OptionError("--json needs --once: one picture is one document")
+    if not 0 < args.every < float("inf"):
+        raise OptionError(f"--every: {args.every:g} is wrong, seconds above 0 are expected")
+    for name, address in (("CHECKPOINT", args.checkpoint), ("--target", args.target)):
+        refuse_login_in(name, address or "")

@@ -1,0 +1,69 @@
+"""Times, spans and names as the views print them, each in a few characters."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from keyedwm.arrow.instants import iso_text
+from keyedwm.core.text import printable
+from keyedwm.kafka.client.values import TopicPartition
+
+_S, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+UNKNOWN = "?"
+
+
+def line(text: str) -> Text:
+    """One line, cut with an ellipsis where the terminal ends."""
+    return Text(printable(text), no_wrap=True, overflow="ellipsis")
+
+
+def name_of(channel: TopicPartition, width: int) -> str:
+    """Show a long name by its end: the number of the partition stands there."""
+    name = printable(str(channel))
+    return name if len(name) <= width else f"…{name[1 - width :]}"
+
+
+def time_text(time_ms: int | None) -> str:
+    """Show a time to the millisecond."""
+    return "none" if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
+
+
+def second_text(time_ms: int | None) -> str:
+    """Show a time to the second, in 19 characters."""
+    return time_text(time_ms)[:19].replace("T", " ")
+
+
+def ago(time_ms: int | None, now_ms: int) -> str:
+    """Show how long ago a time was."""
+    return "time not known" if time_ms is None else f"{span(max(now_ms - time_ms, 0))} ago"
+
+
+def against_clock(time_ms: int | None, now_ms: int) -> str:
+    """Show how far an event time is from the clock, after a comma; nothing for none."""
+    if time_ms is None:
+        return ""
+    side = "behind" if time_ms <= now_ms else "ahead of"
+    return f", {span(abs(now_ms - time_ms))} {side} the clock"
+
+
+def span(span_ms: int | None, none: str = UNKNOWN) -> str:
+    """Show a span in the largest unit of which it has two."""
+    if span_ms is None:
+        return none
+    for unit_ms, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_S, "s")):
+        if span_ms >= 2 * unit_ms:
+            return f"{span_ms // unit_ms} {name}"
+    return f"{span_ms} ms" if span_ms else "0"
+
+
+def size(size_bytes: int) -> str:
+    """Show a number of bytes in the largest unit of which it has two."""
+    for exponent, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 2 << exponent:
+            return f"{size_bytes >> exponent} {name}"
+    return f"{size_bytes} bytes"
+
+
+def or_unknown(number: int | None) -> str:
+    """Show a number that may not be known."""
+    return UNKNOWN if number is None else str(number)
