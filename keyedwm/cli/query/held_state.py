@@ -60,12 +60,13 @@ def picture_of(operator: OperatorState) -> OperatorPicture:
     has_windows = bool(windows) and operator.kind == "aggregate"
     sizes = [one.size_bytes for one in held]
     description = operator.description or {}
+    watermarks = [watermark_ms(description, one) for one in operator.states]
     return OperatorPicture(
         kind=operator.kind, name=operator.name, buckets=len(held), windows=max(windows) if has_windows else None,
         rows=sum(one.rows for one in held), state_bytes=sum(sizes), largest=sizes.index(max(sizes)),
         largest_bytes=max(sizes),
         oldest_ms=min((one.oldest_ms for one in held if one.oldest_ms is not None), default=None),
-        watermark_ms=min((ms for one in operator.states if (ms := watermark_ms(description, one)) is not None), default=None),
+        watermark_ms=min((ms for ms in watermarks if ms is not None), default=None),
     )  # fmt: skip
 
 
