@@ -37,8 +37,8 @@ def buckets_of(operator: OperatorState) -> list[Summary]:
     description = operator.description or {}
     pairs = zip(operator.manifests, operator.states, strict=True)
     if is_of_store(operator):
-        return [of_store(description, note["blobs"], state) for note, state in pairs]
-    return [summary(note["blobs"], state) for note, state in pairs]
+        return [of_store(description, manifest["blobs"], state) for manifest, state in pairs]
+    return [summary(manifest["blobs"], state) for manifest, state in pairs]
 
 
 def watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> int | None:
