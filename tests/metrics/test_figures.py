@@ -188,15 +188,24 @@ def test_a_query_that_ended_keeps_its_figures_and_its_delay_stands_still(figures
 def test_a_query_that_starts_again_goes_on_counting_and_another_one_of_its_name_does_not(figures):
     told = Told(Simulation({0: [1_000]}))
     figures.progressed(told.progress())
-    figures.terminated(told.id, told.run, failed=True)
     figures.started(told.id, "another run", told.name)
-    figures.terminated(told.id, told.run, failed=True)  # the end of the run before, told again
+    figures.terminated(told.id, told.run, failed=True)  # Spark tells the end of a run later than the next start
     assert value(figures, of.QUERY_ACTIVE, *QUERY) == 1
     assert value(figures, of.QUERY_FAILURES, *QUERY) == 1
     assert value(figures, of.RECORDS, *SOURCE) == 1
     figures.started("another query", "its run", told.name)
     assert value(figures, of.QUERY_FAILURES, *QUERY) == 0
     assert values(figures, of.RECORDS) == {}
+
+
+def test_two_sessions_may_name_their_queries_alike(figures):
+    one, other = Told(Simulation({0: [1_000]})), Told(Simulation({0: [1_000, 2_000]}), id=RUN)
+    for told, session in ((one, 1), (other, 2), (one, 1), (other, 2)):
+        told.simulation.logs[0].append(3_000)
+        figures.progressed(told.progress(), session)
+    assert values(figures, of.RECORDS) == {SOURCE: 3, (f"orders {RUN}", "0"): 4}
+    figures.terminated(one.id, one.run, failed=False)
+    assert values(figures, of.QUERY_ACTIVE) == {QUERY: 0, (f"orders {RUN}",): 1}
 
 
 def test_an_idle_query_gives_a_sign_of_life(figures, clock):

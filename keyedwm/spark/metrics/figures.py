@@ -51,10 +51,11 @@ class _Source:
 
 @dataclass
 class _Query:
-    """What is kept of a query. counts: of counters, by metric and the labels beside the query's."""
+    """What is kept of a query. session: its listener's. counts: by counter and the labels beside the query's."""
 
     id: str
     run: str
+    session: int
     active: bool
     last_event_s: float
     ended_s: float | None = None
@@ -77,12 +78,12 @@ class Figures:
         self._queries: dict[str, _Query] = {}
         self._lock = threading.Lock()
 
-    def started(self, query_id: str, run: str, name: str | None) -> None:
-        """Take note of a run that begins."""
+    def started(self, query_id: str, run: str, name: str | None, session: int = 0) -> None:
+        """Take note of a run that begins. session: which listener tells; within one, active queries differ by name."""
         with self._lock:
-            self._of(query_id, run, name)
+            self._of(query_id, run, name, session)
 
-    def progressed(self, progress: StreamingQueryProgress) -> None:
+    def progressed(self, progress: StreamingQueryProgress, session: int = 0) -> None:
         """Take the figures of a completed batch."""
         told = {
             str(number): figures
@@ -91,10 +92,10 @@ class Figures:
         }
         operators = list(operator_figures(progress))
         with self._lock:
-            query = self._of(str(progress.id), str(progress.runId), progress.name)
+            query = self._of(str(progress.id), str(progress.runId), progress.name, session)
             query.batch_duration_s = progress.batchDuration / 1_000
             query.count(of.BATCHES, 1)
-            query.count(of.INPUT_ROWS, max(progress.numInputRows, 0))
+            query.count(of.INPUT_ROWS, progress.numInputRows or 0)
             for phase, ms in progress.durationMs.items():
                 query.count(of.PHASES, ms / 1_000, _snake_case(phase))
             for number, figures in told.items():
@@ -108,20 +109,25 @@ class Figures:
     def idle(self, query_id: str, run: str) -> None:
         """Take note that a query had nothing to read."""
         with self._lock:
-            for query in self._queries.values():
-                if (query.id, query.run) == (query_id, run):
-                    query.last_event_s = self._clock_s()
+            query = self._queries.get(self._label(query_id) or "")
+            if query is not None and query.run == run:
+                query.last_event_s = self._clock_s()
 
     def terminated(self, query_id: str, run: str, *, failed: bool) -> None:
-        """Take note of the end of a run; its figures stay, and its delays stand still."""
+        """Take note of the end of a run; its figures stay, and its delays stand still.
+
+        Spark may tell the start of the next run before it.
+        """
         with self._lock:
-            for query in self._queries.values():
-                if (query.id, query.run) == (query_id, run):
-                    query.active, query.ended_s = False, self._clock_s()
-                    query.count(of.QUERY_FAILURES, float(failed))
-            ended = [name for name, query in self._queries.items() if not query.active]
-            for name in ended[:-_MOST_ENDED]:
-                del self._queries[name]
+            query = self._queries.get(self._label(query_id) or "")
+            if query is None:
+                return
+            query.count(of.QUERY_FAILURES, float(failed))
+            if query.run == run:
+                query.active, query.ended_s = False, self._clock_s()
+            ended = [label for label, one in self._queries.items() if not one.active]
+            for label in ended[:-_MOST_ENDED]:
+                del self._queries[label]
 
     def samples(self) -> list[Sample]:
         """Return all that is known now, sorted by metric as the catalogue has them."""
@@ -130,13 +136,19 @@ class Figures:
         place = {metric: number for number, metric in enumerate(of.METRICS)}
         return sorted(found, key=lambda sample: place[sample.metric])
 
-    def _of(self, query_id: str, run: str, name: str | None) -> _Query:
-        """Return the query, made anew if its name belongs to another one now; it goes to the end of the order."""
-        label = name or query_id
-        query = self._queries.pop(label, None)
+    def _label(self, query_id: str) -> str | None:
+        return next((label for label, query in self._queries.items() if query.id == query_id), None)
+
+    def _of(self, query_id: str, run: str, name: str | None, session: int) -> _Query:
+        """Return the query, which goes to the end of the order; one that had its name before is forgotten."""
+        label = self._label(query_id) or name or query_id
+        query = self._queries.get(label)
+        if query is not None and query.id != query_id and query.active and query.session != session:
+            label, query = f"{name} {query_id}", None
+        self._queries.pop(label, None)
         now_s = self._clock_s()
         if query is None or query.id != query_id:
-            query = _Query(id=query_id, run=run, active=True, last_event_s=now_s)
+            query = _Query(id=query_id, run=run, session=session, active=True, last_event_s=now_s)
             query.count(of.QUERY_FAILURES, 0.0)
         query.run, query.active, query.ended_s, query.last_event_s = run, True, None, now_s
         self._queries[label] = query

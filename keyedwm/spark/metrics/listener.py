@@ -30,12 +30,12 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Take note of a run that begins."""
-        self._figures.started(str(event.id), str(event.runId), event.name)
+        self._figures.started(str(event.id), str(event.runId), event.name, id(self))
         self._exporter.changed()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Take the figures of a batch."""
-        self._figures.progressed(event.progress)
+        self._figures.progressed(event.progress, id(self))
         self._exporter.changed()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
