@@ -81,8 +81,8 @@ def held(window: SlidingWindow | SessionWindow, counts: tuple[int, ...], batches
     rng = np.random.default_rng(3)
     for batch in range(batches):
         for at, (keys, bucket) in enumerate(zip(counts, buckets, strict=True)):
-            chosen = rng.integers(0, keys, 10_000)
-            seconds[at].append(bucket.batch(rows_of(chosen, np.full(10_000, 12_000 + 2_000 * batch)), 600 + batch))
+            chosen = rng.choice(keys, 10_000, replace=False)
+            seconds[at].append(bucket.batch(rows_of(chosen, np.full(10_000, 12_000 + 10_000 * batch)), 600 + batch))
     told = []
     for at, bucket in enumerate(buckets):
         size = sum(len(blob) for name, blob in bucket.store.blobs.items() if name.partition("+")[0] == "own")

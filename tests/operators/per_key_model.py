@@ -120,8 +120,11 @@ class Model:
         shown = self.close()
         for owner in list(self.highs):
             if self.counts(owner) == front_ms:  # idle: what W has closed stays closed
-                last_ms = self.ends(max(self.highs[owner].values()))[-1] + self.lateness_ms
-                self.own[owner] = max(self.own.get(owner, NEVER), min(front_ms, last_ms))
+                high_ms, own_ms = max(self.highs[owner].values()), self.own.get(owner, NEVER)
+                if min(front_ms, self.ends(high_ms)[-1] + self.lateness_ms) > own_ms:
+                    # Rows up to the lag above the floor may be held of the time before the key was last forgotten.
+                    last_ms = self.ends(max(high_ms, self.floor_ms + self.lag_ms))[-1] + self.lateness_ms
+                    self.own[owner] = max(own_ms, min(front_ms, last_ms))
         return shown
 
     def close(self) -> list[tuple]:

@@ -55,8 +55,10 @@ class OwnedFrameLog(FrameLog):
         logs = [(number, self._name(number)) for number in sorted(among) if number in self._frames]
         entries, frames, owners = self._rows(keys, logs, lows <= highs)
         last = frames + self._overlap
-        begins, counts = np.unique(frames[(lows[owners] <= last) & (last <= highs[owners])], return_counts=True)
-        self.closed_rows = dict(zip(begins.tolist(), counts.tolist(), strict=True))
+        begun = frames[(lows[owners] <= last) & (last <= highs[owners])]  # in ascending order
+        begins = np.flatnonzero(np.diff(begun, prepend=begun[:1] - 1))
+        counts = np.diff(begins, append=len(begun))
+        self.closed_rows = dict(zip(begun[begins].tolist(), counts.tolist(), strict=True))
         if not len(entries):
             return no_entries(self._plan), np.empty(0, np.int64)
         of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))

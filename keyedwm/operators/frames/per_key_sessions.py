@@ -26,7 +26,6 @@ from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.hashed_keys import HashedKeys
-from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore
 
@@ -54,7 +53,7 @@ class PerKeySessionOperator(PanedSessionOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hold partials, judged by what counted for their keys before; then close sessions of these keys."""
-        owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
+        rows, owners = self._own.taken(rows, in_order=self._plan.row_by_row)
         self._numbers = owners if self._keys is self._own.owners else None
         self._table.load(owners)  # by the watermarks that they were written by
         self._counted = self._own.reached()

@@ -27,7 +27,7 @@ from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, LAST, START
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.entries import Entries
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore
 
@@ -53,6 +53,7 @@ class PerKeyOperator(SlidingOperator):
         # Then a frame of which all rows are of closed windows is done with, unread.
         self._one_window_each = self._overlap == 1 and not plan.lateness_ms
         self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
+        self._is_split = False  # the rows of a batch came from several tasks
         self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = _NONE  # what counted before each of these rows
 
@@ -62,7 +63,8 @@ class PerKeyOperator(SlidingOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hold partials, judged by what counted for their keys before; then close windows of these keys."""
-        owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
+        self._is_split = super()._has_repeats(rows)
+        rows, owners = self._own.taken(rows, in_order=self._plan.row_by_row)
         self._numbers = owners if self._plan.owners == self._plan.by else None
         before, tops = self._own.reached(), self._own.tops()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
@@ -71,7 +73,8 @@ class PerKeyOperator(SlidingOperator):
         self._counted = before
         yield from super().on_rows(input_number, rows, now_ms)
         self._counted = None
-        brought = np.unique(self._window.frames_of(ints(contiguous(rows[START]))))
+        frames = self._window.frames_of(ints(contiguous(rows[START])))
+        brought = np.unique(frames[np.diff(frames, prepend=frames[:1] - 1) != 0])  # most follow one of their own
         touched = np.zeros(len(before), np.bool_)
         touched[owners] = True
         yield from self._close_own(np.flatnonzero(touched), before, tops, brought)
@@ -115,6 +118,9 @@ class PerKeyOperator(SlidingOperator):
 
     def _dictionary(self) -> KeyDictionary:
         return self._frames.dictionary()
+
+    def _has_repeats(self, partials: pa.Table) -> bool:  # noqa: ARG002  as they came
+        return self._is_split
 
     def _numbered(self, rows: pa.Table) -> tuple[KeyDictionary, Ints]:
         return super()._numbered(rows) if self._numbers is None else (self._own.owners, self._numbers)

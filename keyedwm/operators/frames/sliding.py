@@ -102,7 +102,7 @@ class SlidingOperator:
             entries, frames = entries.take(np.flatnonzero(~late)), frames[~late]
         if not self._policy.accumulating:
             entries, frames = self._into_windows(keys, entries, frames)
-        if rows[ROWS].num_chunks > 1:  # several tasks: the state need not hold a key of a frame more than once
+        if self._has_repeats(rows):  # the state need not hold a key of a frame more than once
             entries, frames = self._grouped(keys, entries, frames)
         self._frames.append(keys, entries, frames)
         if self._policy.by_time:
@@ -170,6 +170,10 @@ class SlidingOperator:
         """Return the keys of partials, and the number of each."""
         keys = self._dictionary()
         return keys, keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
+
+    def _has_repeats(self, partials: pa.Table) -> bool:
+        """Return whether several partials may be of one key and frame: those of one task are not."""
+        return bool(partials[ROWS].num_chunks > 1)
 
     def _last_end(self, watermark_ms: int) -> int:
         return self._window.frame_of(watermark_ms)

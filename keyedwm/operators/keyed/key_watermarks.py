@@ -18,8 +18,8 @@ from keyedwm.operators.keyed.key_census import KeyCensus, KeyStanding
 from keyedwm.operators.keyed.own_log import HASH, OWN, OwnersPlan, OwnLog, OwnRows, is_own
 from keyedwm.operators.keyed.owner_slots import NEVER, OwnerSlots
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.state.hashed_keys import HashedKeys, hash_of
-from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.hashed_keys import HashedKeys, by_hash, hash_of
+from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 
 __all__ = ["NEVER", "KeyWatermarks", "rescaled_state"]
@@ -115,6 +115,16 @@ class KeyWatermarks:
         """Keep nothing."""
         self._log.end()
         self._census = KeyCensus(self._behind_ms, {})
+
+    def taken(self, rows: pa.Table, *, in_order: bool) -> tuple[pa.Table, Ints]:
+        """Return rows and their owners; in_order: in that of the rows, else in that of the owners' hashes."""
+        columns = key_columns(self._by, rows)
+        hashes = hash_of(columns, rows.num_rows)
+        if not in_order:
+            order = by_hash(hashes)
+            places, hashes = pa.array(order), hashes[order]
+            rows, columns = rows.combine_chunks().take(places), [column.take(places) for column in columns]
+        return rows, self.numbers(columns, rows.num_rows, hashes)
 
     def numbers(self, columns: Sequence[pa.Array], rows: int, hashes: Ints | None = None) -> Ints:
         """Return the number of the owner of each row, and look up those that are new; hashes: where they are known."""

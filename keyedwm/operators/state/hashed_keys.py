@@ -20,6 +20,7 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, KeyHolder
 from keyedwm.runtime.compiled import compiled
 
 _FEWEST = 1024
+_NO_MARKS = np.full(1, -1, np.int64)  # every hash has one
 Places: TypeAlias = NDArray[np.int32]  # numbers by hash, -1 where there is none; there are 2**n places
 
 
@@ -31,6 +32,7 @@ class HashedKeys(KeyDictionary):
         self._hashes: Ints = np.empty(_FEWEST, np.int64)
         self._places: Places = np.full(4 * _FEWEST, -1, np.int32)
         self._one_hash = False  # two keys have one
+        self._marked: tuple[int, Ints] | None = None  # of so many keys
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -59,17 +61,40 @@ class HashedKeys(KeyDictionary):
 
     def find(self, columns: Sequence[pa.Array], hashes: Ints, first: int = 0) -> tuple[Ints, Ints]:
         """Return the rows of keys with a number, and these numbers, which are `first` or above; nothing is learned."""
-        rows, numbers = _found(hashes, self._places, self._hashes, 0 if self._one_hash else first)
+        marks = self._marks() if len(hashes) > self.count else _NO_MARKS
+        rows, numbers = _found(hashes, marks, self._places, self._hashes, 0 if self._one_hash else first)
         if not self._one_hash and same_keys(columns, rows, self._columns, numbers):
             return rows, numbers
-        rows, _ = _found(hashes, self._places, self._hashes, 0)
+        rows, _ = _found(hashes, marks, self._places, self._hashes, 0)
         among, places = self._plain(), pa.array(rows)
         numbers = among.numbers([column.take(places) for column in columns], len(rows))
         mine = (numbers >= first) & (numbers < self.count)
         return rows[mine], numbers[mine]
 
+    def ranks(self, numbers: Ints) -> Ints:
+        """See `KeyDictionary.ranks`; of texts eight bytes are compared behind those that all share, if these differ."""
+        column = self._columns[0]
+        if self._order is not None or len(self._columns) > 1 or not _is_text(column.type) or column.null_count:
+            return super().ranks(numbers)
+        is_used = np.zeros(self.count, np.bool_)
+        is_used[numbers] = True
+        used = np.flatnonzero(is_used)
+        words = _words(*_text(column), used)
+        order = np.argsort(words)
+        if (np.diff(words[order]) == 0).any():
+            return super().ranks(numbers)
+        ranks = np.empty(self.count, np.int64)
+        ranks[used[order]] = np.arange(len(used))
+        return ranks[numbers]
+
     def compact(self, holders: Sequence[KeyHolder]) -> None:
         """Forget nothing: others hold these numbers, too."""
+
+    def _marks(self) -> Ints:
+        """Return a bit for each hash, in as many words as there are keys: most rows of other keys have none."""
+        if self._marked is None or self._marked[0] != self.count:
+            self._marked = self.count, _marked(self.hashes, 1 << max(4, self.count.bit_length()))
+        return self._marked[1]
 
     def _plain(self) -> KeyDictionary:
         """Return a dictionary in which these keys have the same numbers."""
@@ -102,13 +127,22 @@ class HashedKeys(KeyDictionary):
             more[: self.count] = self._hashes[: self.count]
             self._hashes = more
         if 2 * (self.count + rows) > len(self._places):
-            size = 1 << (4 * (self.count + rows) - 1).bit_length()
+            size = 1 << (2 * (self.count + rows) - 1).bit_length()
             self._places = _placed(self.hashes, size)
 
 
 def hash_of(columns: Sequence[pa.Array], rows: int) -> Ints:
     """Return the hash of each row, as it stands beside keys at rest."""
     return hashed_rows(columns, rows).view(np.int64)
+
+
+def by_hash(hashes: Ints) -> Ints:
+    """Return the order of rows by their hash; rows of one hash keep theirs.
+
+    Keys in this order have their places, their texts and their rows at rest in one order, which caches are fast with.
+    """
+    order = np.argsort(hashes)
+    return order if _keep_order(hashes, order) else np.argsort(hashes, kind="stable")
 
 
 def same_keys(columns: Sequence[pa.Array], rows: Ints, others: Sequence[pa.Array], numbers: Ints) -> bool:
@@ -160,24 +194,83 @@ def _same_texts(  # noqa: PLR0917  a loop over plain arrays
 ) -> bool:
     for at in range(rows.shape[0]):
         begin, place = begins[rows[at]], places[numbers[at]]
-        length = begins[rows[at] + 1] - begin
-        if places[numbers[at] + 1] - place != length:
+        end = begins[rows[at] + 1]
+        if places[numbers[at] + 1] - place != end - begin:
             return False
-        for step in range(length):
-            if octets[begin + step] != others[place + step]:
+        while begin + 8 <= end:  # one comparison of eight bytes
+            differs = np.uint8(0)
+            for step in range(8):
+                differs |= octets[begin + step] ^ others[place + step]
+            if differs:
                 return False
+            begin += 8
+            place += 8
+        while begin < end:
+            if octets[begin] != others[place]:
+                return False
+            begin += 1
+            place += 1
     return True
+
+
+@compiled
+def _words(octets: Ints, begins: Ints, rows: Ints) -> NDArray[np.uint64]:
+    """Return eight bytes of each text as a number of their order, from the first byte in which two of them differ."""
+    shared = begins[rows[0] + 1] - begins[rows[0]] if rows.shape[0] else 0
+    for row in rows:
+        shared = min(shared, begins[row + 1] - begins[row])
+        for at in range(shared):
+            if octets[begins[row] + at] != octets[begins[rows[0]] + at]:
+                shared = at
+                break
+    words = np.empty(rows.shape[0], np.uint64)
+    for at in range(rows.shape[0]):
+        word = np.uint64(0)
+        for place in range(begins[rows[at]] + shared, begins[rows[at]] + shared + 8):
+            word <<= np.uint64(8)
+            if place < begins[rows[at] + 1]:
+                word |= np.uint64(octets[place])
+        words[at] = word
+    return words
+
+
+@compiled
+def _keep_order(hashes: Ints, order: Ints) -> bool:
+    """Put rows of one hash in their order; return whether there were only few of each."""
+    begin = 0
+    for at in range(1, order.shape[0]):
+        row = order[at]
+        if hashes[order[at - 1]] != hashes[row]:
+            begin = at
+            continue
+        if at - begin > 64:
+            return False
+        place = at
+        while place > begin and order[place - 1] > row:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = row
+    return True
+
+
+@compiled
+def _shift(size: int) -> int:
+    """Return how far a hash is shifted for its place among 2**n: keys in order of hash have places in order."""
+    bits = 0
+    while 1 << bits < size:
+        bits += 1
+    return 64 - bits
 
 
 @compiled
 def _put(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints, Ints]:
     """Return the number of each hash, and the first row of each new one; both tables take the new ones."""
-    mask = places.shape[0] - 1
+    mask, shift = places.shape[0] - 1, _shift(places.shape[0])
     numbers, firsts = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
     fresh = 0
     for row in range(hashes.shape[0]):
         wanted = hashes[row]
-        place = wanted & mask
+        place = (wanted >> shift) & mask
         while places[place] >= 0 and known[places[place]] != wanted:
             place = (place + 1) & mask
         if places[place] < 0:
@@ -193,8 +286,9 @@ def _put(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints, I
 def _placed(hashes: Ints, size: int) -> Places:
     """Return where the number of each hash stands in a table of this size; of equal ones the first number does."""
     places = np.full(size, -1, np.int32)
+    shift = _shift(size)
     for number in range(hashes.shape[0]):
-        place = hashes[number] & (size - 1)
+        place = (hashes[number] >> shift) & (size - 1)
         while places[place] >= 0 and hashes[places[place]] != hashes[number]:
             place = (place + 1) & (size - 1)
         if places[place] < 0:
@@ -203,14 +297,25 @@ def _placed(hashes: Ints, size: int) -> Places:
 
 
 @compiled
-def _found(hashes: Ints, places: Places, known: Ints, first: int) -> tuple[Ints, Ints]:
-    """Return the rows whose hash has a number from `first` on, and these numbers."""
-    mask = places.shape[0] - 1
+def _marked(hashes: Ints, words: int) -> Ints:
+    """Return words of 64 bits, 2**n of them, with a bit for each hash."""
+    marks = np.zeros(words, np.int64)
+    for one in hashes:
+        marks[(one >> 6) & (words - 1)] |= np.int64(1) << (one & 63)
+    return marks
+
+
+@compiled
+def _found(hashes: Ints, marks: Ints, places: Places, known: Ints, first: int) -> tuple[Ints, Ints]:
+    """Return the rows whose hash has a number from `first` on, and these numbers; marks: see `_marked`."""
+    mask, words, shift = places.shape[0] - 1, marks.shape[0] - 1, _shift(places.shape[0])
     count = 0
     rows, numbers = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
     for row in range(hashes.shape[0]):
         wanted = hashes[row]
-        place = wanted & mask
+        if not (marks[(wanted >> 6) & words] >> (wanted & 63)) & 1:
+            continue
+        place = (wanted >> shift) & mask
         while places[place] >= 0 and known[places[place]] != wanted:
             place = (place + 1) & mask
         if places[place] >= first and places[place] >= 0:
