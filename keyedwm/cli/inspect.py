@@ -111,7 +111,7 @@ def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int)
         raise InputError(f"{path} is neither a ledger (or a checkpoint that holds one) nor a Delta table")
     records = newest_records(table, most)
     if not records:
-        raise InputError(f"the Delta table {path} holds no record of keyedwm: it was written by somebody else")
+        raise InputError(f"the Delta table {path} holds no record of keyedwm: another program wrote it")
     by = ", ".join(table.metadata().partition_columns) or "nothing"
     out.print(f"Delta table {path}: version {table.version()}, partitioned by {by}", highlight=False)
     for query in sorted({one.record.query or "" for one in records}):

@@ -21,9 +21,9 @@ class PanesAgain(Enum):
 _BY_HAND = "or take the last pane of each window and key from the column pane in a process(...)"
 _ADVICE = {
     PanesAgain.EARLY_OR_LATE: (
-        "give the first aggregate accumulating=False, so that each pane holds what is new, or leave its early and "
+        "give the first aggregate accumulating=False, so that each pane holds new rows only, or leave its early and "
         "lateness out"
     ),
-    PanesAgain.STORE: f"give the first aggregate accumulating=False, so that each pane holds what is new, {_BY_HAND}",
+    PanesAgain.STORE: f"give the first aggregate accumulating=False, so that each pane holds new rows only, {_BY_HAND}",
     PanesAgain.WHOLE: "they cannot hold only what is new: take the last row of each window and key in a process(...)",
 }

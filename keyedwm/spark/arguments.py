@@ -48,6 +48,6 @@ def check_sendable(one: object, what: str) -> None:
         dumps(one)
     except (pickle.PicklingError, PySparkException, TypeError, AttributeError, RecursionError) as error:
         raise OptionError(
-            f"{what} cannot be sent to Spark's workers ({words_of(error)}): build what it holds there (a lock, a "
-            "client, an open file) within the function, and leave the session out of it"
+            f"{what} cannot be sent to Spark's workers ({words_of(error)}): create its unpicklable objects (a lock, "
+            "a client, an open file) within the function, and leave the session out of it"
         ) from error

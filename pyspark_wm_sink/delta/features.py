@@ -32,11 +32,11 @@ _TEXT_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def check_features(table: DeltaTable, where: str) -> None:
-    """Raise InputError that names each thing the table asks of its writers which this sink does not do."""
+    """Raise InputError that names the features which the table asks of its writers and this sink lacks."""
     requirements = [*_features(table), *_settings(table)]
     if requirements:
         raise InputError(
-            f"{where} asks of its writers what this sink does not do: {'; '.join(sorted(requirements))}; drop that "
+            f"{where} asks its writers for features that this sink lacks: {'; '.join(sorted(requirements))}; drop them "
             f"(ALTER TABLE ... DROP FEATURE, DROP CONSTRAINT), or write to another table; nothing was written"
         )
 

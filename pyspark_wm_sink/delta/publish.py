@@ -133,7 +133,7 @@ class _Commit:
             rules = row_rules(table.schema(), stage.schema, stage.partition_by)
             if delta.columns_of(fitted.schema) != delta.columns_of(wanted) or rules != stage.rules:
                 raise UnavailableError(
-                    f"the columns of the Delta table {stage.path}, or what they forbid, changed after the rows of "
+                    f"the columns of the Delta table {stage.path} or their constraints changed after the rows of "
                     f"{self._name} were staged: start the query again, with the table as it is now"
                 )
         return seal(self._last(table), self._report, how.mode, how.guarantee)

@@ -22,6 +22,6 @@ def continued(place: str, topics: Topics) -> QueryOffset:
     topics_of_sources = "; ".join(", ".join(sorted({tp.topic for tp in offset.channels})) for offset in sources)
     found = "no source" if not mine else f"{len(mine)} sources"
     raise OptionError(
-        f"option continueFrom: {found} of the savepoint {place} read what {topics.option} selects here; its sources "
-        f"read: {topics_of_sources or 'nothing'}"
+        f"option continueFrom: {found} of the savepoint {place} read the topics that {topics.option} selects here; its "
+        f"sources read: {topics_of_sources or 'nothing'}"
     )

@@ -102,8 +102,8 @@ class FrameSpec(StageSpec):
         """Return the plan that the tasks run; see `StageSpec`."""
         if source.chosen is not None:
             raise OptionError(
-                "option columns has no effect on windows over a source that is not loaded, which reads what by and "
-                "aggregates need: leave it out"
+                "option columns has no effect on windows over a source that is not loaded, which reads the fields of "
+                "by and aggregates: leave it out"
             )
         axis_of(source, self.axis)
         readers = read_fields(self.by, self.aggregates.values(), source.every)

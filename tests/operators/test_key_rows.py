@@ -101,8 +101,8 @@ def test_a_store_that_was_lost_is_made_anew_from_the_first_offset_since_places_a
 
 
 REFUSED = {
-    "early panes": (lambda: plan_of(KeyRowWindow(2, 2), early=Early(rows=1)), "windows of a key's messages speak once"),
-    "late panes": (lambda: plan_of(KeyRowWindow(2, 2), late_rows=3), "windows of a key's messages speak once"),
+    "early panes": (lambda: plan_of(KeyRowWindow(2, 2), early=Early(rows=1)), "messages show one pane"),
+    "late panes": (lambda: plan_of(KeyRowWindow(2, 2), late_rows=3), "messages show one pane"),
     "a number of windows": (
         lambda: plan_of(KeyRowWindow(2, 2), retention=Retention(max_windows=3)), "give max_messages or max_bytes, not"),
     "a time": (lambda: plan_of(KeyRowWindow(2, 2), retention=Retention(time_ms=3)), "kept by number, not by time"),

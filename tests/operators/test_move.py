@@ -169,7 +169,7 @@ TUMBLING = SlidingWindow(6_000, 6_000)
     [
         (
             plan_of(SlidingWindow(8_000, 8_000)),
-            "windows of the state that moves are .*6000.*, and of this plan .*8000",
+            "windows of the savepoint are .*6000.*, and of this plan .*8000",
         ),
         (
             plan_of(TUMBLING, lateness_ms=1),
@@ -177,7 +177,7 @@ TUMBLING = SlidingWindow(6_000, 6_000)
         ),
         (
             WindowPlan(schema=SCHEMA, by=("v",), window=TUMBLING, aggregates=(("n", agg.count()),), time="__time"),
-            "the key columns of the state that moves are by k string, and of this plan by v double",
+            "the key columns of the savepoint are by k string, and of this plan by v double",
         ),
         (plan_of(TUMBLING, ("last",)), "'last' is last.v., which cannot be added to windows that are open"),
     ],

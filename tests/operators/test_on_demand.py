@@ -225,11 +225,11 @@ REFUSED = {
     "no condition": (lambda: operator_of(on_demand(9, None)), "on_demand: condition=None: the text of a comparison"),
     "full by message": (
         lambda: operator_of(full=CompletedBy.MESSAGE),
-        "windows on demand speak when the watermark completes",
+        "windows on demand show panes when the watermark completes",
     ),
-    "early panes": (lambda: operator_of(early=Early(rows=1)), "windows on demand speak when the watermark completes"),
+    "early panes": (lambda: operator_of(early=Early(rows=1)), "windows on demand show panes when"),
     "late panes": (lambda: operator_of(late_rows=2), "leave full, early and late panes out, and accumulating"),
-    "what is new": (lambda: operator_of(accumulating=False), "windows on demand speak when the watermark completes"),
+    "what is new": (lambda: operator_of(accumulating=False), "windows on demand show panes when"),
     "no retention by time": (lambda: operator_of(retention=KEEP_ALL), "windows on demand hold every message as long"),
     "a limit of size": (
         lambda: operator_of(retention=Retention(time_ms=30, max_bytes=9)), "and no max_windows, max_messages or max_b"),

@@ -176,7 +176,7 @@ def test_messages_of_a_session_are_found_by_time_by_key_and_by_offset_within_a_t
 def test_what_sessions_cannot_do_is_one_sentence():
     for change, said in {
         ("full", CompletedBy.MESSAGE): "full='message' has no meaning for sessions",
-        ("accumulating", False): "what is new in one since its last pane has no meaning of its own",
+        ("accumulating", False): "new messages since its last pane have no meaning of their own",
         ("retention", Retention(time_ms=9)): "the retention of 9 ms is shorter than the gap of 10 ms",
     }.items():
         with pytest.raises(OptionError, match=said):

@@ -163,7 +163,7 @@ def test_a_table_whose_columns_change_while_a_batch_is_staged_gets_nothing_of_it
             action["metaData"]["schemaString"] = changed
             log.write_text(json.dumps(action) + "\n")
     with pytest.raises(
-        UnavailableError, match="what they forbid, changed after the rows of batch 0 were staged: start"
+        UnavailableError, match="or their constraints changed after the rows of batch 0 were staged: start"
     ):
         publish(plan, [message], batch=0)
 

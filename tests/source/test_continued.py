@@ -54,7 +54,7 @@ def test_a_source_finds_the_one_that_read_its_topics(place):
     [
         (
             Topics(names=("b",)),
-            "no source of the savepoint .* read what subscribe selects here; .* read: a; b, c",
+            "no source of the savepoint .* read the topics that subscribe selects here; .* read: a; b, c",
         ),
         (Topics(names=("a", "b", "c")), "2 sources of the savepoint"),
     ],

@@ -23,7 +23,7 @@ DROPPED = '{"aggregate": "medians", "windows": 2, "rows": 14}'
     [
         (0, 0, []),
         (3, 0, ['rows were late: {"aggregate": "medians", "late_rows": 3, "watermark_ms": 70}']),
-        (0, 2, [f"windows went before their time, because of a limit of size: {DROPPED}"]),
+        (0, 2, [f"a limit of size dropped windows before their time: {DROPPED}"]),
     ],
 )  # fmt: skip
 def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_aggregates_name(

@@ -35,7 +35,7 @@ HOUR, DAY = tumbling("1 hour"), tumbling("1 day")
 KEPT = Store(retention="1 day")
 N = {"n": count()}
 COLUMNS = ("cast(key as string) k", "topic", "partition", "offset", "event_time", "watermark", "control")
-DISCARD = "accumulating=False, so that each pane holds what is new, or leave its early"
+DISCARD = "accumulating=False, so that each pane holds new rows only, or leave its early"
 BY_PROCESS = "take the last row of each window and key in a process"
 
 
@@ -70,7 +70,7 @@ MADE = {
     "what is new": (partial(hours, **EARLY, **LATE, accumulating=False), None),
     "a store": (
         partial(hours, store=KEPT),
-        "accumulating=False, so that each pane holds what is new, or take the last",
+        "accumulating=False, so that each pane holds new rows only, or take the last",
     ),
     "what is new in a store": (partial(hours, store=KEPT, accumulating=False), None),
     "sessions of a store": (partial(hours, store=KEPT, window=session("1 hour")), BY_PROCESS),

@@ -283,7 +283,7 @@ CALLS = {
     "windows on demand hold every message as long as one that opens a window for it may come": lambda df: call(
         df, window=on_demand("10 seconds", "v > 3"), store=Store(retention="1 day", max_bytes=9)
     ),
-    "windows on demand speak when the watermark completes them": lambda df: call(
+    "windows on demand show panes when the watermark completes them": lambda df: call(
         df, window=on_demand("10 seconds", "v > 3"), early=early(rows=2)
     ),
     "the frame has 2 columns called 'v': rename all but one": lambda df: call(df.select("*", "v")),
@@ -306,7 +306,7 @@ CALLS = {
     "the frame is made of 2 streams: read all topics with one source (subscribe='a,b')": lambda df: call(
         df.where("v > 3").union(df), window=hopping_key_rows(4, 2), store=Store(max_messages=9)
     ),
-    "windows of a key's messages speak once": lambda df: call(
+    "windows of a key's messages show one pane": lambda df: call(
         df, window=hopping_key_rows(4, 2), store=Store(max_messages=9), early=early(rows=2)
     ),
     "hopping_rows(3, 3) counts offsets, so its messages must be kept": lambda df: call(
@@ -339,7 +339,7 @@ CALLS = {
     "full='message' has no meaning for sessions": lambda df: call(
         df, window=session("5 seconds"), store=Store(retention="1 day", full="message")
     ),
-    "what is new in one since its last pane has no meaning of its own": lambda df: call(
+    "new messages since its last pane have no meaning of their own": lambda df: call(
         df, window=session("5 seconds"), accumulating=False
     ),
     "the retention of 2 seconds is shorter than the gap of 5 seconds": lambda df: call(
@@ -379,7 +379,7 @@ def test_a_store_needs_rows_with_their_offsets(topic_of, load):
     frame = keyed(load(topic_of(1)))
     with pytest.raises(KeyedwmError, match="the frame has no column 'offset': a store knows a message by its topic"):
         aggregate(frame.drop("offset"), "k", TEN, N, store=DAY)
-    with pytest.raises(KeyedwmError, match="'reason': messages that are given back have it"):
+    with pytest.raises(KeyedwmError, match="'reason': rejected messages have a column of that name"):
         aggregate(frame.withColumn("reason", F.lit("none")), "k", TEN, N, store=DAY)
     made = aggregate(frame, "k", hopping("4 seconds", "10 seconds"), N, store=DAY, early=early(rows=3), late="emit")
     assert made.columns == ["k", "window", "n", "pane", "rejected", "event_time", "watermark", "control"]

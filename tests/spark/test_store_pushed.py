@@ -184,7 +184,7 @@ CALLS = {
     "messages would have the columns 'KEY' and 'key', which Spark does not tell apart": lambda r: aggregate(
         r, {"KEY": "key::string"}, TEN, N, store=WITHIN
     ),
-    "cannot be called 'reason': messages that are given back have it": lambda r: aggregate(
+    "cannot be called 'reason': rejected messages have a column of that name": lambda r: aggregate(
         r, {"Reason": "key::string"}, TEN, N, store=WITHIN
     ),
     "the columns 'json:$.v::bigint' and 'json:$.V::bigint', which Spark does not": lambda r: aggregate(

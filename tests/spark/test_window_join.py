@@ -272,7 +272,7 @@ CALLS = {
     "windows of a key's messages are not joined": lambda df: call(
         df, window=tumbling_key_rows(2), store=Store(max_windows=2)
     ),
-    "cannot be called 'side': messages that are given back have it": lambda df: call(
+    "cannot be called 'side': rejected messages have a column of that name": lambda df: call(
         df, left=df.withColumn("side", F.lit(1)), late="emit"
     ),
     "of orders cannot be called 'event_time': results have one": lambda df: call(

@@ -43,7 +43,7 @@ def histories_of(path: str, storage: Mapping[str, str], most: int) -> Histories:
         raise InputError(f"{path} is neither the checkpoint of a query nor a Delta table")
     records = newest_records(table, most)
     if not records:
-        raise InputError(f"the Delta table {path} holds no record of keyedwm: it was written by somebody else")
+        raise InputError(f"the Delta table {path} holds no record of keyedwm: another program wrote it")
     histories = tuple(_of_records(records))
     if not histories:
         raise InputError(f"the Delta table {path} holds records of batch writes only: that of a query is expected")

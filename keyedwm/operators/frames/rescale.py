@@ -155,8 +155,8 @@ class FrameRescale:
             before, here = ({name: one.get(name) for name in parts} for one in (self.description, now))
             if before != here:
                 raise OptionError(
-                    f"{self.who}: {what} of the state that moves are {_shown(before)}, and of this plan "
-                    f"{_shown(here)}, which cannot be told from each other's results: {_REMEDY}"
+                    f"{self.who}: {what} of the savepoint are {_shown(before)}, and of this plan {_shown(here)}, so "
+                    f"their accumulators cannot be combined: {_REMEDY}"
                 )
         old = {
             (name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.description["aggregates"])

@@ -40,7 +40,7 @@ class ZonedWindow:
             raise OptionError(f"a window of more than {_MOST_MONTHS} months: take a shorter one")
         if self.slide_ms % DAY_MS and (self.slide_ms > DAY_MS or DAY_MS % self.slide_ms):
             raise OptionError(
-                f"windows of a time zone every {span_text(self.slide_ms)}: whole days are expected, or what divides "
+                f"windows of a time zone every {span_text(self.slide_ms)}: whole days are expected, or a divisor of "
                 "a day"
             )
         if self.slide_ms % DAY_MS and self.frames_each * self.slide_ms >= DAY_MS:

@@ -34,7 +34,9 @@ def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
                 f"the column {name!r} is of type {found}: a partition is a whole number and an offset an int64"
             )
     if REASON in {name.lower() for name in schema.names}:
-        raise OptionError(f"a message's column cannot be called {REASON!r}: messages that are given back have it")
+        raise OptionError(
+            f"a message's column cannot be called {REASON!r}: rejected messages have a column of that name"
+        )
 
 
 def check_retention(retention: Retention, size: int, *, is_rows: bool, called: str = "window") -> None:

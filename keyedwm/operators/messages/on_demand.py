@@ -45,8 +45,8 @@ class OnDemandWindow(WindowKind):
         self.condition(settings.schema)
         if settings.full is CompletedBy.MESSAGE or settings.has_other_panes:
             raise OptionError(
-                "windows on demand speak when the watermark completes them and with each late message: leave full, "
-                "early and late panes out, and accumulating"
+                "windows on demand show panes when the watermark completes them and with each late message: leave "
+                "full, early and late panes out, and accumulating"
             )
         if settings.retention.time_ms is None or settings.retention.has_sizes:
             raise OptionError(

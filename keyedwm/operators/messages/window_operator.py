@@ -129,7 +129,7 @@ class WindowOperator:
         """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""
         if self._failure is not None:
             raise InputError(
-                f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so what it left is "
+                f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so its state is "
                 "not written: build a new operator from the store, and go on from its next offsets"
             )
         before = self._operator.counts.given

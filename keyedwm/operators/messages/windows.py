@@ -253,7 +253,7 @@ def check_sessions(settings: Settings) -> None:
         )
     if not settings.accumulating:
         raise OptionError(
-            "sessions join, so what is new in one since its last pane has no meaning of its own: leave "
+            "sessions join, so new messages since its last pane have no meaning of their own: leave "
             "accumulating=False out"
         )
 
@@ -262,7 +262,7 @@ def check_of_keys(settings: Settings) -> None:
     """Refuse what windows of a key's messages cannot have."""
     if settings.has_other_panes:
         raise OptionError(
-            "windows of a key's messages speak once, when they are complete, and their messages never come late: "
+            "windows of a key's messages show one pane, when they are complete, and their messages never come late: "
             "leave early and late panes out, and accumulating"
         )
     if settings.retention.max_windows is not None:

@@ -132,7 +132,7 @@ class RunningCalls(Generic[T]):
                 ) from None
             raise CallError(
                 f"{self._about(first)} has held up its event loop for more than timeout={limit}: a coroutine has to "
-                f"await what takes time, or run it by asyncio.to_thread"
+                f"await slow calls, or run them by asyncio.to_thread"
             ) from None
         rows = self._rows_of_call.pop(number)
         if task is None:

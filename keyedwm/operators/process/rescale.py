@@ -53,8 +53,8 @@ class ProcessRescale:
         own = [state.get("own", {}) for state in self.states]
         if not self.stays and any(one != own[0] for one in own):
             raise OptionError(
-                f"{self.who}: state.facts differ from bucket to bucket, so nobody can tell whose they are in another "
-                f"number of buckets: give buckets={len(own)}, or keep them as tables with the key columns"
+                f"{self.who}: state.facts differ from bucket to bucket, so none of them belongs to a bucket of "
+                f"another number: give buckets={len(own)}, or keep them as tables with the key columns"
             )
 
     @property
@@ -73,8 +73,8 @@ class ProcessRescale:
         for key in keys:
             if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
                 raise OptionError(
-                    f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so nobody can "
-                    f"tell whose rows they are in another number of buckets: give buckets={len(self.states)}"
+                    f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so its rows "
+                    f"cannot be divided by another number of buckets: give buckets={len(self.states)}"
                 )
         numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
         for number in np.unique(numbers).tolist():

@@ -114,7 +114,9 @@ def checked_store(store: object) -> MemoryStore:
     if store is None:
         return MemoryStore()
     if not all(hasattr(store, call) for call in ("sizes", "get", "apply")):
-        raise OptionError(f"store is {shown(store)}: a MemoryStore() is expected, or what has its sizes, get and apply")
+        raise OptionError(
+            f"store is {shown(store)}: a MemoryStore() is expected, or an object with sizes, get and apply"
+        )
     return cast("MemoryStore", store)
 
 

@@ -144,7 +144,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         if (counted := batch.counted).dropped_windows:
             dropped = {"windows": counted.dropped_windows, "rows": counted.dropped_messages}
             content = {self._layout.kind: self._layout.name} | dropped
-            _log.warning("windows went before their time, because of a limit of size: %s", json.dumps(content))
+            _log.warning("a limit of size dropped windows before their time: %s", json.dumps(content))
         return batch.last_rows()
 
     def _set_timer(self, batch: BucketBatch) -> None:

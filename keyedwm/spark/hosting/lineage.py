@@ -53,7 +53,7 @@ def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> P
     if panes is not None and not takes_panes:
         raise OptionError(
             f"{caller}: the frame holds early or late panes of another operator, each with the whole total of its "
-            f"window, so what several panes say would be counted several times: {panes.advice}"
+            f"window, so rows in several panes would be counted several times: {panes.advice}"
         )
     return panes
 

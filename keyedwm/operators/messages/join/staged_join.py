@@ -37,8 +37,8 @@ class StagedWindowJoin:
         taken = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
         if taken and self.late is LatePolicy.EMIT:
             raise OptionError(
-                f"a column of the messages cannot be called {min(taken)!r}: messages that are given back have it; "
-                "rename it"
+                f"a column of the messages cannot be called {min(taken)!r}: rejected messages have a column of that "
+                "name; rename it"
             )
         _ = self.rejected_rows
 
