@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker docs-figures lock version wheel clean
+.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker docs docs-figures lock version wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -102,11 +102,18 @@ docs-figures: install  ## draw the figures of docs/semantics.md and docs/archite
 	@$(BIN)/python docs/figures/draw.py
 	@$(BIN)/python docs/figures/packages.py
 
+docs:  ## the documentation site in build/site, from the pages of docs/ and the docstrings
+	@test -f build/docs/.installed || { $(PYTHON) -m venv build/docs && build/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r docs/site/requirements.txt && touch build/docs/.installed; }
+	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --quiet
+	@echo "build/site/index.html: $$(find build/site -name '*.html' | wc -l) pages, $$(du -sm build/site | cut -f1) MB"
+
 lock:  ## pin the dependencies again
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/pip install --quiet --disable-pip-version-check $(UV)
 	@build/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
+	@build/lock/bin/uv pip compile docs/site/requirements.in --universal --python-version 3.10 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --quiet -o docs/site/requirements.txt
 
 version: install  ## write a new version down (TO=0.3.0); the changelog's first heading must name it too
 	@test -n "$(TO)" || { echo "say which: make version TO=0.3.0"; exit 2; }

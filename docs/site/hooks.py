@@ -1,0 +1,91 @@
+# ruff: noqa: INP001  loaded by MkDocs
+"""Pages of the site that are made when it is built: the home page out of the README, the changes, functions, examples.
+
+Rule: a page is written once. Links between files of the repository become links between pages.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "tests/system/README.md": "design/tests-of-the-system.md",
+}
+_LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
+
+
+def on_config(config: Any) -> Any:
+    """Put the examples into the navigation."""
+    examples = [{_title(path): f"examples/{path.stem}.md"} for path in _examples()]
+    config.nav = [{"Examples": examples} if "Examples" in part else part for part in config.nav]
+    return config
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Add the pages that are made of other files."""
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, content=_relinked((ROOT / name).read_text(), Path(name))))
+    for path in _examples():
+        code = f"# {_title(path)}\n\n```python\n{path.read_text()}```\n"
+        files.append(File.generated(config, f"examples/{path.stem}.md", content=code))
+    files.append(File.generated(config, "reference/functions.md", content=_functions()))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Lead links out of docs/ to the pages that are made of their files."""
+    if page.file.generated_by:
+        return markdown
+    return _relinked(markdown, Path("docs") / page.file.src_uri)
+
+
+def _relinked(text: str, source: Path) -> str:
+    """The text with links to files of the repository as links from its page; source: the file that holds it."""
+    here = Path(PAGES.get(str(source), source.relative_to("docs") if source.is_relative_to("docs") else source)).parent
+
+    def link(match: re.Match[str]) -> str:
+        target = _normal(source.parent / match[1])
+        page = PAGES.get(target) or (f"examples/{Path(target).stem}.md" if target.startswith("examples/") else None)
+        if page is None:
+            page = target.removeprefix("docs/") if target.startswith("docs/") else None
+        return match[1] if page is None else "../" * len(here.parts) + page
+
+    return _LINK.sub(link, text)
+
+
+def _normal(path: Path) -> str:
+    parts: list[str] = []
+    for part in path.parts:
+        parts = parts[:-1] if part == ".." else [*parts, part]
+    return "/".join(parts)
+
+
+def _examples() -> list[Path]:
+    return sorted((ROOT / "examples").glob("*.py"))
+
+
+def _title(path: Path) -> str:
+    """The first sentence of an example's docstring."""
+    said = ast.get_docstring(ast.parse(path.read_text())) or path.stem
+    return said.partition("\n")[0].partition(":")[0].rstrip(".")
+
+
+def _functions() -> str:
+    """Every public name of keyedwm.spark, with its signature and docstring."""
+    tree = ast.parse((ROOT / "keyedwm/spark/__init__.py").read_text())
+    names = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    )
+    told = "".join(f"::: keyedwm.spark.{name}\n\n" for name in names)
+    return f"# Python functions\n\nThe public names of `keyedwm.spark`.\n\n{told}"
