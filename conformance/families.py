@@ -143,7 +143,7 @@ FAMILIES = (
         files=("windows/seed-join-*", "windows/join-*"),
         drives=(
             "keyedwm.operators.messages.join.window_join:WindowJoin.flush",
-            "keyedwm.operators.messages.join.session_operator:SessionJoinOperator.on_end",
+            "keyedwm.operators.messages.driver:MessageOperator.on_end",
         ),
     ),
     Family(

@@ -33,6 +33,9 @@ def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
     starts = [int(name.removeprefix(FRAME)) for name in logs if name.startswith(FRAME)]
     rows = state.get("rows", {})
     size_bytes = sum(blobs.values())
+    if "open" in state:  # of kept messages
+        windows, messages, first = state["open"]
+        return Summary(frames=windows, rows=messages, size_bytes=size_bytes, oldest_ms=first if windows else None)
     if any(name.startswith(_SESSION_LOGS) for name in logs):
         ends = [state.get("young_end"), state.get("rest_end"), *(first for _, first, _ in state.get("due", ()))]
         rows_held = sum(count for name, count in rows.items() if name.startswith(_SESSION_LOGS))
@@ -46,8 +49,8 @@ def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
         rows_held = sum(one[1] for one in (*slices, *changes))
         oldest_ms = min((one[3] for one in slices), default=None)
         return Summary(frames=None, rows=rows_held, size_bytes=size_bytes, oldest_ms=oldest_ms)
-    if "sides" in state:  # a join's of windows: what was taken of either side, less what has gone
-        counts = [side.get("counts", {}) for side in state["sides"]]
+    if "accounts" in state:  # a join's of windows: what was taken of either side, less what has gone
+        counts = state["accounts"]
         gone = sum(one.get(name, 0) for one in counts for name in ("expired", "dropped_messages"))
         taken = sum(one.get("taken", 0) for one in counts)
         return Summary(frames=None, rows=taken - gone, size_bytes=size_bytes, oldest_ms=None)

@@ -71,7 +71,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.operators.messages.driver:MessageOperator.on_rows": one_output_less,
     "keyedwm.operators.messages.messages:MessageStore.read": one_row_less,
     "keyedwm.operators.messages.join.window_join:WindowJoin.flush": one_row_less,
-    "keyedwm.operators.messages.join.session_operator:SessionJoinOperator.on_end": one_output_less,
+    "keyedwm.operators.messages.driver:MessageOperator.on_end": one_output_less,
     "keyedwm.operators.join.operator:JoinOperator.on_rows": one_output_less,
     "keyedwm.operators.join.operator:JoinOperator.on_watermark": one_output_less,
     "keyedwm.operators.join.side_buffer:HeldRows.drain": nothing_written,

@@ -76,12 +76,12 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
             kept = messages_in(mine)
             counts = join.counts(called)
             assert len(kept) == counts.taken - counts.expired - counts.dropped_messages
-            channels, axes = join._operator.sides[number].channels, join._operator.sides[number].axes
+            channels, axes = join._operator.inputs[number].channels, join._operator.shape.sides[number].axes
             first = dict(zip(channels.known, channels.first, strict=True))
             places = {key: at if plan.is_rows else 0 for at, key in enumerate(first)}
             dead = LOWEST  # the end of the last window that no side takes messages for
             if plan.both_windowed and not plan.is_rows:
-                dead = min(one.axes[0].floor if one.axes else LOWEST for one in join._operator.sides)
+                dead = min(one.axes[0].floor if one.axes else LOWEST for one in join._operator.shape.sides)
             expected: dict[tuple, list[int]] = {}
             for one in kept:
                 channel = one.topic, one.partition

@@ -9,7 +9,7 @@ import pytest
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join import matches, pairs, session_pairs
-from keyedwm.operators.messages.join.operators import join_operator
+from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import Keep
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import tumbling_rows

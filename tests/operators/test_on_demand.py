@@ -10,7 +10,7 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REJECTED
-from keyedwm.operators.messages.driver import MessageOperator
+from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand
 from keyedwm.operators.messages.retention import Retention
@@ -188,7 +188,7 @@ def test_messages_that_wait_in_vain_do_not_end_a_query_and_without_emit_they_are
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, seed):
     plan = plan_of(OnDemandWindow(window.size_ms, "n >= 1"), retention=KEPT)
-    assert nothing_behind(MessageOperator(plan, MemoryStore()), f"{seed} {window}", 1) > 10
+    assert nothing_behind(message_operator(plan, MemoryStore()), f"{seed} {window}", 1) > 10
 
 
 def test_windows_are_listed_by_their_keys_and_channels_and_say_whether_they_are_complete():

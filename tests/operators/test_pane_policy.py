@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keyedwm.operators.panes import Early, EveryBy, LateTimes, PanePolicy, PaneTimer, Shown, Timing, pane_timer_of
+from keyedwm.operators.frames.frame_panes import FramePanes, Shown
+from keyedwm.operators.panes import Early, EveryBy, Late, LateTimes, Now, PanePolicy, PaneTimer, Timing
 
 
-def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **told) -> PanePolicy:
-    return PanePolicy(early, lateness_ms, accumulating=accumulating, state=told)
+def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **told) -> FramePanes:
+    return FramePanes(early, lateness_ms, accumulating=accumulating, state=told)
 
 
 def ints(*values: int) -> np.ndarray:
@@ -61,15 +62,15 @@ def test_the_clock_of_early_panes_begins_with_the_first_batch_and_again_whenever
     told.on_rows(9)
     assert told.next_timer_ms == 13
     again = policy(Early(every_ms=10), **told.state())
-    assert [again.due(EveryBy.CLOCK, now_ms) for now_ms in (12, 15, 24, 25)] == [False, True, False, True]
-    assert not again.due(EveryBy.EVENT, 99)
+    assert [again.beats(EveryBy.CLOCK, now_ms) for now_ms in (12, 15, 24, 25)] == [False, True, False, True]
+    assert not again.beats(EveryBy.EVENT, 99)
 
 
 def test_early_panes_by_event_time_are_due_at_multiples_of_the_interval():
     told = policy(Early(every_ms=10, by=EveryBy.EVENT))
     told.on_rows(3)
     assert told.next_timer_ms is None
-    assert [told.due(EveryBy.EVENT, at) for at in (3, 9, 12, 19, 20, 29)] == [False, False, True, False, True, False]
+    assert [told.beats(EveryBy.EVENT, at) for at in (3, 9, 12, 19, 20, 29)] == [False, False, True, False, True, False]
 
 
 @pytest.mark.parametrize(("timing", "lateness_ms", "is_last"), [
@@ -81,13 +82,13 @@ def test_no_pane_follows_one_on_time_without_lateness(timing, lateness_ms, is_la
 
 
 def test_panes_that_rest_without_news_keep_the_beat_of_the_first_news_of_all():
-    beat = pane_timer_of(Early(every_ms=10))
+    beat = PaneTimer(10, keeps_beat=True)
     assert not beat.is_due(100)
     beat.begin(3)
     beat.begin(9)
     assert (beat.is_due(12), beat.is_due(13)) == (False, True)
-    beat.end()
-    again = pane_timer_of(Early(every_ms=10), beat.state())
+    beat.keep(())
+    again = PaneTimer(10, keeps_beat=True, state=beat.state())
     again.begin(28)
     assert again.due_ms == 33
     loose = PaneTimer(10, keeps_beat=False, state=beat.state())
@@ -100,7 +101,59 @@ def test_late_panes_of_a_window_are_due_an_interval_after_its_own_first_news():
     times.begin(100, [20])
     times.begin(105, [20, 30])
     again = LateTimes(10, times.state())
-    assert (again.due_ms, again.due(110), sorted(again.due(115))) == (110, [20], [20, 30])
+    assert (again.due_ms, again.due(109)) == (110, None)
+    assert [again.due(at)(ints(10, 20, 30)).tolist() for at in (110, 115)] == [
+        [False, True, False],
+        [False, True, True],
+    ]
     again.keep([30])
     assert again.due_ms == 115
     assert LateTimes(None).due_ms is None
+
+
+CLOCK, EVENT = EveryBy.CLOCK, EveryBy.EVENT
+RULES = [  # early, late, and whether news waits, and of how many rows a pane comes at once: early and late
+    (None, None, (False, None), (False, 0)),
+    (Early(rows=3), Late(rows=2), (False, 3), (False, 2)),
+    (Early(every_ms=10), Late(every_ms=7), (True, None), (True, None)),
+    (Early(rows=3, every_ms=10, by=EVENT), Late(every_ms=7, by=EVENT), (True, 3), (True, None)),
+]
+
+
+@pytest.mark.parametrize("by_window", [False, True])
+@pytest.mark.parametrize(("early", "late", "of_early", "of_late"), RULES)
+def test_early_and_late_panes_leave_at_once_by_rows_or_by_time(early, late, of_early, of_late, by_window):
+    told = PanePolicy(early, late, {}, by_window=by_window)
+    now, found = Now(100, 50), []
+    for timing in (Timing.EARLY, Timing.LATE):
+        waits = told.begin(timing, now, [20])
+        found.append((waits, told.enough(timing, waits=waits)))
+    assert found == [of_early, of_late]
+
+
+@pytest.mark.parametrize("by_window", [False, True])
+def test_panes_by_time_are_due_by_their_own_time_late_ones_first_and_after_a_restart(by_window):
+    told = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), {}, by_window=by_window)
+    for timing in (Timing.EARLY, Timing.LATE):
+        told.begin(timing, Now(100, 50), [20])
+    told = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), told.state(), by_window=by_window)
+    assert told.next_timer_ms == 110
+    assert [(by, at, list(told.due(by, at))) for by in (CLOCK, EVENT) for at in (56, 57, 109, 110)] == [
+        (CLOCK, 56, []), (CLOCK, 57, []), (CLOCK, 109, []), (CLOCK, 110, [Timing.EARLY]),
+        (EVENT, 56, []), *((EVENT, at, [Timing.LATE]) for at in (57, 109, 110)),
+    ]  # fmt: skip
+    both = PanePolicy(Early(every_ms=10), Late(every_ms=7), {}, by_window=by_window)
+    for timing in (Timing.EARLY, Timing.LATE):
+        both.begin(timing, Now(100, 50), [20])
+    assert list(both.due(CLOCK, 110)) == [Timing.LATE, Timing.EARLY]
+    both.left(Timing.LATE, ())
+    both.left(Timing.EARLY, [20])
+    assert list(both.due(CLOCK, 110)) == [Timing.EARLY]
+
+
+def test_news_without_a_time_shows_late_panes_at_once_and_no_early_ones():
+    told = PanePolicy(Early(every_ms=10), Late(every_ms=7), {})
+    assert not told.begin(Timing.LATE, Now(None, 50), [20])
+    assert told.enough(Timing.LATE, waits=False) == 0
+    assert told.enough(Timing.EARLY, waits=told.begin(Timing.EARLY, Now(None, 50), [20])) is None
+    assert told.next_timer_ms is None

@@ -8,7 +8,7 @@ import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.messages.functions import median
-from keyedwm.operators.messages.read_only_store import ListedStore
+from keyedwm.operators.messages.read_only_store import listed_store
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import CompletedBy, session_rows, tumbling_key_rows
@@ -38,7 +38,7 @@ def test_what_is_held_is_told_from_the_blobs_alone():
     operator.add_message(table(random_messages(3, 60)))
     operator.flush()
     staged = StagedStore(plan=plan)
-    listed = ListedStore(json.loads(json.dumps(staged.description())), store)
+    listed = listed_store(json.loads(json.dumps(staged.told())), store)
     assert listed.windows(by_key=False) == operator.get_windows(0, 10**6, by_key=True)  # each is of one key
     assert staged.messages.by == ("topic", "partition")  # the offsets of all keys count
     assert StagedStore(plan=plan_of(tumbling_key_rows(2))).messages.by == ("k",)

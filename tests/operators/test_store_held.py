@@ -15,7 +15,7 @@ from keyedwm.cli.inspect_state import _table
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages.functions import window_function
-from keyedwm.operators.messages.read_only_store import ListedStore, summary
+from keyedwm.operators.messages.read_only_store import Listed, listed_store
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.store_description import describe
@@ -23,7 +23,7 @@ from keyedwm.operators.messages.store_description import plan_of as plan_from
 from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, tumbling_key_rows
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.operators.summary import Summary
+from keyedwm.operators.summary import summary
 from keyedwm.savepoint_files import OperatorState
 from keyedwm.spark.inspect.list_state import together
 from keyedwm.windows import WindowOperator
@@ -52,9 +52,9 @@ def kept_for(window) -> Retention:
     return Retention(max_windows=4) if isinstance(window, RowWindow) else Retention(time_ms=60)
 
 
-def opened(plan, store) -> ListedStore:
+def opened(plan, store) -> Listed:
     """The store as somebody opens it who has its description and its blobs."""
-    return ListedStore(json.loads(json.dumps(StagedStore(plan=plan).description())), store)
+    return listed_store(json.loads(json.dumps(StagedStore(plan=plan).told())), store)
 
 
 def rows_of(found: pa.Table) -> list[tuple]:
@@ -101,8 +101,8 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
     plan = plan_of(window, retention=kept_for(window))
     steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
     operator, store = played(plan, steps, lambda _: True)
-    told, facts = StagedStore(plan=plan).description(), json.loads(store.get(MANIFEST))
-    found = summary(told, store.sizes, facts)
+    told, facts = StagedStore(plan=plan).told(), json.loads(store.get(MANIFEST))
+    found = summary(store.sizes, facts)
     windows = operator.get_windows(-(10**6), 10**6)
     ends = {(row["end"], *((row["topic"], row["partition"]) if plan.is_rows else ())) for row in windows.to_pylist()}
     assert found.frames == len(ends) > 0
@@ -117,11 +117,6 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
     text = " ".join(shown.file.getvalue().replace("┃", " ").replace("│", " ").split())
     assert "bucket watermark windows messages bytes oldest" in text
     assert f" {found.frames} {found.rows} {found.size_bytes} " in text
-
-
-def test_a_store_without_messages_holds_nothing():
-    description = StagedStore(plan=plan_of(WINDOWS[0], retention=Retention(time_ms=60))).description()
-    assert summary(description, {}, {}) == Summary(frames=0, rows=0, size_bytes=0, oldest_ms=None)
 
 
 @pytest.mark.parametrize("window", [HoppingWindow(10, 10), tumbling_key_rows(2), SessionWindow(5)], ids=str)

@@ -10,8 +10,8 @@ import pytest
 from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages.driver import MessageOperator
-from keyedwm.operators.messages.join.operators import join_operator
+from keyedwm.operators.messages.driver import message_operator
+from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.retention import Retention
@@ -87,7 +87,7 @@ def adds_up(operator) -> None:
 
 
 def sides_add_up(operator) -> None:
-    all_counts = [side.counts for side in operator.sides]
+    all_counts = [one.account.counts for one in operator.inputs]
     for counts in all_counts:
         assert counts.given == counts.taken + counts.rejected + counts.replayed
     gone = sum(counts.expired + counts.dropped_messages for counts in all_counts)
@@ -100,7 +100,7 @@ def test_a_store_whose_limits_change_loses_no_count_and_says_nothing_behind_what
 ):
     plan = plan_of(window, retention=limits[0], **said)
     plans = [dataclasses.replace(plan, retention=retention) for retention in limits]
-    rows = sum(played(MessageOperator, plans, f"limits {seed} {number}", 1, adds_up) for number in range(2))
+    rows = sum(played(message_operator, plans, f"limits {seed} {number}", 1, adds_up) for number in range(2))
     assert rows or said.get("full") is CompletedBy.MESSAGE
 
 

@@ -13,7 +13,7 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.functions import median, window_function
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
-from keyedwm.operators.messages.read_only_store import ListedStore
+from keyedwm.operators.messages.read_only_store import listed_store
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.messages.windows import CompletedBy, hopping, hopping_rows
@@ -145,7 +145,7 @@ def test_messages_are_given_back_with_their_own_columns_and_counted_by_these():
         operator = WindowOperator(plan_of(tumbling(10), accumulating=accumulating), store)
         operator.add_message(given((0, 1, 7), (1, None, 3), (2, 2, 3)))
         operator.flush()
-        listed = ListedStore(describe(operator.plan), store).messages()
+        listed = listed_store(describe(operator.plan), store).messages()
         windows = [operator.get_windows(0, 9, by_key=by_key).to_pylist() for by_key in (True, False)]
         kept.append((operator.get_messages(0, 9), listed, windows))
     assert kept[0] == kept[1]

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages.driver import MessageOperator
-from keyedwm.operators.messages.join.operator import WindowJoinOperator
+from keyedwm.operators.messages.driver import message_operator
+from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
@@ -59,7 +59,9 @@ def played(operator, seed: str, inputs: int) -> int:
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, full, said, seed):
     plans = [plan_of(window, full=full, retention=retention, **said) for retention in RETENTIONS]
-    assert sum(played(MessageOperator(plan, MemoryStore()), f"{seed} {number}", 1) for number, plan in enumerate(plans))
+    assert sum(
+        played(message_operator(plan, MemoryStore()), f"{seed} {number}", 1) for number, plan in enumerate(plans)
+    )
 
 
 @pytest.mark.parametrize("join", JOINS, ids=str)
@@ -68,13 +70,11 @@ def test_no_pane_is_behind_the_watermark_that_was_passed_on(window, full, said, 
 def test_no_row_of_a_join_is_behind_the_watermark_that_was_passed_on(window, full, join, seed):
     sides = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}
     plans = [WindowJoinPlan(window=window, full=full, retention=one, **sides, **join) for one in RETENTIONS[:2]]
-    assert sum(
-        played(WindowJoinOperator(plan, MemoryStore()), f"{seed} {number}", 2) for number, plan in enumerate(plans)
-    )
+    assert sum(played(join_operator(plan, MemoryStore()), f"{seed} {number}", 2) for number, plan in enumerate(plans))
 
 
 def test_a_window_that_no_message_completes_speaks_before_the_watermark_leaves_it_behind():
-    operator = MessageOperator(
+    operator = message_operator(
         plan_of(WINDOWS[0], full=CompletedBy.MESSAGE, retention=Retention(time_ms=20)), MemoryStore()
     )
     list(operator.on_rows(0, table([Message("x", 1, 5, "t", 0, 0)]), None))
@@ -88,7 +88,7 @@ def test_a_window_that_no_message_completes_speaks_before_the_watermark_leaves_i
 def test_a_bucket_of_a_join_without_a_message_holds_nobodys_watermark():
     sides = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}
     plan = WindowJoinPlan(window=WINDOWS[0], full=CompletedBy.MESSAGE, retention=Retention(time_ms=20), **sides)
-    operator = WindowJoinOperator(plan, MemoryStore())
+    operator = join_operator(plan, MemoryStore())
     for number in (0, 1):
         list(operator.on_watermark(number, 0, 1_000))
     assert operator.output_watermark_ms(1_000) == 980

@@ -295,7 +295,7 @@ def test_state_of_another_join_is_refused_and_limits_may_change():
             WindowJoin(other, store)
     WindowJoin(plan_of(tumbling(10), retention=Retention(max_windows=3)), store)
     store.blobs["note"] = b'{"version": 99}'
-    with pytest.raises(FormatError, match="of version 99, this keyedwm reads 2"):
+    with pytest.raises(FormatError, match="of version 99, this keyedwm reads 3"):
         WindowJoin(plan_of(tumbling(10)), store)
 
 

@@ -440,7 +440,7 @@ def test_state_of_another_plan_or_version_is_refused():
     with pytest.raises(FormatError, match="the window store belongs to plan"):
         WindowOperator(plan_of(tumbling(20)), store)
     WindowOperator(plan_of(tumbling(10), retention=Retention(max_windows=3)), store)  # limits may change
-    for blob, sentence in ((b"{", "is not JSON"), (b'{"version": 99}', "of version 99, this keyedwm reads 2")):
+    for blob, sentence in ((b"{", "is not JSON"), (b'{"version": 99}', "of version 99, this keyedwm reads 3")):
         store.blobs["note"] = blob
         with pytest.raises(FormatError, match=sentence):
             WindowOperator(plan_of(tumbling(10)), store)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.cli.query.picture import OperatorPicture, StatePicture
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.operators.messages.read_only_store import summary as of_store
+from keyedwm.operators.messages.read_only_store import kind_in
 from keyedwm.operators.messages.store_description import STORE
 from keyedwm.operators.state.description import KIND
 from keyedwm.operators.summary import Summary, summary
@@ -34,10 +34,7 @@ def is_of_store(operator: OperatorState) -> bool:
 
 def buckets_of(operator: OperatorState) -> list[Summary]:
     """Return what each bucket holds."""
-    description = operator.description or {}
     pairs = zip(operator.manifests, operator.states, strict=True)
-    if is_of_store(operator):
-        return [of_store(description, manifest["blobs"], state) for manifest, state in pairs]
     return [summary(manifest["blobs"], state) for manifest, state in pairs]
 
 
@@ -45,12 +42,10 @@ def watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> in
     """Where event time stands, in a join the lowest of its sides; a store notes it with its windows of time."""
     if "received" in state:
         return min(state["received"].values(), default=None)
-    of_time = (
-        state.get("axes", {}).get("0", {}).get("horizon")
-        if "rows" not in description.get("window", {}).get(KIND, "")
-        else None
-    )
-    return state.get("watermark_ms", state.get("watermark", of_time))
+    if "axes" in state and not kind_in(description).is_rows:
+        of_inputs = [state["axes"].get(str(number), {}).get("horizon") for number in range(len(state["accounts"]))]
+        return None if None in of_inputs else min(of_inputs)
+    return state.get("watermark_ms", state.get("watermark"))
 
 
 def picture_of(operator: OperatorState) -> OperatorPicture:

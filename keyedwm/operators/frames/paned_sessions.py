@@ -16,6 +16,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.late import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
+from keyedwm.operators.frames.frame_panes import FramePanes
 from keyedwm.operators.frames.neutral import neutral
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
@@ -23,7 +24,7 @@ from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_rules import closed_ms, expired, lowered_ms
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of, new_sessions
 from keyedwm.operators.names import END, LAST, START
-from keyedwm.operators.panes import EveryBy, PanePolicy, Timing
+from keyedwm.operators.panes import EveryBy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
@@ -42,7 +43,7 @@ class PanedSessionOperator:
         self._window = window
         self._keys = KeyDictionary(plan.key_fields)
         state = read_manifest(plan, store)
-        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
+        self._policy = FramePanes(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
         self.watermark_ms = state.get("watermark_ms")
         logs = TableLogs(store, manifest=MANIFEST, state=state)
         self._logs = logs
@@ -85,7 +86,7 @@ class PanedSessionOperator:
         self.watermark_ms = lowered_ms(self._window, held.ends[held.shown.on_time == 0], time_ms, self._left)
         yield from self._close()
         self._keys.compact([self._table])
-        if self._policy.due(EveryBy.EVENT, time_ms):
+        if self._policy.beats(EveryBy.EVENT, time_ms):
             yield from self._show_early()
 
     def _close(self) -> Iterator[Output]:
@@ -113,7 +114,7 @@ class PanedSessionOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield early panes by the clock, if they are due."""
-        if self._policy.due(EveryBy.CLOCK, now_ms):
+        if self._policy.beats(EveryBy.CLOCK, now_ms):
             yield from self._show_early()
 
     def _show_early(self) -> Iterator[Output]:

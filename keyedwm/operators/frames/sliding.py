@@ -18,12 +18,13 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_log import FrameLog, Limits
+from keyedwm.operators.frames.frame_panes import FramePanes, Shown
 from keyedwm.operators.frames.neutral import neutral_totals
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.names import LAST, ROWS, START
-from keyedwm.operators.panes import EveryBy, PanePolicy, Shown, Timing
+from keyedwm.operators.panes import EveryBy, Timing
 from keyedwm.operators.results import Output, late_sentence
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
@@ -65,7 +66,7 @@ class SlidingOperator:
         self._window = window
         self._frames_each = window.frames_each
         state = read_manifest(plan, store)
-        self._policy = PanePolicy(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
+        self._policy = FramePanes(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
         self._overlap = self._frames_each if self._policy.accumulating else 1
         self._logs = TableLogs(store, manifest=MANIFEST, state=state)
         self._frames = FrameLog(plan, window, self._overlap, self._logs)
@@ -114,7 +115,7 @@ class SlidingOperator:
         if self.watermark_ms is not None and time_ms <= self.watermark_ms:
             return
         self.watermark_ms = yield from self._close(time_ms)
-        if self._policy.due(EveryBy.EVENT, time_ms):
+        if self._policy.beats(EveryBy.EVENT, time_ms):
             yield from self._show_early()
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
@@ -127,7 +128,7 @@ class SlidingOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield early panes by the clock, if they are due."""
-        if self._policy.due(EveryBy.CLOCK, now_ms):
+        if self._policy.beats(EveryBy.CLOCK, now_ms):
             yield from self._show_early()
 
     def _show_early(self) -> Iterator[Output]:

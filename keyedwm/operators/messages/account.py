@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.messages import MessageLayout, places
 from keyedwm.operators.messages.plan import Reason
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +51,10 @@ class Messages:
         return Messages(rows, self.at[span], self.channels[span], self.input_number)
 
 
-class AccountedMessages(Protocol):
-    """The columns by which messages are rejected; a plan has them, and a side of a join."""
-
-    @property
-    def time(self) -> str:
-        """The column with the event time."""
-
-    @property
-    def rejected_schema(self) -> pa.Schema:
-        """The columns of rejected messages: as they came, with the reason."""
-
-
 class Account:
     """The counts since the store was new, and the messages that were rejected since the last call."""
 
-    def __init__(self, plan: AccountedMessages, state: Mapping[str, int]) -> None:
+    def __init__(self, plan: MessageLayout, state: Mapping[str, int]) -> None:
         """state: as `state` gave it."""
         self._plan = plan
         self.late_rows = 0
@@ -117,15 +108,6 @@ class Account:
             pa.Table.from_arrays([*rows.columns, reasons], schema=self._plan.rejected_schema).combine_chunks()
         )
 
-    def with_time(self, rows: pa.Table, numbers: Ints) -> tuple[pa.Table, Ints]:
-        """Return the messages that have an event time, with the numbers of theirs; reject the others."""
-        missing = rows[self._plan.time].is_null()
-        if not rows[self._plan.time].null_count:
-            return rows, numbers
-        self.reject(rows.filter(missing), Reason.NO_TIME)
-        kept = pc.invert(missing)
-        return rows.filter(kept), numbers[kept.to_numpy()]
-
     def rejected(self) -> pa.Table:
         """Return the messages that were rejected since the last call (`plan.rejected_schema`)."""
         tables, self._rejected = self._rejected, []
@@ -133,3 +115,34 @@ class Account:
 
     def _add(self, **counts: int) -> None:
         self._counts.update({name: int(count) for name, count in counts.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Where messages come from: their columns, their channels, and what became of them. number: of the input."""
+
+    number: int
+    columns: MessageLayout
+    channels: Channels
+    account: Account
+
+    def validated(self, rows: pa.Table, *, of_time: bool) -> pa.Table:
+        """Return messages in their columns; raise InputError if they do not fit. of_time: they lie by event time."""
+        columns = self.columns
+        rows = validate_messages(columns.schema, rows, columns.offset)
+        if of_time:
+            validate_times(columns.time, places(columns, rows.filter(pc.is_valid(rows[columns.time]))))
+        return rows
+
+    def fresh(self, rows: pa.Table, *, of_time: bool) -> Messages:
+        """Return the messages that came for the first time; count the others, and reject those without a time."""
+        numbers = self.channels.numbers(rows)
+        fresh = self.channels.fresh(rows, numbers)
+        self.account.came(rows.num_rows, len(fresh))
+        rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]
+        if of_time and rows[self.columns.time].null_count:
+            missing = pc.is_null(rows[self.columns.time])
+            self.account.reject(rows.filter(missing), Reason.NO_TIME)
+            kept = np.flatnonzero(~missing.to_numpy())
+            rows, numbers = rows.take(pa.array(kept)), numbers[kept]
+        return Messages(rows, places(self.columns, rows), numbers, self.number)

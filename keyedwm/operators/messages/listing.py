@@ -20,8 +20,7 @@ from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_
 from keyedwm.operators.messages.arguments import Edge, wanted
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.messages import MessageStore, in_order, message_bytes, places
-from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.messages import MessageLayout, MessageStore, in_order, message_bytes, places
 from keyedwm.operators.messages.results import key_numbers
 from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.state.key_dictionary import KeyDictionary
@@ -29,7 +28,7 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary
 _FACTS = ("first_offset", "last_offset", "messages", "bytes")
 
 
-def windows_schema(plan: StorePlan, *, by_key: bool) -> pa.Schema:
+def windows_schema(plan: MessageLayout, *, by_key: bool) -> pa.Schema:
     """Of `windows`: start and end are ms of event time, or offsets of which the end is behind the window."""
     channel = [plan.schema.field(name).with_name(role) for name, role in zip(plan.record, _ROLES, strict=False)]
     numbers = [pa.field(name, pa.int64()) for name in ("start", "end")]
@@ -84,7 +83,7 @@ class Listing:
     sizes: Ints
     is_complete: Flags
 
-    def table(self, plan: StorePlan, channels: Channels, *, by_key: bool) -> pa.Table:
+    def table(self, plan: MessageLayout, channels: Channels, *, by_key: bool) -> pa.Table:
         """Return them as a table of `get_windows`."""
         columns = [
             *(self.keys if by_key else ()), self.starts, self.ends, *channels.columns(plan.schema, self.channels),
@@ -95,7 +94,7 @@ class Listing:
 
 
 def windows(
-    plan: StorePlan, channels: Channels, axis: ListedTimeline, start: int, end: int, *, by_key: bool
+    plan: MessageLayout, channels: Channels, axis: ListedTimeline, start: int, end: int, *, by_key: bool
 ) -> Listing:
     """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
     keys = KeyDictionary(plan.key_fields)
@@ -153,7 +152,7 @@ def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
 
 
 def chosen(
-    plan: StorePlan, channels: Channels, rows: pa.Table, edges: tuple[Edge, Edge], equal: Mapping[str, Any]
+    plan: MessageLayout, channels: Channels, rows: pa.Table, edges: tuple[Edge, Edge], equal: Mapping[str, Any]
 ) -> pa.Table:
     """Return those of some messages that lie in this closed range and whose columns have these values, in order."""
     (start, end), (low, high) = edges, numbers_of(edges)

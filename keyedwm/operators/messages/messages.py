@@ -27,11 +27,31 @@ _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "
 
 
 class MessageLayout(Protocol):
-    """The columns of the messages of a store; a plan has them, and a side of a join."""
+    """The messages of one input: those of a plan, or of a side of a join."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Theirs, as they come."""
 
     @property
     def stored_schema(self) -> pa.Schema:
         """The columns of stored messages."""
+
+    @property
+    def rejected_schema(self) -> pa.Schema:
+        """Theirs, as they are rejected: as they came, with the reason."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns of their keys."""
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The fields of these columns."""
+
+    @property
+    def record(self) -> tuple[str, str, str]:
+        """The columns with topic, partition and offset."""
 
     @property
     def time(self) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from keyedwm.config.validation import MS, number, settle
 from keyedwm.core.errors import OptionError
+from keyedwm.core.text import span_text
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.messages.checks import check_retention
 from keyedwm.operators.messages.grid import Grid
@@ -29,7 +30,10 @@ class OnDemandWindow(WindowKind):
     opens: a comparison of the message's columns, as the text of SQL.
     """
 
+    called: ClassVar[str] = "on demand"
+    is_listed_by_messages: ClassVar[bool] = True
     can_discard: ClassVar[bool] = False
+    not_joined: ClassVar[str | None] = "windows on demand are not joined: take windows of time or of rows"
     size_ms: int
     opens: str
 
@@ -38,6 +42,14 @@ class OnDemandWindow(WindowKind):
         if self.size_ms < 1:
             raise OptionError(f"the size of a window is {self.size_ms} ms, it must be 1 or more")
         check_length("size of a window", self.size_ms)
+
+    @property
+    def why_kept(self) -> str:
+        """See WindowKind."""
+        return (
+            f"on_demand({span_text(self.size_ms)!r}, {self.opens!r}) holds messages that wait for their window, so "
+            "they must be kept: give store=Store(retention=...)"
+        )
 
     def check(self, settings: Settings) -> None:
         """See WindowKind."""

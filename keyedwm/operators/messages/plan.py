@@ -27,7 +27,7 @@ from keyedwm.operators.messages.functions import FullState, FullStateSpec, bound
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import AnyWindow, CompletedBy, WindowKind, kind_of
 from keyedwm.operators.names import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
-from keyedwm.operators.panes import Early, EveryBy
+from keyedwm.operators.panes import Early, EveryBy, Late
 from keyedwm.operators.plan_checks import (
     check_aggregation,
 )
@@ -107,6 +107,11 @@ class StorePlan:
             late_every_ms=number_or_none("the interval of late panes", self.late_every_ms, MS),
             late_rows=number_or_none("late_rows", self.late_rows),
         )  # fmt: skip
+
+    @property
+    def late(self) -> Late:
+        """When late panes come."""
+        return Late(self.late_rows, self.late_every_ms, self.late_by)
 
     @property
     def has_other_panes(self) -> bool:

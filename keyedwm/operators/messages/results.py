@@ -11,7 +11,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.functions import WindowRows, computed
-from keyedwm.operators.messages.messages import places
+from keyedwm.operators.messages.messages import MessageLayout, places
 from keyedwm.operators.messages.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
 from keyedwm.operators.names import PANE_TYPE, WINDOW_TYPE
 from keyedwm.operators.panes import Timing
@@ -63,7 +63,7 @@ def keyed(plan: StorePlan, channels: Channels, keys: KeyDictionary, rows: pa.Tab
     return KeyedMessages(window, numbers[heads])
 
 
-def key_numbers(plan: StorePlan, keys: KeyDictionary, rows: pa.Table) -> Ints:
+def key_numbers(plan: MessageLayout, keys: KeyDictionary, rows: pa.Table) -> Ints:
     """Return the number of each message's key; floats are equal as Spark groups them."""
     return keys.numbers(key_columns(plan.by, rows), rows.num_rows)
 

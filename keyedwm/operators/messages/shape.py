@@ -7,60 +7,75 @@ admits or rejects a message (`Account.admit`), and releases one that it held (`A
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.operators.messages.account import Account, Messages
-from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.account import Input, Messages
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import TableLogs
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeContext:
-    """The parts that a shape shares with the driver. accounts: of the messages of each input."""
+    """The parts that a shape shares with the driver."""
 
-    plan: StorePlan
-    channels: Channels
+    inputs: Sequence[Input]
     logs: TableLogs
-    accounts: Sequence[Account]
 
 
-class MessageShape:
-    """Windows of one kind. state: as `state` of an earlier instance gave it, empty at first."""
+Offsets = dict[tuple[str, int], int]  # of topics and partitions
+
+
+class Held(Protocol):
+    """The messages and windows of an input, for listings."""
+
+    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
+        """Yield the windows that overlap `[start, end]`, in order of their ends."""
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Return all held messages from low to high, and maybe others, in no order."""
+
+    def oldest(self) -> tuple[Ints, Ints]:
+        """Called when a store must be made anew from its records: return channels, and offsets to read each from.
+
+        Channels are told by number, maybe several times; of one that is not among them all held messages are gone.
+        """
+
+
+class MessageShape(ABC):
+    """Windows of one kind."""
 
     # Whether messages lie by event time; else by offset, so that no watermark says anything of them.
-    of_time: ClassVar[bool] = True
+    of_time: bool = True
 
-    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        del state
-        self._plan, self.channels, self._logs = kept.plan, kept.channels, kept.logs
-        self._accounts = kept.accounts
+    def __init__(self, kept: ShapeContext) -> None:
+        self._inputs, self._logs = kept.inputs, kept.logs
 
-    @property
-    def _account(self) -> Account:
-        """The account of the only input."""
-        return self._accounts[0]
+    def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
+        """Called when messages came, before anything changes: return them as they are held.
 
-    def check(self, rows: pa.Table) -> None:
-        """Called when messages came, before anything changes: raise InputError for messages that cannot be taken."""
+        Raises InputError for messages that cannot be taken.
+        """
+        return self._inputs[input_number].validated(rows, of_time=self.of_time)
 
+    @abstractmethod
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Called when messages came for the first time: hold them, open their windows, and yield the panes due at once.
 
         now_ms: wall-clock time, for panes by the clock.
         """
-        raise NotImplementedError
 
-    def due(self, watermark_ms: int) -> Iterator[Output]:
+    def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
         """Called when a watermark came, maybe no higher one: show what it completes, and release what it outlives."""
-        del watermark_ms
+        del watermark_ms, input_number
         return iter(())
 
     def next_due(self) -> int | None:
@@ -76,40 +91,72 @@ class MessageShape:
         """Called at the end of a batch, if the store has limits of size: release what is beyond them, oldest first."""
         return iter(())
 
+    @abstractmethod
     def end(self) -> Iterator[Output]:
         """Called when the input has ended: show every window that is not complete, and release everything."""
-        raise NotImplementedError
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Called when a watermark was taken: return the one that results keep. Panes of rows have no event time."""
         return watermark_ms
 
+    @abstractmethod
     def held(self) -> int:
         """Return how many messages are held."""
-        raise NotImplementedError
 
-    def compact(self) -> None:
+    def compact(self) -> None:  # noqa: B027 (not every shape has such logs)
         """Called before state is written: write logs anew of which most rows are needed no more."""
 
+    @abstractmethod
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Called when parts of a log are written as one: return that one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Called when state is written: return what a later instance needs to know beside the logs, ready for JSON."""
-        raise NotImplementedError
 
+    @abstractmethod
+    def of_input(self, number: int) -> Held:
+        """Called for a listing: return what is held of the messages of an input."""
+
+    def rejected(self, _input_number: int, rows: pa.Table) -> pa.Table:
+        """Called when messages were rejected: return them as they came, with the reason."""
+        return rows
+
+    def offsets_of(self, _input_number: int, offsets: Offsets) -> Offsets:
+        """Called when offsets of all channels are known: return those of an input, by its own topics."""
+        return offsets
+
+
+class StoreShape(MessageShape):
+    """Windows of one kind, of a plan with one input. state: as `state` of an earlier instance gave it, empty first.
+
+    A shape is defined with the windows that have it: `class OnDemandShape(StoreShape, windows=OnDemandWindow)`.
+    """
+
+    of_windows: ClassVar[dict[type[WindowKind], type[StoreShape]]] = {}  # those of the files in `shapes`
+
+    def __init_subclass__(cls, *, windows: type[WindowKind] | None = None) -> None:
+        super().__init_subclass__()
+        if windows is not None:
+            cls.of_windows[windows] = cls
+
+    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        del state
+        super().__init__(kept)
+        self._plan, self.channels, self._account = plan, kept.inputs[0].channels, kept.inputs[0].account
+
+    def of_input(self, _number: int) -> Held:
+        """All that is held."""
+        return self
+
+    @abstractmethod
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """Called for a listing: yield the windows that overlap `[start, end]`, in order of their ends."""
-        raise NotImplementedError
+        """See Held."""
 
+    @abstractmethod
     def read(self, low: int, high: int) -> pa.Table:
-        """Called for a listing: return all held messages from low to high, and maybe others, in no order."""
-        raise NotImplementedError
+        """See Held."""
 
+    @abstractmethod
     def oldest(self) -> tuple[Ints, Ints]:
-        """Called when a store must be made anew from its records: return channels, and offsets that each is read from.
-
-        Channels are told by number, maybe several times; of one that is not among them all held messages are gone.
-        """
-        raise NotImplementedError
+        """See Held."""

@@ -5,67 +5,28 @@ Rule: what the operator makes leaves as rows of the result; a subclass says how 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
+from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import StateChanges
 
 
-class MessageDriver(Protocol):
-    """An operator over kept messages."""
-
-    @property
-    def late_rows(self) -> int:
-        """How many messages came too late for every window since this instance was built."""
-
-    @property
-    def open_entries(self) -> int:
-        """How many messages are held."""
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """When outputs by the clock are due."""
-
-    def on_watermark(self, input_number: int, key: int, time_ms: int, /) -> Iterator[Output]:
-        """See `protocol.Operator`."""
-
-    def on_idle(self, input_number: int, /) -> Iterator[Output]:
-        """See `protocol.Operator`."""
-
-    def on_barrier(self, snapshot: int, /) -> Iterator[Output]:
-        """See `protocol.Operator`."""
-
-    def on_timer(self, now_ms: int, /) -> Iterator[Output]:
-        """See `protocol.Operator`."""
-
-    def on_end(self) -> Iterator[Output]:
-        """See `protocol.Operator`."""
-
-    def drain(self) -> StateChanges:
-        """See `protocol.Operator`."""
-
-
-class CountedMessages(Protocol):
-    """A store, or a side of a join."""
-
-    @property
-    def counts(self) -> StoreCounts:
-        """The counts of all messages since it was new."""
-
-
-class StagedOperator:
+class StagedOperator(ABC):
     """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
 
-    def __init__(self, kept: MessageDriver, counting: Sequence[CountedMessages]) -> None:
-        self._kept, self._counting = kept, counting
-        self._before = StoreCounts.together(one.counts for one in counting)
+    def __init__(self, kept: MessageOperator) -> None:
+        self._kept, self._before = kept, kept.counts
+        for channels in kept.channels:
+            channels.one_row_each = True
 
     @property
     def counted(self) -> StoreCounts:
         """The counts of messages since this instance was built, of all sides together."""
-        return StoreCounts.together(one.counts for one in self._counting).since(self._before)
+        return self._kept.counts.since(self._before)
 
     @property
     def late_rows(self) -> int:
@@ -81,6 +42,11 @@ class StagedOperator:
     def next_timer_ms(self) -> int | None:
         """When outputs by the clock are due."""
         return self._kept.next_timer_ms
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that results keep, None as long as any may still come."""
+        passed_on_ms = self._kept.output_watermark_ms(watermark_ms)
+        return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Complete windows."""
@@ -106,6 +72,6 @@ class StagedOperator:
         """Return what changed in the state since the last call."""
         return self._kept.drain()
 
+    @abstractmethod
     def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
         """Return what is made as rows of the result."""
-        raise NotImplementedError

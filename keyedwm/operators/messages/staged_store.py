@@ -13,14 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.late import LatePolicy
-from keyedwm.operators.messages.driver import MessageOperator
+from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.rejected_rows import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.panes_again import PanesAgain
-from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore
@@ -90,24 +89,17 @@ class StagedStoreOperator(StagedOperator):
 
     def __init__(self, staged: StagedStore, store: BlobStore) -> None:
         self._staged = staged
-        self._operator = MessageOperator(staged.plan, store)
-        self._operator.channels.one_row_each = True
-        super().__init__(self._operator, [self._operator])
-
-    def output_watermark_ms(self, watermark_ms: int) -> int | None:
-        """Return the watermark that panes keep, None as long as any window may still come."""
-        passed_on_ms = self._operator.output_watermark_ms(watermark_ms)
-        return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
+        super().__init__(message_operator(staged.plan, store))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; all of a batch in one call, since their offsets are in no order."""
-        return self._leaving(self._operator.on_rows(input_number, rows, now_ms))
+        return self._leaving(self._kept.on_rows(input_number, rows, now_ms))
 
     def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
         for output in made:
             event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
             yield self._staged.rejected_rows.result(Output(output.rows, event_ms))
-        rejected = self._operator.rejected()
+        rejected = self._kept.rejected()
         self._staged.rejected_rows.check(self.late_rows)
         if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
             yield self._staged.rejected_rows.row(rejected)

@@ -14,42 +14,24 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from keyedwm.core.errors import OutOfTurnError
-from keyedwm.core.touching import Touching
-from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages.functions import FullState
-from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import MOST, Retention
-from keyedwm.operators.messages.windows import (
-    AnyWindow,
-    CompletedBy,
-    HoppingWindow,
-    KeyRowWindow,
-    RowWindow,
-    SessionKind,
-    SessionRowWindow,
-    WindowKind,
-    kind_of,
-)
+from keyedwm.operators.messages.shapes import KINDS
+from keyedwm.operators.messages.windows import AnyWindow, CompletedBy, WindowKind, kind_of
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import FARTHEST_MS
-from keyedwm.operators.state.description import columns, described, digest_of, schema_of
+from keyedwm.operators.state.description import KIND, columns, described, digest_of, schema_of
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
 STORE = "store"
-VERSION = 2
+VERSION = 3
 _FORMAT = ManifestFormat(
     state="window store", version=VERSION, readable=(VERSION,),
     unchanged="windows, by columns, aggregates, the messages' columns, what completes a window, early panes, what late "
     "panes wait for and accumulating",
 )  # fmt: skip
-# What windows are called; sessions of event time are those of `frames`.
-_KINDS: dict[type[WindowKind], str] = {
-    HoppingWindow: "time", RowWindow: "rows", KeyRowWindow: "rows of each key", SessionRowWindow: "session of rows",
-    OnDemandWindow: "on demand",
-}  # fmt: skip
-_SESSION = "session"
 
 
 def describe(plan: StorePlan) -> dict[str, Any]:
@@ -92,17 +74,12 @@ def plan_of(description: Mapping[str, Any]) -> StorePlan:
 
 def describe_window(kind: WindowKind) -> dict[str, Any]:
     """Return the description of windows."""
-    if isinstance(kind, SessionKind):
-        return {"kind": _SESSION, **described(kind.window)}
-    return {"kind": _KINDS[type(kind)], **described(kind)}
+    return {KIND: kind.called, **kind.describe()}
 
 
 def read_window(description: Mapping[str, Any]) -> AnyWindow:
     """Return the windows of a description."""
-    fields = {name: value for name, value in description.items() if name != "kind"}
-    if description["kind"] == _SESSION:
-        return SessionWindow(fields["gap_ms"], Touching(fields["touching"]))
-    return next(kind for kind, called in _KINDS.items() if called == description["kind"])(**fields)
+    return KINDS[description[KIND]].read({name: value for name, value in description.items() if name != KIND})
 
 
 def any_retention(window: AnyWindow) -> Retention:

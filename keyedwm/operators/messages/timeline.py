@@ -39,7 +39,7 @@ from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.pending_panes import PendingPanes
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.results import key_numbers, keyed, panes
-from keyedwm.operators.panes import EveryBy, LateTimes, Timing, pane_timer_of
+from keyedwm.operators.panes import EveryBy, Now, PanePolicy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.pane_log import PaneLog
@@ -48,8 +48,7 @@ from keyedwm.operators.state.store import TableLogs
 LOWEST = -(2**62)
 HIGHEST = 2**62
 _FIRST_LOOK = 256
-_PANES, _EARLY, _LATE = "panes-", "early-", "late-"
-_TIMINGS = {_LATE: Timing.LATE, _EARLY: Timing.EARLY}
+_PANES = "panes-"
 
 
 class Timeline:
@@ -76,25 +75,22 @@ class Timeline:
         rest = (grid.origin + grid.size) % grid.step
         self._ends = SlidingWindow(grid.step, grid.step, rest)
         self._panes = PaneLog(plan, self._ends, logs, f"{_PANES}{place}-")
-        self._pending: dict[str, PendingPanes] = {}
-        if plan.early is not None and plan.early.every_ms is not None:
-            beat = pane_timer_of(plan.early, state.get(_EARLY))
-            self._pending[_EARLY] = PendingPanes(plan, f"{_EARLY}{place}", logs, beat)
-        if plan.late_every_ms is not None or plan.late_rows is not None:
-            times = LateTimes(plan.late_every_ms, state.get(_LATE, ()))
-            self._pending[_LATE] = PendingPanes(plan, f"{_LATE}{place}", logs, times)
+        self._policy = PanePolicy(plan.early, plan.late, state, by_window=True)
+        self._pending = {
+            timing: PendingPanes(plan, f"{timing.value}-{place}", logs)
+            for timing in (Timing.LATE, Timing.EARLY)
+            if self._policy.waits(timing) or (timing is Timing.LATE and plan.late_rows is not None)
+        }
 
     def state(self) -> dict[str, Any]:
         """Return what a later instance needs to know, ready for JSON."""
-        pending = {name: one.state() for name, one in self._pending.items()}
         arrivals = {} if self._plan.accumulating else {"arrivals": self._arrivals}
-        return {"horizon": self.horizon, "floor": self.floor, **arrivals, **pending}
+        return {"horizon": self.horizon, "floor": self.floor, **arrivals, **self._policy.state()}
 
     @property
     def next_timer_ms(self) -> int | None:
         """When panes by the clock are due, None if nothing is pending."""
-        due = (one.due_ms for name, one in self._pending.items() if self._by_clock(name))
-        return min((at for at in due if at is not None), default=None)
+        return self._policy.next_timer_ms
 
     def expired(self, at: Ints, horizons: Ints) -> Flags:
         """Return which places no window takes any more, given the horizon that each of them met."""
@@ -136,19 +132,14 @@ class Timeline:
         numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
         self.store.add(self._numbered(rows), at, messages.channels, slices)
         late, open_ = self._changed(numbers, slices)
-        late_ms = now_ms if self._by_clock(_LATE) else self._marks()[0]
-        if self._plan.late_rows is not None:
-            self._pending[_LATE].add(keys, late, 0)
-            yield from self._show(keys, late, Timing.LATE, enough=self._plan.late_rows)
-        elif _LATE in self._pending and late_ms is not None:
-            self._pending[_LATE].add(keys, late, late_ms)
-        else:
-            yield from self._show(keys, late, Timing.LATE)
-        early_ms = now_ms if self._by_clock(_EARLY) else self._marks()[0]
-        if _EARLY in self._pending and early_ms is not None:
-            self._pending[_EARLY].add(keys, open_, early_ms)
-        if self._plan.early is not None and self._plan.early.rows is not None:
-            yield from self._show(keys, open_, Timing.EARLY, enough=self._plan.early.rows)
+        now = Now(now_ms, self._marks()[0])
+        for timing, changed in ((Timing.LATE, late), (Timing.EARLY, open_)):
+            waits, is_timed = self._policy.begin(timing, now, changed), self._policy.waits(timing)
+            if timing in self._pending and (waits or not is_timed):
+                self._pending[timing].add(keys, changed)
+            enough = self._policy.enough(timing, waits=waits)
+            if enough is not None:
+                yield from self._show(keys, changed, timing, enough=enough)
 
     def _numbered(self, rows: pa.Table) -> pa.Table:
         """Return messages as they are held: with the number of this call, where panes hold what is new."""
@@ -167,9 +158,7 @@ class Timeline:
             keys = KeyDictionary(self._plan.key_fields)
             yield from self._emit(keys, end, self._read(end), Timing.ON_TIME)
         self.horizon = horizon
-        for name, timing in _TIMINGS.items():
-            if name in self._pending and not self._by_clock(name):
-                yield from self._show_due(name, timing, horizon)
+        yield from self._show_due(EveryBy.EVENT, horizon)
 
     def expire(self, last: int) -> Iterator[Output]:
         """Expire the windows that end by then; yield what was pending of them. See `forgotten` for what left."""
@@ -177,8 +166,9 @@ class Timeline:
         if self.floor is not None and last <= self.floor:
             return
         keys = KeyDictionary(self._plan.key_fields)
-        if _LATE in self._pending:
-            leaving = self._pending[_LATE].leaving(keys, last)
+        if Timing.LATE in self._pending:
+            leaving, left = self._pending[Timing.LATE].taken(keys, lambda ends: ends <= last)
+            self._policy.left(Timing.LATE, left)
             yield from self._show(keys, leaving, Timing.LATE, enough=int(self._plan.late_rows is not None))
         self.floor = last
         self._panes.forget((last - self._ends.offset_ms) // self._ends.slide_ms)
@@ -195,24 +185,18 @@ class Timeline:
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        for name, timing in _TIMINGS.items():
-            if name in self._pending and self._by_clock(name):
-                yield from self._show_due(name, timing, now_ms)
+        yield from self._show_due(EveryBy.CLOCK, now_ms)
 
-    def _by_clock(self, name: str) -> bool:
-        """Whether what is pending is due by wall-clock time."""
-        if name == _EARLY:
-            return self._plan.early is not None and self._plan.early.by_clock
-        return self._plan.late_by is EveryBy.CLOCK
-
-    def _show_due(self, name: str, timing: Timing, at: int) -> Iterator[Output]:
+    def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
+        """Yield the panes that are due by time of a kind."""
         horizon, floor = self._marks()
-        keys = KeyDictionary(self._plan.key_fields)
-        due = self._pending[name].drain(keys, at)
-        if self.grid.first is not None:  # an earlier version noted windows that begin before the first offset
-            floor = max(floor, self.grid.first + self.grid.size - 1)
-        shown = {end: found for end, found in due.items() if end > floor and (timing is Timing.LATE or end > horizon)}
-        yield from self._show(keys, shown, timing)
+        for timing, meant in self._policy.due(by, at).items():
+            keys = KeyDictionary(self._plan.key_fields)
+            due, left = self._pending[timing].taken(keys, meant)
+            self._policy.left(timing, left)
+            is_late = timing is Timing.LATE
+            shown = {end: found for end, found in due.items() if end > floor and (is_late or end > horizon)}
+            yield from self._show(keys, shown, timing)
 
     def held_ends(self, above: int, by: int) -> list[int]:
         """Return the ends in `(above, by]` of windows that hold a message, ascending."""
@@ -233,8 +217,9 @@ class Timeline:
         """Merge parts of a log of this line."""
         if log.startswith(_PANES):
             return self._panes.merge(tables)
-        if log.startswith((_EARLY, _LATE)):
-            return next(one for name, one in self._pending.items() if log.startswith(name)).merge(tables)
+        for timing, pending in self._pending.items():
+            if log.startswith(f"{timing.value}-"):
+                return pending.merge(tables)
         return self.store.merge(log, tables)
 
     def _marks(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.messages.arguments import Edge, checked_edges, checked_range, checked_values
-from keyedwm.operators.messages.driver import MessageOperator
+from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.validate_messages import whole_ms
@@ -30,7 +30,7 @@ class WindowOperator:
         expect("the plan of a WindowOperator", plan, StorePlan, "a StorePlan(schema=..., window=..., ...)")
         self.plan = plan
         self.store = checked_store(store)
-        self._operator = MessageOperator(plan, self.store)
+        self._operator = message_operator(plan, self.store)
         self._results: list[pa.Table] = []
         self._failure: Exception | None = None
         self._rejected: list[pa.Table] = []
@@ -89,8 +89,7 @@ class WindowOperator:
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each topic and partition the offset below which all is known: where a consumer goes on."""
-        channels = self._operator.channels
-        return dict(zip(channels.known, channels.next, strict=True))
+        return self._operator.next_offsets()
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each topic and partition the first offset that is still held: a new store starts there.

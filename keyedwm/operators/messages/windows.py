@@ -1,12 +1,15 @@
 """Kinds of window over kept messages, as a plan has them.
 
-Rule: a window has all that its plan must know (`WindowKind`): whether it counts offsets, how messages are spread, and
-which limits and panes it cannot have. Which messages it holds, and when it is complete, its shape decides
-(`shapes`). Windows of event time that are also windows over frames get their kind here (`kind_of`).
+Rule: a window has all that must be known of it elsewhere (`WindowKind`): its name, whether it counts offsets, how
+messages are spread, how it is listed, and which limits and panes it cannot have. Which messages it holds, and when it
+is complete, its shape decides (`shapes`). Windows of event time that are also windows over frames get their kind here
+(`kind_of`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -14,12 +17,15 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import pyarrow as pa
 
 from keyedwm.config.validation import number, settle
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import OptionError, OutOfTurnError
+from keyedwm.core.text import span_text
+from keyedwm.core.touching import Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.checks import check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.plan_checks import FARTHEST_MS, settle_spans
+from keyedwm.operators.state.description import described
 
 MOST_WINDOWS = 1_000_000  # that hold one message
 
@@ -55,35 +61,67 @@ class Settings(Protocol):
         """Whether it is shown otherwise than when it is complete, and with each late message."""
 
 
-class WindowKind:
-    """The contract of a kind of window towards its plan."""
+class WindowKind(ABC):
+    """The contract of a kind of window towards its plan, listings and joins; its shape decides the rest."""
 
     __slots__ = ()
+    called: ClassVar[str]  # in descriptions of plans
     # Whether windows count rows: offsets, or the messages of a key; each topic and partition has windows of its own.
     is_rows: ClassVar[bool] = False
+    # Whether each window is that of one key, with which it is listed.
+    is_of_key: ClassVar[bool] = True
+    # Whether its messages must be read to list a window.
+    is_listed_by_messages: ClassVar[bool] = False
     # Whether panes can hold what is new alone; else a pane is the whole result of a key and window.
     can_discard: ClassVar[bool] = True
+    # What is said of a join of such windows, None if they can be joined.
+    not_joined: ClassVar[str | None] = "these windows are not joined: take windows of time or of rows"
+
+    @property
+    @abstractmethod
+    def why_kept(self) -> str:
+        """Why their messages must be kept, and by which limit, for the error of an aggregate without a store."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings, ready for JSON."""
+        return dict(described(self))
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> AnyWindow:
+        """Return the window that has these settings; see `describe`."""
+        return cls(**settings)
 
     def spread_by(self, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
         """Return the columns by which messages are spread; by: of the keys; record: topic, partition and offset."""
         del record
         return by
 
+    @abstractmethod
     def check(self, settings: Settings) -> None:
         """Raise OptionError for what windows of this kind cannot have."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class HoppingWindow(WindowKind):
     """Windows `[start, start + size)`, one every `step`, of any ratio; starts stand at `offset + n * step`."""
 
+    called: ClassVar[str] = "time"
+    is_of_key: ClassVar[bool] = False
+    not_joined: ClassVar[str | None] = None
     size_ms: int
     step_ms: int
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
         settle_spans(self, "step")
+
+    @property
+    def why_kept(self) -> str:
+        """See WindowKind."""
+        return (
+            f"hopping({span_text(self.size_ms)!r}, {span_text(self.step_ms)!r}) need not be a whole number of frames, "
+            "so its messages must be kept: give store=Store(retention=...), or take sliding(size, slide)"
+        )
 
     def check(self, settings: Settings) -> None:
         """See WindowKind."""
@@ -110,11 +148,22 @@ class RowKind(WindowKind):
 class RowWindow(RowKind):
     """Windows of `size` offsets of a topic and partition, one every `step`, from the first offset that was read on."""
 
+    called: ClassVar[str] = "rows"
+    is_of_key: ClassVar[bool] = False
+    not_joined: ClassVar[str | None] = None
     size: int
     step: int
 
     def __post_init__(self) -> None:
         check_counts(self)
+
+    @property
+    def why_kept(self) -> str:
+        """See WindowKind."""
+        return (
+            f"hopping_rows({self.size}, {self.step}) counts offsets, so its messages must be kept: give "
+            "store=Store(max_windows=...)"
+        )
 
     def spread_by(self, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
         """By topic and partition, whose offsets are counted."""
@@ -135,11 +184,23 @@ class RowWindow(RowKind):
 class KeyRowWindow(RowKind):
     """Windows of `size` messages of a key in a topic and partition, one every `step`, in order of offset."""
 
+    called: ClassVar[str] = "rows of each key"
+    not_joined: ClassVar[str | None] = (
+        "windows of a key's messages are not joined: take tumbling_rows or windows of time"
+    )
     size: int
     step: int
 
     def __post_init__(self) -> None:
         check_counts(self)
+
+    @property
+    def why_kept(self) -> str:
+        """See WindowKind."""
+        return (
+            f"hopping_key_rows({self.size}, {self.step}) counts messages, so they must be kept: give "
+            "store=Store(max_messages=...)"
+        )
 
     def check(self, settings: Settings) -> None:
         """See WindowKind."""
@@ -151,7 +212,9 @@ class KeyRowWindow(RowKind):
 class SessionRowWindow(RowKind):
     """Messages of a key in a topic and partition, with at most `between` offsets from one to the next."""
 
+    called: ClassVar[str] = "session of rows"
     can_discard: ClassVar[bool] = False
+    not_joined: ClassVar[str | None] = "sessions by rows are not joined: take a session of time, or tumbling_rows"
     between: int
 
     def __post_init__(self) -> None:
@@ -160,6 +223,14 @@ class SessionRowWindow(RowKind):
             raise OptionError(
                 f"a session of rows with {self.between} rows between two of its own: 0 or more is expected"
             )
+
+    @property
+    def why_kept(self) -> str:
+        """See WindowKind."""
+        return (
+            f"session_rows({self.between}) counts offsets, so its messages must be kept: give "
+            "store=Store(max_messages=...)"
+        )
 
     def spread_by(self, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
         """By topic and partition: the offsets of all keys count."""
@@ -177,8 +248,24 @@ class SessionRowWindow(RowKind):
 class SessionKind(WindowKind):
     """Sessions of event time."""
 
+    called: ClassVar[str] = "session"
     can_discard: ClassVar[bool] = False
+    not_joined: ClassVar[str | None] = None
     window: SessionWindow
+
+    @property
+    def why_kept(self) -> str:
+        """Sessions need no store: those over frames have one accumulator each."""
+        raise OutOfTurnError("sessions of event time need not keep their messages")
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings of the session."""
+        return dict(described(self.window))
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> AnyWindow:
+        """Return the session."""
+        return SessionWindow(settings["gap_ms"], Touching(settings["touching"]))
 
     def check(self, settings: Settings) -> None:
         """See WindowKind."""

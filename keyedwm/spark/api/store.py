@@ -16,23 +16,14 @@ from keyedwm.config.validation import choice, duration_ms, whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LateRule
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.core.text import span_text
 from keyedwm.operators.aggregates.functions import check_aggregate
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.messages import functions
 from keyedwm.operators.messages.functions import QuantileSpec, WindowFunction
-from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
-from keyedwm.operators.messages.windows import (
-    CompletedBy,
-    HoppingWindow,
-    KeyRowWindow,
-    RowKind,
-    RowWindow,
-    SessionRowWindow,
-)
+from keyedwm.operators.messages.windows import CompletedBy, RowKind, WindowKind
 from keyedwm.operators.panes import EveryBy
 from keyedwm.spark.arguments import check_sendable
 from keyedwm.spark.hosting.lineage import streams_of
@@ -116,32 +107,8 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
                 "store=Store(retention=...)"
             )
         check_aggregate(name, spec)
-    if isinstance(window, SessionRowWindow):
-        raise OptionError(
-            f"aggregate: session_rows({window.between}) counts offsets, so its messages must be kept: give "
-            "store=Store(max_messages=...)"
-        )
-    if isinstance(window, KeyRowWindow):
-        raise OptionError(
-            f"aggregate: hopping_key_rows({window.size}, {window.step}) counts messages, so they must be kept: give "
-            "store=Store(max_messages=...)"
-        )
-    if isinstance(window, RowWindow):
-        raise OptionError(
-            f"aggregate: hopping_rows({window.size}, {window.step}) counts offsets, so its messages must be kept: give "
-            "store=Store(max_windows=...)"
-        )
-    if isinstance(window, OnDemandWindow):
-        raise OptionError(
-            f"aggregate: on_demand({span_text(window.size_ms)!r}, {window.opens!r}) holds messages that wait for their "
-            "window, so they must be kept: give store=Store(retention=...)"
-        )
-    if isinstance(window, HoppingWindow):
-        size, step = span_text(window.size_ms), span_text(window.step_ms)
-        raise OptionError(
-            f"aggregate: hopping({size!r}, {step!r}) need not be a whole number of frames, so its messages must be "
-            "kept: give store=Store(retention=...), or take sliding(size, slide)"
-        )
+    if isinstance(window, WindowKind):
+        raise OptionError(f"aggregate: {window.why_kept}")
 
 
 def check_store(store: object, settings: Mapping[str, Any], continue_from: str | None) -> None:

@@ -40,13 +40,13 @@ def held_windows(
     store = saved_store(spark, checkpoint, name).of(side)
     listed = methodcaller("windows", by_key=by_key)
     if by_key:
-        check_by_key(store.description)
-    if by_key or store.window == "on demand":
+        check_by_key(store.windows)
+    if by_key or store.windows.is_listed_by_messages:
         found = store.frame(listed)
     else:
         windows = together(store.each(listed))
         found = spark.createDataFrame(windows, from_arrow_schema(windows.schema))
-    return _shown(found, of_rows="rows" in store.window)
+    return _shown(found, of_rows=store.windows.is_rows)
 
 
 def together(tables: list[pa.Table]) -> pa.Table:

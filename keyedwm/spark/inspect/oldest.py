@@ -58,7 +58,7 @@ def _of_sides(store: SavedStore, sides: Sequence[str | None]) -> dict[tuple[str,
     for side in sides:
         for place, offset in _oldest(store.of(side)).items():
             before = found.setdefault(place, offset)
-            if before != offset and "rows" in store.window:
+            if before != offset and store.windows.is_rows:
                 raise OptionError(
                     f"{store.who}: both sides count the rows of {place[0]}-{place[1]}, one from offset {before} and "
                     f"the other from {offset}: give side={sides[0]!r} and side={sides[1]!r}, one after the other"

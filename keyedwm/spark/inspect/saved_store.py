@@ -15,8 +15,9 @@ import pyarrow as pa
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.messages.join.join_description import WINDOW_JOIN
 from keyedwm.operators.messages.join.read_only_side import side_of
-from keyedwm.operators.messages.read_only_store import MESSAGES, Listed, ListedStore, ReadBlobs
+from keyedwm.operators.messages.read_only_store import MESSAGES, Listed, ReadBlobs, kind_in, listed_store
 from keyedwm.operators.messages.store_description import STORE
+from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.state.description import KIND
 from keyedwm.operators.state.store import BlobStore, MemoryStore
 from keyedwm.savepoint_files import Files, OperatorState
@@ -46,9 +47,9 @@ class SavedStore:
         return self.operator.description or {}
 
     @property
-    def window(self) -> str:
+    def windows(self) -> WindowKind:
         """The kind of the windows."""
-        return str(self.description["window"][KIND])
+        return kind_in(self.description)
 
     @property
     def sides(self) -> list[str | None]:
@@ -109,7 +110,7 @@ class _Opening:
     def opened(self, store: BlobStore) -> Listed:
         """Open a state."""
         if self.number is None:
-            return ListedStore(self.description, store)
+            return listed_store(self.description, store)
         return side_of(self.description, self.number, store)
 
 

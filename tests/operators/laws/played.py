@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.read_only_store import ListedStore, ReadBlobs, summary
+from keyedwm.operators.messages.read_only_store import ReadBlobs, listed_store
 from keyedwm.operators.messages.store_description import describe, plan_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.operators.summary import Summary
+from keyedwm.operators.summary import Summary, summary
 from tests.operators.laws.kinds import Step
 from tests.operators.stored import Restarted, table
 
@@ -47,7 +47,7 @@ class Blobs:
         assert describe(plan_of(self._description)) == self._description
         self._sizes, self._state = store.sizes, json.loads(store.get(MANIFEST))
         blobs = {name: blob for name, blob in store.blobs.items() if name != MANIFEST}
-        self._listed = ListedStore(self._description, ReadBlobs(self._sizes, blobs, self._state))
+        self._listed = listed_store(self._description, ReadBlobs(self._sizes, blobs, self._state))
 
     def listed(self) -> list[tuple]:
         """The windows, without their keys."""
@@ -57,4 +57,4 @@ class Blobs:
         return [tuple(one.values()) for one in self._listed.messages().to_pylist()]
 
     def summary(self) -> Summary:
-        return summary(self._description, self._sizes, self._state)
+        return summary(self._sizes, self._state)

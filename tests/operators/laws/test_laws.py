@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
-from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
+from keyedwm.operators.messages.shapes import SHAPES
+from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow, kind_of
 from keyedwm.operators.state.manifest import MANIFEST
 from tests.operators.laws import laws
-from tests.operators.laws.kinds import CASES, Kind, case_id
+from tests.operators.laws.kinds import CASES, KINDS, Kind, case_id
 from tests.operators.laws.small import small_logs
 from tests.operators.stored import SCHEMA, Message, Restarted, cut, plan_of, random_messages, table
 from tests.operators.test_store_buckets import Buckets, joined, rising, staged
@@ -21,6 +22,11 @@ every_case = pytest.mark.parametrize(("kind", "window", "full"), CASES, ids=case
 @pytest.fixture(autouse=True)
 def _small_logs(monkeypatch):
     small_logs(monkeypatch.setattr)
+
+
+def test_every_shape_has_laws():
+    proved = {type(kind_of(window)) for kind in KINDS for window in kind.windows}
+    assert proved == set(SHAPES)
 
 
 @every_case
@@ -65,7 +71,7 @@ def test_buckets_say_together_what_one_operator_says_whatever_the_tasks(kind: Ki
         assert Counter(map(str, rejected)) == Counter(str((tuple(one), reason)) for one, reason in played.rejected)
         notes = [json.loads(store.get(MANIFEST)) for _, store in many.state.values() if store.blobs]
         if played.plan.kind.spread_by(("k",), SCHEMA.names[3:]) != ("k",):
-            assert sum(len(note["channels"]) for note in notes) == len(LAST)  # a channel is whole in one bucket
+            assert sum(len(note["channels"][0]) for note in notes) == len(LAST)  # a channel is whole in one bucket
         if kind.by_channel:
             assert {emitted.emitted_ms for emitted, _ in many.state.values()} == {
                 max(given for name, given in cut_so if name == "watermark")

@@ -24,7 +24,7 @@ REPLACED = {
     "Beat": "PaneTimer",
     "Pending": "PendingPanes",
     "Kept": "ShapeContext, or the columns that are meant",
-    "Came": "AccountedMessages",
+    "Came": "MessageLayout",
     "Told": "ProcessorSpec, or what is described",
     "Moving": "StateTakeover",
     "Moved": "RescaledState",

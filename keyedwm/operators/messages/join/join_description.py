@@ -14,7 +14,7 @@ from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
 WINDOW_JOIN = "window_join"
-VERSION = 2
+VERSION = 3
 _FORMAT = ManifestFormat(
     state="window join", version=VERSION, readable=(VERSION,),
     unchanged="windows, sides, their columns, the columns joined on, how, keep, emit, what completes a window, and "
@@ -37,7 +37,7 @@ def manifest_of(plan: WindowJoinPlan, state: Mapping[str, Any]) -> bytes:
 
 
 def read_manifest(plan: WindowJoinPlan, store: BlobStore) -> dict[str, Any]:
-    """Return the facts of a store's note; see `NoteFormat.read`."""
+    """Return the state of a store's note; see `ManifestFormat.read`."""
     return _FORMAT.read(digest_of(describe(plan)), store)
 
 

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
-from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.messages.messages import MessageLayout, MessageStore
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import Timing
@@ -31,7 +32,7 @@ class JoinTimeline:
     def __init__(
         self,
         plan: WindowJoinPlan,
-        side: int,
+        columns: MessageLayout,
         channels: Channels,
         logs: TableLogs,
         *,
@@ -40,13 +41,14 @@ class JoinTimeline:
         state: Mapping[str, Any],
     ) -> None:
         self._plan, self._channels, self._logs, self._place = plan, channels, logs, place
+        side = place % 2
         self.first, self._is_unbounded = first, plan.sides[side].unbounded
         self.grid: Grid = plan.grid_of_side(side, first)
         self.horizon: int = state.get("horizon", LOWEST)
         self.floor: int = state.get("floor", LOWEST)
         self.gone: int = state.get("gone", LOWEST)  # slices before this one are forgotten
         self._passed: int = LOWEST  # the last full window when that was asked last
-        self.store = MessageStore(plan.kept(side), channels, logs, place, self.gone)
+        self.store = MessageStore(columns, channels, logs, place, self.gone)
 
     def state(self) -> dict[str, int]:
         """Return what a later instance needs to know, ready for JSON."""
@@ -99,10 +101,10 @@ class JoinTimeline:
         taken = int(grid.last_end_by(floor)) + grid.step - grid.size
         return int(grid.last_starts(np.array(taken - grid.size))) + grid.step
 
-    def hold(self, rows: pa.Table, at: Ints, numbers: Ints, waits: Mapping[Timing, Flags]) -> None:
+    def hold(self, messages: Messages, waits: Mapping[Timing, Flags]) -> None:
         """Store messages; waits: which of them are to be shown later, early or late."""
-        slices = self.grid.slices(at)
-        self.store.add(rows, at, numbers, slices)
+        rows, numbers, slices = messages.rows, messages.channels, self.grid.slices(messages.at)
+        self.store.add(rows, messages.at, numbers, slices)
         for timing, flags in waits.items():
             if flags.any():
                 columns = (slices[flags], numbers[flags], self._channels.offsets(rows)[flags])

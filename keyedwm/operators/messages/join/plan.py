@@ -23,20 +23,18 @@ from keyedwm.operators.join.keys import can_be_key
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.checks import check_gap, check_record, check_retention
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import (
     AnyWindow,
     CompletedBy,
     HoppingWindow,
-    KeyRowWindow,
     RowWindow,
-    SessionRowWindow,
     WindowKind,
     kind_of,
 )
 from keyedwm.operators.names import HIDDEN, WINDOW, WINDOW_TYPE
+from keyedwm.operators.panes import Early
 from keyedwm.operators.plan_checks import check_length, check_time_column
 
 LEFT, RIGHT = 0, 1
@@ -106,14 +104,52 @@ class WindowJoinSide:
         return pa.schema([*self.schema, pa.field(REASON, pa.string())])
 
 
-@dataclass(frozen=True, slots=True)
-class KeptSide:
-    """What the store of a side must know of its messages; see `messages.MessageLayout`."""
+@dataclass(frozen=True)
+class SideColumns:
+    """The messages of a side; see `messages.MessageLayout`."""
 
-    stored_schema: pa.Schema
-    time: str
-    offset: str
+    side: WindowJoinSide
     is_rows: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of messages."""
+        return self.side.schema
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """They are held as they come."""
+        return self.side.schema
+
+    @property
+    def rejected_schema(self) -> pa.Schema:
+        """As they came, with `reason`."""
+        return self.side.rejected_schema
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns joined on, but for topic and partition, which are listed with every window."""
+        return tuple(name for name in self.side.on if name not in self.record[:2])
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The fields of these columns."""
+        return [pa.field(name, self.schema.field(name).type) for name in self.by]
+
+    @property
+    def record(self) -> tuple[str, str, str]:
+        """The columns that tell messages apart: topic, partition and offset."""
+        return self.side.record
+
+    @property
+    def time(self) -> str:
+        """The column with the event time."""
+        return self.side.time
+
+    @property
+    def offset(self) -> str:
+        """The column with the offset."""
+        return self.side.offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +188,8 @@ class WindowJoinPlan:
         self._check_on()
         if self.is_sessions:
             self._check_sessions()
-        if isinstance(self.window, OnDemandWindow):
-            raise OptionError("windows on demand are not joined: take windows of time or of rows")
-        if isinstance(self.window, SessionRowWindow):
-            raise OptionError("sessions by rows are not joined: take a session of time, or tumbling_rows")
-        if isinstance(self.window, KeyRowWindow):
-            raise OptionError("windows of a key's messages are not joined: take tumbling_rows or windows of time")
+        if (refusal := kind_of(self.window).not_joined) is not None:
+            raise OptionError(refusal)
         if not self.is_sessions:
             check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
         for name, ms in (("early", self.early_every_ms), ("late", self.late_every_ms)):
@@ -216,6 +248,11 @@ class WindowJoinPlan:
         return (grid.size - 1) // grid.step * grid.step
 
     @property
+    def early(self) -> Early | None:
+        """When early messages that wait are joined."""
+        return None if self.early_every_ms is None else Early(every_ms=self.early_every_ms)
+
+    @property
     def clock_ms(self) -> tuple[int, ...]:
         """The intervals of pairs by wall-clock time."""
         return tuple(ms for ms in (self.early_every_ms, self.late_every_ms) if ms is not None)
@@ -246,10 +283,10 @@ class WindowJoinPlan:
         grid = self.grid(first)
         return Grid(grid.size, grid.size, grid.origin) if self.sides[number].unbounded else grid
 
-    def kept(self, number: int) -> KeptSide:
-        """Return what the store of a side must know."""
-        side = self.sides[number]
-        return KeptSide(side.schema, side.time, side.offset, self.is_rows)
+    @property
+    def columns_of_sides(self) -> list[SideColumns]:
+        """The columns of the messages of left and right."""
+        return [SideColumns(side, self.is_rows) for side in self.sides]
 
     @cached_property
     def shared(self) -> dict[str, str]:

@@ -1,30 +1,29 @@
 """One side of a join: which of its messages are taken, which come late, and what is held of them.
 
-Rule: every message is taken, rejected with a reason, or known as a replay: the counts add up. Whether one is taken or
-late depends on what came on its own side before it, not on how the input was cut, and not on the other side.
+Rule: whether a message is taken or late depends on what came on its own side before it, not on how the input was cut,
+and not on the other side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.messages.account import Account, Messages
-from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages import listing
+from keyedwm.operators.messages.account import Input, Messages
+from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.join_timeline import JoinTimeline
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.side_messages import SideMessages
-from keyedwm.operators.messages.messages import places
+from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.messages import MessageStore, places
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.timeline import met
-from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
+from keyedwm.operators.messages.timeline import LOWEST, met
 from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
@@ -35,82 +34,61 @@ class Taken:
     """Messages that are taken, all of one axis. late: which came to a complete window."""
 
     axis: JoinTimeline
-    rows: pa.Table
-    at: Ints
-    numbers: Ints
+    messages: Messages
     late: Flags
 
     def filter(self, flags: Flags) -> Taken:
         """Return some of them."""
-        rows = self.rows.filter(pa.array(flags))
-        return Taken(self.axis, rows, self.at[flags], self.numbers[flags], self.late[flags])
+        return Taken(self.axis, self.messages.filter(flags), self.late[flags])
 
 
 class SideState:
-    """A side of a plan by its number; state: as `state` gave them."""
+    """A side of a plan, whose messages come from an input; states: of all axes by their places, as `state` gave it."""
 
-    def __init__(self, plan: WindowJoinPlan, number: int, logs: TableLogs, state: Mapping[str, Any]) -> None:
-        self._plan, self._number, self._logs = plan, number, logs
-        self._side, self._kept = plan.sides[number], plan.kept(number)
-        self.channels = Channels(self._side.record, state.get("channels", ()))
-        self.account = Account(self._side, state.get("counts", {}))
+    def __init__(self, plan: WindowJoinPlan, of: Input, logs: TableLogs, states: Mapping[str, Any]) -> None:
+        self._plan, self._number, self._logs, self._states = plan, of.number, logs, states
+        self._side, self.columns, self.channels, self.account = (
+            plan.sides[of.number],
+            of.columns,
+            of.channels,
+            of.account,
+        )
         self.axes: dict[int, JoinTimeline] = {}
-        for channel, told in state.get("axes", {}).items():
-            self._axis(int(channel), told)
-        self.rejected: list[pa.Table] = []
+        for place in map(int, states):
+            if place % 2 == of.number:
+                self._axis(place // 2)
 
-    def state(self) -> dict[str, Any]:
-        """Return what a later instance needs to know, ready for JSON."""
-        return {
-            "channels": self.channels.state(),
-            "axes": {str(channel): axis.state() for channel, axis in self.axes.items()},
-            "counts": self.account.state(),
-        }
-
-    @property
-    def counts(self) -> StoreCounts:
-        """What became of all messages since the store was new."""
-        return self.account.counts
+    def places(self) -> Iterator[tuple[int, JoinTimeline]]:
+        """Yield the axes by their places in the state, in which those of left and right alternate."""
+        for channel, axis in self.axes.items():
+            yield 2 * channel + self._number, axis
 
     @property
     def held(self) -> tuple[int, int]:
         """How many messages are held, and their bytes."""
-        indexes = [axis.store.index for axis in self.axes.values()]
-        return sum(int(one.rows.sum()) for one in indexes), sum(int(one.sizes.sum()) for one in indexes)
+        held = [axis.store.held for axis in self.axes.values()]
+        return sum(messages for messages, _ in held), sum(size for _, size in held)
 
-    def take(self, messages: pa.Table) -> Iterator[Taken]:
-        """Yield what is taken of a table of messages, axis by axis; keep the rest as rejected."""
-        rows = validate_messages(self._side.schema, messages, self._side.offset)
-        if not self._plan.is_rows:
-            validate_times(self._side.time, places(self._kept, rows.filter(pc.is_valid(rows[self._side.time]))))
-        numbers = self.channels.numbers(rows)
-        fresh = self.channels.fresh(rows, numbers)
-        self.account.came(rows.num_rows, len(fresh))
-        rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]
+    def taken(self, messages: Messages) -> Iterator[Taken]:
+        """Yield the messages that a window takes, axis by axis; reject the others."""
         if self._plan.is_rows:
-            for number in np.unique(numbers).tolist():
-                mine = numbers == number
-                yield self._admitted(self._axis(number, {}), rows.filter(pa.array(mine)), numbers[mine])
+            for number in np.unique(messages.channels).tolist():
+                yield self._admitted(self._axis(number), messages.filter(messages.channels == number))
         else:
-            rows, numbers = self.account.with_time(rows, numbers)
-            if rows.num_rows:
-                yield self._admitted(self._axis(0, {}), rows, numbers)
-        rejected = self.account.rejected()
-        if rejected.num_rows:
-            self.rejected.append(rejected)
+            yield self._admitted(self._axis(0), messages)
 
     def watermark(self, time_ms: int) -> None:
         """Take the side's watermark: it completes windows, or releases them where messages complete them."""
         if self._plan.is_rows:
             return
         if self._plan.full is CompletedBy.WATERMARK:
-            self._axis(0, {}).advance(time_ms)
+            self._axis(0).advance(time_ms)
         elif self._plan.retention.time_ms is not None:
-            self._axis(0, {}).leave(time_ms - self._plan.retention.time_ms)
+            self._axis(0).leave(time_ms - self._plan.retention.time_ms)
 
     def shown(self, rows: pa.Table, late: Flags) -> SideMessages:
         """Return messages of this side as they are joined."""
-        at, numbers = places(self._kept, rows), self.channels.numbers(rows)
+        at, numbers = places(self.columns, rows), self.channels.numbers(rows)
         first = np.zeros(len(at), np.int64)
         if self._plan.is_rows:
             first = np.array([*self.channels.first, 0], np.int64)[numbers]
@@ -121,7 +99,7 @@ class SideState:
         return SideMessages(rows, at - first, first, partitions, ranks, late)
 
     def visible(self, at: Ints | None) -> pa.Table:
-        """Return the held messages that do not wait; see `JoinAxis.visible`."""
+        """Return the held messages that do not wait; see `JoinTimeline.visible`."""
         return self._together([axis.visible(at) for axis in self.axes.values()])
 
     def waiting(self, timing: Timing, meant: Callable[[JoinTimeline, Ints], Flags]) -> pa.Table:
@@ -132,25 +110,77 @@ class SideState:
     def _together(self, tables: list[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._side.schema.empty_table(), *tables])
 
-    def _axis(self, channel: int, state: Mapping[str, Any]) -> JoinTimeline:
+    def _axis(self, channel: int) -> JoinTimeline:
         """Return the axis of event time (0), or that of a channel."""
         if channel not in self.axes:
+            place = 2 * channel + self._number
             self.axes[channel] = JoinTimeline(
-                self._plan, self._number, self.channels, self._logs, place=2 * channel + self._number,
-                first=self.channels.first[channel] if self._plan.is_rows else 0, state=state,
+                self._plan, self.columns, self.channels, self._logs, place=place,
+                first=self.channels.first[channel] if self._plan.is_rows else 0, state=self._states.get(str(place), {}),
             )  # fmt: skip
         return self.axes[channel]
 
-    def _admitted(self, axis: JoinTimeline, rows: pa.Table, numbers: Ints) -> Taken:
+    def _admitted(self, axis: JoinTimeline, messages: Messages) -> Taken:
         """Return the messages that a window takes, and let them move the horizon where they do."""
-        at = places(self._kept, rows)
-        moves = self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
+        at, moves = messages.at, self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
         horizons = met(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
         gap = axis.grid.in_a_gap(at)
         expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap
         late = np.zeros(len(at), bool) if self._side.unbounded else axis.grid.first_ends(at) <= horizons
-        came = Messages(rows, at, numbers)
-        taken = self.account.admit(came, {Reason.GAP: gap, Reason.RETENTION: expired})
+        taken = self.account.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
         if moves:
             axis.advance(int(at.max()))
-        return Taken(axis, taken.rows, taken.at, taken.channels, late[~gap & ~expired])
+        return Taken(axis, taken, late[~gap & ~expired])
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSide:
+    """What a side holds, for listings; see `shape.Held`."""
+
+    plan: WindowJoinPlan
+    sides: Sequence[SideState]
+    number: int
+
+    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
+        """List the windows of each axis, from what is known of slices or by_key from the messages."""
+        side = self.sides[self.number]
+        for channel, axis in sorted(side.axes.items()):
+            horizon = axis.horizon
+            if self.plan.is_rows:  # complete with the message that fills a window, or with the one past its end
+                horizon = side.channels.next[channel] - (self.plan.full is CompletedBy.MESSAGE)
+            listed = _Axis(axis.grid, axis.store, horizon, self._floor(axis))
+            yield listing.windows(side.columns, side.channels, listed, start, end, by_key=by_key)
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Read the slices of these places."""
+        side = self.sides[self.number]
+        tables = [axis.store.read(low - axis.grid.size, high + 1) for axis in side.axes.values()]
+        return pa.concat_tables([side.columns.schema.empty_table(), *tables])
+
+    def oldest(self) -> tuple[Ints, Ints]:
+        """The first offset of each slice; windows of rows are counted from the first offset that was read."""
+        side = self.sides[self.number]
+        if self.plan.is_rows:
+            return np.arange(len(side.channels.first)), np.array(side.channels.first, np.int64)
+        indexes, none = [axis.store.index for axis in side.axes.values()], np.empty(0, np.int64)
+        return (
+            np.concatenate([none, *(index.channels for index in indexes)]),
+            np.concatenate([none, *(index.first for index in indexes)]),
+        )
+
+    def _floor(self, axis: JoinTimeline) -> int:
+        """Return the end of the last window that is gone: its slices are, or no side takes messages for it."""
+        gone = axis.gone if axis.gone == LOWEST else axis.gone + axis.grid.size - axis.grid.step
+        if self.plan.is_rows or not self.plan.both_windowed:
+            return gone
+        return max(gone, min(one.axes[0].floor if one.axes else LOWEST for one in self.sides))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """An axis of a side as `listing.windows` takes it."""
+
+    grid: Grid
+    store: MessageStore
+    horizon: int
+    floor: int

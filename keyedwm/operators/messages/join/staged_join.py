@@ -13,7 +13,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REASON
 from keyedwm.operators.messages.join.join_description import describe
-from keyedwm.operators.messages.join.operators import join_operator
+from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.rejected_rows import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
@@ -120,24 +120,15 @@ class StagedWindowJoinOperator(StagedOperator):
 
     def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
         self._staged = staged
-        self._operator = join_operator(staged.plan, store)
-        for channels in self._operator.all_channels:
-            channels.one_row_each = True
-        super().__init__(self._operator, self._operator.sides)
-
-    def output_watermark_ms(self, watermark_ms: int) -> int | None:
-        """Return the watermark that pairs keep, None as long as any may still come."""
-        return self._operator.output_watermark_ms(watermark_ms)
+        super().__init__(join_operator(staged.plan, store))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
-        yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
+        yield from self._leaving(self._kept.on_rows(input_number, rows, now_ms))
         self._staged.rejected_rows.check(self.late_rows)
-        rejected = self._operator.sides[input_number].rejected
-        if self._staged.late is LatePolicy.EMIT:
-            for one in rejected:
-                yield self._staged.rejected_rows.row(self._staged.rejected(input_number, one))
-        rejected.clear()
+        rejected = self._kept.rejected(input_number)
+        if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
+            yield self._staged.rejected_rows.row(self._staged.rejected(input_number, rejected))
 
     def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
         return map(self._staged.rejected_rows.result, made)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.messages.join.operators import join_operator
+from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.validate_messages import whole_ms
@@ -28,6 +28,7 @@ class WindowJoin:
         self.store = checked_store(store)
         self._operator = join_operator(plan, self.store)
         self._results: list[pa.Table] = []
+        self._rejected: list[list[pa.Table]] = [[] for _ in plan.sides]
 
     def add_message(self, side: str, messages: pa.Table, now_ms: int | None = None) -> None:
         """Take a table of messages of a side, of any number of channels, each in order of offset.
@@ -58,9 +59,8 @@ class WindowJoin:
     def get_rejected(self, side: str) -> pa.Table:
         """Return the messages of a side that were given back since the last `flush`, as they came, with the reason."""
         number = self.plan.number_of(side)
-        return pa.concat_tables(
-            [self.plan.sides[number].rejected_schema.empty_table(), *self._operator.sides[number].rejected]
-        )
+        self._rejected[number].append(self._operator.rejected(number))
+        return pa.concat_tables(self._rejected[number])
 
     def flush(self) -> pa.Table:
         """Apply the limits of size, write the state, and return the pairs, which are then forgotten here."""
@@ -68,8 +68,9 @@ class WindowJoin:
         results = self.get_result()
         self.store.apply(self._operator.drain())
         self._results.clear()
-        for side in self._operator.sides:
-            side.rejected.clear()
+        for number in range(len(self.plan.sides)):
+            self._operator.rejected(number)
+            self._rejected[number].clear()
         return results
 
     def finish(self) -> None:
@@ -78,7 +79,7 @@ class WindowJoin:
 
     def counts(self, side: str) -> StoreCounts:
         """Return what became of all messages of a side since the store was new."""
-        return self._operator.sides[self.plan.number_of(side)].counts
+        return self._operator.inputs[self.plan.number_of(side)].account.counts
 
     @property
     def next_timeout_ms(self) -> int | None:
@@ -87,8 +88,7 @@ class WindowJoin:
 
     def next_offsets(self, side: str) -> dict[tuple[str, int], int]:
         """Return for each topic and partition of a side the offset below which all is known."""
-        channels = self._operator.sides[self.plan.number_of(side)].channels
-        return dict(zip(channels.known, channels.next, strict=True))
+        return self._operator.next_offsets(self.plan.number_of(side))
 
     def _keep(self, made: Iterator[Output]) -> None:
         self._results += [output.rows for output in made]

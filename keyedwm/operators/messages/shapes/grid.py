@@ -18,18 +18,18 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore
-from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.shape import MessageShape, ShapeContext
+from keyedwm.operators.messages.plan import Reason, StorePlan
+from keyedwm.operators.messages.shape import ShapeContext, StoreShape
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST, Timeline, met
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.results import Output
 
 
-class GridShape(MessageShape):
+class GridShape(StoreShape, windows=HoppingWindow):
     """Windows of event time: one timeline, whose number is 0."""
 
-    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept, state)
+    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, kept, state)
         self._states: dict[str, Any] = state.get("axes", {})
         self.timelines: dict[int, Timeline] = {}
         for number in self._states:
@@ -44,7 +44,7 @@ class GridShape(MessageShape):
             horizons = np.full(len(messages), LOWEST if timeline.horizon is None else timeline.horizon)
             yield from timeline.take(self._admitted(timeline, messages, horizons), now_ms)
 
-    def due(self, watermark_ms: int) -> Iterator[Output]:
+    def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
         """Complete windows; those that messages complete are only released by a watermark.
 
         Their panes would be behind the watermark that was passed on: few messages may come to this bucket.
@@ -94,8 +94,13 @@ class GridShape(MessageShape):
         return self.timelines[MessageStore.place_of(log)].merge(log, tables)
 
     def state(self) -> dict[str, Any]:
-        """The state of each timeline by its number."""
-        return {"axes": {str(number): timeline.state() for number, timeline in self.timelines.items()}}
+        """The state of each timeline by its number, and for a summary how many windows and messages there are."""
+        oldest = [timeline.oldest() for timeline in self.timelines.values()]
+        first = min((end for _, end in oldest), default=HIGHEST) - self._grid(0).size if self.of_time else None
+        return {
+            "axes": {str(number): timeline.state() for number, timeline in self.timelines.items()},
+            "open": [sum(windows for windows, _ in oldest), self.held(), first],
+        }
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List the windows of each timeline, from what is known of slices or by_key from the messages."""
@@ -166,7 +171,7 @@ class GridShape(MessageShape):
         return None
 
 
-class RowGridShape(GridShape):
+class RowGridShape(GridShape, windows=RowWindow):
     """Windows of offsets: each channel is a timeline, which begins with the first offset that was read of it."""
 
     of_time = False

@@ -20,21 +20,22 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
 from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes
-from keyedwm.operators.messages.shape import MessageShape, ShapeContext
+from keyedwm.operators.messages.shape import ShapeContext, StoreShape
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
 MESSAGES, OPEN = "messages-keys", "open-keys"
 
 
-class KeyedRowsShape(MessageShape):
+class KeyedRowsShape(StoreShape):
     """Of each key and channel, how many messages came, and those that windows which are not complete need."""
 
     of_time = False
 
-    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept, state)
+    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, kept, state)
         self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
 
     def needed(self, counts: Ints) -> Ints:

@@ -23,19 +23,19 @@ from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.opened_members import OrderedMessages, in_key_order, listed, ranges
 from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows, spans
 from keyedwm.operators.messages.pieces import pieces
-from keyedwm.operators.messages.plan import Reason
+from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes
-from keyedwm.operators.messages.shape import MessageShape, ShapeContext
+from keyedwm.operators.messages.shape import ShapeContext, StoreShape
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
 
-class OnDemandShape(MessageShape):
+class OnDemandShape(StoreShape, windows=OnDemandWindow):
     """The windows that were opened, and all messages from which one that opens a window may still come."""
 
-    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept, state)
+    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, kept, state)
         plan = self._plan
         window = plan.kind_as(OnDemandWindow)
         self._size, self._condition = window.size_ms, window.condition(plan.schema)
@@ -47,9 +47,11 @@ class OnDemandShape(MessageShape):
         self._opened = OpenedWindows(plan.key_fields, self._logs)
         self._opened.forget(self._opened.rows.starts < self._first_kept - self._size)
 
-    def check(self, rows: pa.Table) -> None:
-        """Refuse messages of which the condition cannot be told."""
+    def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
+        """Refuse also messages of which the condition cannot be told."""
+        rows = super().validated(input_number, rows)
         self._opens(rows)
+        return rows
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
         """Hold messages, open their windows, and show complete windows with new messages."""
@@ -65,7 +67,7 @@ class OnDemandShape(MessageShape):
         first, behind = spans(windows.keys, windows.starts, ends, keys[order], at[order])
         yield from self._show(np.flatnonzero((behind > first) & (ends <= self._watermark_ms)), Timing.LATE)
 
-    def due(self, watermark_ms: int) -> Iterator[Output]:
+    def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
         """Complete windows, and reject what waited for a window in vain."""
         before = self._watermark_ms
         if watermark_ms > before:

@@ -14,7 +14,7 @@ from keyedwm.operators.messages.key_grid import KeyGrid
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.pieces import pieces
-from keyedwm.operators.messages.plan import Reason
+from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.shape import ShapeContext
 from keyedwm.operators.messages.shapes.of_keys import MESSAGES, KeyedRowsShape
 from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
@@ -22,24 +22,24 @@ from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
 
-class KeyRowsShape(KeyedRowsShape):
+class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
     """So many messages of a key, and again at every step."""
 
-    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept, state)
+    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, kept, state)
         window = self._plan.kind_as(KeyRowWindow)
         self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is CompletedBy.WATERMARK)
 
     def needed(self, counts: Ints) -> Ints:
-        """See OfKeys."""
+        """See KeyedRowsShape."""
         return self._grid.held(counts)
 
     def begun(self, counts: Ints) -> Ints:
-        """See OfKeys."""
+        """See KeyedRowsShape."""
         return self._grid.begun(counts)
 
     def known(self, counts: Ints) -> Ints:
-        """See OfKeys."""
+        """See KeyedRowsShape."""
         return self._grid.forgotten(counts)
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:

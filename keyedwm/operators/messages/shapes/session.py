@@ -22,22 +22,22 @@ from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.pieces import pieces
-from keyedwm.operators.messages.plan import Reason
+from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.session_messages import SessionMessages
 from keyedwm.operators.messages.sessions import INDEX, OpenSessions, Parts, Sessions, joined
-from keyedwm.operators.messages.shape import MessageShape, ShapeContext
+from keyedwm.operators.messages.shape import ShapeContext, StoreShape
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import SessionKind
-from keyedwm.operators.panes import EveryBy, PaneTimer, Timing, pane_timer_of
+from keyedwm.operators.panes import EveryBy, Now, PanePolicy, Timing
 from keyedwm.operators.results import Output
 
 
-class SessionShape(MessageShape):
+class SessionShape(StoreShape, windows=SessionKind):
     """Of each session its edges and counts, and its messages in slices of event time."""
 
-    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept, state)
+    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, kept, state)
         plan = self._plan
         self._window = plan.kind_as(SessionKind).window
         self._open = OpenSessions(plan.key_fields, self._logs, INDEX)
@@ -45,42 +45,31 @@ class SessionShape(MessageShape):
         self._watermark_ms: int | None = state.get("watermark")
         self._complete: int = state.get("complete", NEVER)  # sessions that end by then are
         self._floor: int = state.get("floor", NEVER)  # sessions that end by then are released
-        self._early = pane_timer_of(plan.early, state.get("early"))
-        self._late = PaneTimer(plan.late_every_ms, keeps_beat=False, state=state.get("late", (None, None)))
+        self._policy = PanePolicy(plan.early, plan.late, state)
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages in the sessions that they form with the held messages."""
         outside = messages.at + self._window.gap_ms <= self._floor
-        messages = self._accounts[messages.input_number].admit(messages, {Reason.RETENTION: outside})
+        messages = self._inputs[messages.input_number].account.admit(messages, {Reason.RETENTION: outside})
         if len(messages):
             yield from self._take(messages, now_ms)
 
-    def due(self, watermark_ms: int) -> Iterator[Output]:
-        """Complete sessions, and release sessions that have outlived the retention."""
+    def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
+        """Complete sessions, and release those that are kept no longer."""
         if self._watermark_ms is None or watermark_ms > self._watermark_ms:
             self._watermark_ms = watermark_ms
             yield from self._advance(self._closed(watermark_ms))
-            if self._plan.late_by is EveryBy.EVENT and self._late.is_due(watermark_ms):
-                yield from self._show_late()
-            if self._early_by_event:
-                yield from self._show_early(watermark_ms)
+            yield from self._show_due(EveryBy.EVENT, watermark_ms)
         if self._plan.retention.time_ms is not None:  # a shorter one than before takes effect by the same watermark
             yield from self._release(self._closed(self._watermark_ms, self._plan.retention.time_ms))
 
     def next_due(self) -> int | None:
         """The first time of early and late panes, where they are due by the clock."""
-        beats = [
-            *([self._late] if self._plan.late_by is EveryBy.CLOCK else []),
-            *([] if self._early_by_event else [self._early]),
-        ]
-        return min((beat.due_ms for beat in beats if beat.due_ms is not None), default=None)
+        return self._policy.next_timer_ms
 
     def fire(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        if self._plan.late_by is EveryBy.CLOCK and self._late.is_due(now_ms):
-            yield from self._show_late()
-        if not self._early_by_event:
-            yield from self._show_early(now_ms)
+        yield from self._show_due(EveryBy.CLOCK, now_ms)
 
     def shrink(self) -> Iterator[Output]:
         """Drop the sessions that end first."""
@@ -134,7 +123,7 @@ class SessionShape(MessageShape):
             "slice_ms": self._messages.width_ms,
             "looks": {str(start): floor for start, floor in sorted(self._messages.looks.items())},
             "watermark": self._watermark_ms, "complete": self._complete, "floor": self._floor,
-            "early": self._early.state(), "late": self._late.state(),
+            **self._policy.state(),
             "open": [len(self._open.sessions), self.held(), int(self._open.parts.starts.min(initial=HIGHEST))],
         }  # fmt: skip
 
@@ -174,31 +163,19 @@ class SessionShape(MessageShape):
         gone = np.flatnonzero(is_near)[taken_in]
         changed = self._know(gone, made)
         is_late, news = self._is_complete()[changed], self._news()[changed]
-        late, open_ = changed[is_late], changed[~is_late]
-        late_at = now_ms if self._plan.late_by is EveryBy.CLOCK else self._watermark_ms
+        now = Now(now_ms, LOWEST if self._watermark_ms is None else self._watermark_ms)
         # Numbers of sessions hold while none begins or goes, and panes only mark them.
-        if self._plan.late_rows is not None:
-            yield from self._show(late[news[is_late] >= self._plan.late_rows], Timing.LATE)
-        elif self._plan.late_every_ms is None or late_at is None:
-            yield from self._show(late, Timing.LATE)
-        elif len(late):
-            self._late.begin(late_at)
-        early_at = self._watermark_ms if self._early_by_event else now_ms
-        if len(open_) and (early_at is not None or self._early_by_event):
-            self._early.begin(LOWEST if early_at is None else early_at)
-        if self._plan.early is not None and self._plan.early.rows is not None:
-            yield from self._show(open_[news[~is_late] >= self._plan.early.rows], Timing.EARLY)
+        for timing, mine in ((Timing.LATE, is_late), (Timing.EARLY, ~is_late)):
+            enough = self._policy.enough(timing, waits=self._policy.begin(timing, now, changed[mine]))
+            if enough is not None:
+                yield from self._show(changed[mine][news[mine] >= enough], timing)
 
-    @property
-    def _early_by_event(self) -> bool:
-        """Whether early panes are due by event time."""
-        return self._plan.early is not None and self._plan.early.by_event
-
-    def _show_early(self, at: int) -> Iterator[Output]:
-        """Show the sessions that are open and have news, if that is due at this time."""
-        if self._early.is_due(at):
-            self._early.end()
-            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
+    def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
+        """Show the sessions that have news, if that is due by time of a kind: complete ones, or open ones."""
+        for timing in self._policy.due(by, at):
+            self._policy.left(timing, ())
+            is_meant = self._is_complete() if timing is Timing.LATE else ~self._is_complete()
+            yield from self._show(np.flatnonzero(self._has_news() & is_meant), timing)
 
     def _advance(self, complete: int) -> Iterator[Output]:
         """Show the sessions that end by then, in order of their ends."""
@@ -217,8 +194,8 @@ class SessionShape(MessageShape):
             yield from self._show(np.flatnonzero(gone & self._is_complete() & self._has_news()), Timing.LATE)
             places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(gone)))
             leaving = self._open.parts.take(places_of)
-            for account, mine in zip(self._accounts, self._by_input(leaving), strict=True):
-                account.release(mine.rows.sum(), mine.sizes.sum(), len(mine.sessions()), dropped=dropped)
+            for one, mine in zip(self._inputs, self._by_input(leaving), strict=True):
+                one.account.release(mine.rows.sum(), mine.sizes.sum(), len(mine.sessions()), dropped=dropped)
             self._know(places_of, leaving.take(places_of[:0]))
         self._messages.tidy(self._open, self._floor)
 
@@ -236,10 +213,6 @@ class SessionShape(MessageShape):
 
     def _has_news(self) -> Flags:
         return self._news() > 0
-
-    def _show_late(self) -> Iterator[Output]:
-        self._late.end()
-        yield from self._show(np.flatnonzero(self._has_news() & self._is_complete()), Timing.LATE)
 
     def _show(self, places_of: Ints, timing: Timing, *, last: bool = False) -> Iterator[Output]:
         """Yield a pane of each of these sessions, in order of end, start and key, a million messages at a time."""

@@ -19,6 +19,7 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.pieces import pieces
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.shape import ShapeContext
 from keyedwm.operators.messages.shapes.of_keys import MESSAGES, KeyedRowsShape
 from keyedwm.operators.messages.windows import SessionRowWindow
@@ -26,11 +27,11 @@ from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 
 
-class RowSessionShape(KeyedRowsShape):
+class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
     """A session that is not over holds all messages of its key that came since it began."""
 
-    def __init__(self, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept, state)
+    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, kept, state)
         self._reach = self._plan.kind_as(SessionRowWindow).between + 1
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
@@ -63,11 +64,11 @@ class RowSessionShape(KeyedRowsShape):
         return np.sign(counts)
 
     def known(self, counts: Ints) -> Ints:
-        """See OfKeys."""
+        """See KeyedRowsShape."""
         return counts
 
     def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
-        """See OfKeys."""
+        """See KeyedRowsShape."""
         yield from self._show(self._held(places), timing, last=last)
 
     def _hold(self, messages: Messages, codes: Ints) -> None:

@@ -1,4 +1,4 @@
-"""The operator of a join of sessions: messages of both sides with equal keys make sessions together.
+"""Joined sessions: messages of both sides with equal keys make sessions together.
 
 Rule: a session is joined when the watermarks of both sides have completed it. A late message is joined at once. Each
 pair comes once, also if it stands in a session that grew or took in others after it was shown. A message without a key
@@ -9,33 +9,30 @@ joined with each of its messages, one after another: all of it as it stands, or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial, reduce
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Ints, contiguous, ints, millis
+from keyedwm.core.rows import REASON
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.driver import ManifestAccess, MessageOperator
-from keyedwm.operators.messages.join.join_description import manifest_of, read_manifest
 from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
 from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
-from keyedwm.operators.messages.shape import ShapeContext
+from keyedwm.operators.messages.shape import Offsets, ShapeContext
 from keyedwm.operators.messages.shapes.session import SessionShape
+from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.store import BlobStore, StateChanges
 
 SPANS = "spans"
 # Of the messages of both sides as they are held: a column with all of each side's, the event time, and the record.
@@ -43,128 +40,19 @@ PAYLOAD, TIME, RECORD = ("left", "right"), "at", ("topic", "partition", "offset"
 _ALONE = "alone"  # of a message without a key: which it is
 
 
-class SeenOffsets(NamedTuple):
-    """The channels of a side, and the next offset of each."""
-
-    known: list[tuple[str, int]]
-    next: list[int]
-
-
-class SessionSideState:
-    """What a program asks of one side."""
-
-    def __init__(self, driver: MessageOperator, number: int) -> None:
-        self._driver, self._number = driver, number
-        self.rejected: list[pa.Table] = []
-
-    @property
-    def counts(self) -> StoreCounts:
-        """What became of all messages since the store was new."""
-        return self._driver.accounts[self._number].counts
-
-    @property
-    def channels(self) -> SeenOffsets:
-        """The side's topics and partitions."""
-        mine = topic_prefix(self._number)
-        channels = self._driver.channels
-        found = [
-            ((topic.removeprefix(mine), partition), following)
-            for (topic, partition), following in zip(channels.known, channels.next, strict=True)
-            if topic.startswith(mine)
-        ]
-        return SeenOffsets([one for one, _ in found], [following for _, following in found])
-
-
-class SessionJoinOperator:
-    """Two inputs whose sessions are joined; `store` is the state that it goes on from. See `protocol.Operator`."""
-
-    next_timer_ms: int | None = None
-
-    def __init__(self, plan: WindowJoinPlan, store: BlobStore) -> None:
-        self._plan = plan
-        self.driver = MessageOperator(
-            _store_plan(plan), store, self._shape, inputs=len(plan.sides),
-            manifest=ManifestAccess(partial(read_manifest, plan), partial(manifest_of, plan)),
-        )  # fmt: skip
-        self.sides = [SessionSideState(self.driver, number) for number in (LEFT, RIGHT)]
-        self.all_channels = [self.driver.channels]
-
-    def _shape(self, kept: ShapeContext, state: Mapping[str, Any]) -> JoinedSessions:
-        self._sessions = JoinedSessions(self._plan, kept, state)
-        return self._sessions
-
-    @property
-    def late_rows(self) -> int:
-        """How many messages came outside the retention since this instance was built."""
-        return self.driver.late_rows
-
-    @property
-    def open_entries(self) -> int:
-        """How many messages are held."""
-        return self.driver.open_entries
-
-    def output_watermark_ms(self, watermark_ms: int) -> int | None:
-        """Return the watermark that pairs keep: late ones come as long as their session is kept."""
-        known = [mark for mark in self._sessions.marks if mark is not None]
-        if len(known) < len(self.sides):
-            return None
-        passed_on_ms = self.driver.output_watermark_ms(min(watermark_ms, *known))
-        return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
-
-    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Take messages of a side, in any order; those seen before change nothing."""
-        yield from self.driver.on_rows(input_number, self._sessions.tagged(input_number, rows), now_ms)
-        back = self.driver.accounts[input_number].rejected()
-        if back.num_rows:
-            side = self._plan.sides[input_number]
-            columns = [*contiguous(back[PAYLOAD[input_number]]).flatten(), contiguous(back["reason"])]
-            self.sides[input_number].rejected.append(pa.Table.from_arrays(columns, schema=side.rejected_schema))
-
-    def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of a side, a lower one has no effect: sessions are complete by the lower one of both."""
-        marks = self._sessions.marks
-        before = marks[input_number]
-        marks[input_number] = time_ms if before is None else max(before, time_ms)
-        known = [mark for mark in marks if mark is not None]
-        if len(known) == len(marks):
-            yield from self.driver.on_watermark(0, key, min(known))
-        else:
-            yield from self.on_barrier(0)
-
-    def on_idle(self, input_number: int) -> Iterator[Output]:
-        """All channels of a side are idle: nothing changes."""
-        return self.driver.on_idle(input_number)
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:
-        """A batch has ended: what is beyond the limits of size goes, the sessions that end first before others."""
-        return self.driver.on_barrier(snapshot)
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Nothing is due by the clock."""
-        return self.driver.on_timer(now_ms)
-
-    def on_end(self) -> Iterator[Output]:
-        """Both inputs have ended: every session is complete, and nothing is kept."""
-        return self.driver.on_end()
-
-    def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
-        return self.driver.drain()
-
-
 class JoinedSessions(SessionShape):
     """Sessions of the messages of both sides, each with its side and whole in a column of its own."""
 
     def __init__(self, plan: WindowJoinPlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept, state)
+        super().__init__(plan_of_both(plan), kept, state)
         self._join = plan
         self.marks: list[int | None] = state.get("marks", [None, None])
         self._spans = OpenSessions(self._plan.key_fields, self._logs, SPANS, self._open.keys)
 
-    def tagged(self, number: int, messages: pa.Table) -> pa.Table:
-        """Return messages of a side as they are held; raise InputError if they do not fit."""
-        side = self._join.sides[number]
-        rows = validate_messages(side.schema, messages, side.offset)
+    def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
+        """Return messages of a side beside those of the other; raise InputError if they do not fit."""
+        number, side = input_number, self._join.sides[input_number]
+        rows = validate_messages(side.schema, rows, side.offset)
         count_, times = rows.num_rows, contiguous(rows[side.time])
         at = millis(pc.fill_null(times, pa.scalar(0, times.type)))
         validate_times(side.time, at)
@@ -184,6 +72,33 @@ class JoinedSessions(SessionShape):
         ]  # fmt: skip
         return pa.Table.from_arrays(columns, schema=self._plan.schema)
 
+    def rejected(self, input_number: int, rows: pa.Table) -> pa.Table:
+        """Return messages of a side as they came, with the reason."""
+        columns = [*contiguous(rows[PAYLOAD[input_number]]).flatten(), contiguous(rows[REASON])]
+        return pa.Table.from_arrays(columns, schema=self._join.sides[input_number].rejected_schema)
+
+    def offsets_of(self, input_number: int, offsets: Offsets) -> Offsets:
+        """Return those of a side, by the topics that it knows."""
+        mine = topic_prefix(input_number)
+        return {
+            (topic.removeprefix(mine), partition): offset
+            for (topic, partition), offset in offsets.items()
+            if topic.startswith(mine)
+        }
+
+    def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
+        """Take the watermark of a side, a lower one has no effect: sessions are complete by the lower one of both."""
+        before = self.marks[input_number]
+        self.marks[input_number] = watermark_ms if before is None else max(before, watermark_ms)
+        known = [mark for mark in self.marks if mark is not None]
+        if len(known) == len(self.marks):
+            yield from super().due(min(known))
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark that pairs keep: late ones come as long as their session is kept."""
+        known = [mark for mark in self.marks if mark is not None]
+        return super().output_watermark_ms(min(watermark_ms, *known)) if len(known) == len(self.marks) else LOWEST
+
     @property
     def _by_message(self) -> bool:
         """Whether rows come with each message, and not when a session is complete."""
@@ -191,7 +106,7 @@ class JoinedSessions(SessionShape):
 
     def _given(self) -> int:
         """Return how many messages came so far: the arrival of a call's messages is one higher, or counts on."""
-        return sum(account.counts.given for account in self._accounts)
+        return sum(one.account.counts.given for one in self._inputs)
 
     def _take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         if not self._by_message:
@@ -296,7 +211,7 @@ class JoinedSessions(SessionShape):
         self._spans.replace(inside, made)
 
     def state(self) -> dict[str, Any]:
-        """See MessageShape; with the watermark of each side."""
+        """See StoreShape; with the watermark of each side."""
         return {**super().state(), "marks": self.marks}
 
     def _tables(self) -> dict[str, OpenSessions]:
@@ -324,7 +239,7 @@ def topic_prefix(number: int) -> str:
     return f"{number}:"
 
 
-def _store_plan(plan: WindowJoinPlan) -> StorePlan:
+def plan_of_both(plan: WindowJoinPlan) -> StorePlan:
     """Return the plan of the sessions of both sides together."""
     keys = [pa.field(f"key{at}", plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
     numbers = [("partition", pa.int64()), ("offset", pa.int64()), ("side", pa.int8()), ("arrival", pa.int64())]

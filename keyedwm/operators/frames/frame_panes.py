@@ -1,0 +1,122 @@
+"""The panes of windows over frames, and of sessions, of which the numbers of rows are known; see `operators/panes.py`.
+
+Theory. Two ends of the operator decide which phase a window is in, and neither goes back:
+
+    the window is   while                    rows that come to it     when the phase ends
+    open            complete < end           may show an early pane   it shows its pane on time, once
+    complete        kept < end <= complete   show a late pane         nothing
+    gone            end <= kept              are expired              -
+
+`complete` follows the watermark, and `kept` lies the allowed lateness behind it. Of each window three numbers are known
+(`Shown`): how many panes it showed, of how many rows the last one told, and whether it was shown on time. So
+`unshown = rows - shown.rows` decides by number of rows, and `unshown > 0` decides by time. Panes that accumulate leave
+the rows where they are and raise `shown.rows` to them. Panes that discard take the rows away and leave 0.
+
+Where windows merge (sessions), the unshown rows of the whole are those of its parts, and its panes are counted on from
+the highest count. A session that takes a new row counts as not shown on time: it is open again if it has grown beyond
+`complete`, and shows a late pane if it has not.
+
+The beat of early panes by the clock begins with the first batch, with or without rows, so that all buckets fire
+together: a batch that only the clock makes must have the barriers of all. At the beat each open window with unshown
+rows shows a pane, whatever batches brought the rows. With `key_watermark` each key has a `complete` of its own: see
+`per_key_windows.py`.
+
+The calls of a batch: `on_rows` and `on_merge` while rows are taken, `at_once` when they are held, `closed` when the
+watermark has moved, `beats` for early panes by time, `fired` for panes that leave, `state` when state is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.kernels import add_by_group, highest_by_group
+from keyedwm.operators.panes import Early, EveryBy, Now, PanePolicy, Timing
+
+ANY = (0,)  # some window has news
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What panes have shown of some windows, window by window. rows: of the last pane; on_time: 1 once it was."""
+
+    panes: Ints
+    rows: Ints
+    on_time: Ints
+
+    def take(self, places: Ints) -> Shown:
+        """Return those at these places."""
+        return Shown(self.panes[places], self.rows[places], self.on_time[places])
+
+
+def all_shown(pieces: Sequence[Shown]) -> Shown:
+    """Return those of some windows behind each other."""
+    columns = zip(*((one.panes, one.rows, one.on_time) for one in pieces), strict=True)
+    return Shown(*map(np.concatenate, columns))
+
+
+class FramePanes(PanePolicy):
+    """See the theory above. state: as `state` gave it."""
+
+    def __init__(self, early: Early | None, lateness_ms: int, *, accumulating: bool, state: Mapping[str, Any]) -> None:
+        began = None if early is None else [state.get("due_ms"), 0 if early.by_event else None]
+        super().__init__(early, None, {Timing.EARLY.value: began}, keeps_beat=False)
+        self._lateness_ms = lateness_ms
+        self.has_panes = early is not None or lateness_ms > 0
+        self.accumulating = accumulating or not self.has_panes
+        self.by_rows = early is not None and early.rows is not None
+        self.by_time = early is not None and early.every_ms is not None
+
+    def on_rows(self, now_ms: int | None) -> None:
+        """Called when a batch brings rows, before they are held: the clock's beat begins with the first one."""
+        if self._early is not None and self._early.by_clock:
+            self.begin(Timing.EARLY, Now(now_ms, 0), ANY)
+
+    def on_merge(self, parts: Shown, windows: Ints, has_new: Flags) -> Shown:
+        """Called when windows become one. windows: the number of the one that each part is in, now or as a new one;
+        has_new: which of them take new rows. Return what was shown of each.
+        """
+        count = len(has_new)
+        on_time = highest_by_group(parts.on_time, windows, count)
+        on_time[has_new] = 0
+        return Shown(highest_by_group(parts.panes, windows, count), add_by_group(parts.rows, windows, count), on_time)
+
+    def at_once(self, unshown: Ints, is_complete: Flags) -> tuple[Flags, Flags]:
+        """Called when new rows of windows are held. Return which windows show a late pane, and which an early one."""
+        enough = self.enough(Timing.EARLY, waits=False)
+        if enough is None:
+            return is_complete, np.zeros(len(unshown), bool)
+        return is_complete, ~is_complete & (unshown >= enough)
+
+    def closed(self, shown: Shown, is_complete: Flags) -> Flags:
+        """Called when the watermark has moved. Return which windows show their pane on time now."""
+        return is_complete & (shown.on_time == 0)
+
+    def beats(self, by: EveryBy, now_ms: int) -> bool:
+        """Called when time of a kind has moved. Return whether open windows with unshown rows show an early pane."""
+        if not self.by_time or self._early is None or self._early.by is not by:
+            return False
+        now = Now(now_ms, now_ms)
+        self.begin(Timing.EARLY, now, ANY)
+        if Timing.EARLY not in self.due(by, now_ms):
+            return False
+        self.left(Timing.EARLY, ())
+        self.begin(Timing.EARLY, now, ANY)
+        return True
+
+    def fired(self, shown: Shown, rows: Ints, timing: Timing) -> Shown:
+        """Called when a pane of each of some windows leaves. rows: they hold; return what is shown of them then."""
+        shown_rows = rows if self.accumulating else np.zeros(len(rows), np.int64)
+        return Shown(shown.panes + 1, shown_rows, np.full(len(rows), int(timing is not Timing.EARLY)))
+
+    def is_last(self, timing: Timing) -> bool:
+        """Whether no pane of a window follows one of this timing."""
+        return timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._lateness_ms)
+
+    def state(self) -> dict[str, Any]:
+        """Called when the state is written. Return what a later instance needs to know, ready for JSON."""
+        return {"due_ms": self._times[Timing.EARLY].due_ms}

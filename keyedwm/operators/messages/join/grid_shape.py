@@ -1,0 +1,339 @@
+"""Joined windows on a grid: those of equal edges of both sides, or of one side with all that is held of the other.
+
+Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. Waiting messages are joined
+when their timer is due, when their window is full, or before a message that they could pair with is dropped. With an
+outer `how`, and with `keep` first or last, messages stay until both sides have completed their windows, unless a limit
+of size drops them: then their rows leave first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.join.join_timeline import JoinTimeline
+from keyedwm.operators.messages.join.matches import matches
+from keyedwm.operators.messages.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
+from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
+from keyedwm.operators.messages.join.side import HeldSide, SideState, Taken
+from keyedwm.operators.messages.join.side_messages import SideMessages
+from keyedwm.operators.messages.join.waiting import EVERYTHING, FULL, Waiting, reaching_back
+from keyedwm.operators.messages.messages import MessageStore
+from keyedwm.operators.messages.shape import MessageShape, ShapeContext
+from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
+from keyedwm.operators.panes import EveryBy, Late, Meant, Now, PanePolicy, Timing
+from keyedwm.operators.results import Output
+
+
+class JoinedGrids(MessageShape):
+    """Two inputs whose windows are joined."""
+
+    def __init__(self, plan: WindowJoinPlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(kept)
+        self._plan, self.of_time = plan, not plan.is_rows
+        axes = state.get("axes", {})
+        self.sides = [SideState(plan, one, kept.logs, axes) for one in kept.inputs]
+        self._policy = PanePolicy(plan.early, Late(every_ms=plan.late_every_ms), state.get("due", {}), by_window=True)
+        self._full: int = state.get("full", LOWEST)  # windows that end by then have spoken
+
+    def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+        """Join messages of a side, in any order, and hold them; now_ms: for pairs by the clock."""
+        for taken in self.sides[messages.input_number].taken(messages):
+            if self._plan.keep is Keep.ALL:
+                yield from self._add(messages.input_number, taken, now_ms)
+            else:
+                yield from self._hold(messages.input_number, taken)
+        yield from self._settle()
+
+    def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
+        """Take the watermark of a side; a lower one has no effect."""
+        self.sides[input_number].watermark(watermark_ms)
+        yield from self._settle()
+
+    def _settle(self) -> Iterator[Output]:
+        """Show what is due after one side has come further, and drop what is of no use any more."""
+        yield from self._show_full()
+        yield from self._speak(self._horizon())
+        yield from self._forget()
+
+    def next_due(self) -> int | None:
+        """The first time at which a message that waits is shown."""
+        return self._policy.next_timer_ms
+
+    def fire(self, now_ms: int) -> Iterator[Output]:
+        """Show what is due by the clock."""
+        due = self._policy.due(EveryBy.CLOCK, now_ms)
+        return self._show_waiting({timing: partial(_by_ends, meant) for timing, meant in due.items()})
+
+    def shrink(self) -> Iterator[Output]:
+        """Drop the oldest windows beyond the limits of size."""
+        while (found := self._beyond()) is not None:
+            side, axis = found
+            end = axis.oldest()[1]
+            yield from self._show_waiting(self._meeting(end - axis.grid.size + axis.grid.step))
+            yield from self._speak(end, Timing.EARLY)
+            messages, size = axis.drop(end)
+            side.account.release(messages, size, 1, dropped=True)
+            yield from self._forget()
+
+    def end(self) -> Iterator[Output]:
+        """Show what waits, and keep nothing."""
+        yield from self._show_waiting(EVERYTHING)
+        yield from self._speak(HIGHEST)
+        for side in self.sides:
+            for axis in side.axes.values():
+                side.account.release(axis.forget(HIGHEST)[0])
+                axis.floor = HIGHEST
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark that pairs keep: late ones come as long as a side takes their messages.
+
+        Pairs of rows have no event time, so none of them is behind any watermark.
+        """
+        if self._plan.is_rows:
+            return watermark_ms
+        windowed = [axes for side, axes in zip(self._plan.sides, self._axes(), strict=True) if not side.unbounded]
+        floor = min(LOWEST if axis is None else axis.floor for axis in windowed)
+        return min(watermark_ms, floor - self._plan.overlap)
+
+    def held(self) -> int:
+        """How many messages the sides hold."""
+        return sum(side.held[0] for side in self.sides)
+
+    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge parts of a log of a side."""
+        channel, number = divmod(MessageStore.place_of(log), 2)
+        return self.sides[number].axes[channel].merge(log, tables)
+
+    def state(self) -> dict[str, Any]:
+        """The state of each axis by its place, and when messages that wait are due."""
+        axes = {str(place): axis.state() for side in self.sides for place, axis in side.places()}
+        return {"axes": axes, "due": self._policy.state(), **({} if self._full == LOWEST else {"full": self._full})}
+
+    def of_input(self, number: int) -> HeldSide:
+        """What a side holds."""
+        return HeldSide(self._plan, self.sides, number)
+
+    def _all_axes(self) -> list[JoinTimeline]:
+        return [axis for side in self.sides for axis in side.axes.values()]
+
+    def _axes(self) -> list[JoinTimeline | None]:
+        """Return the axis of event time of each side, where it has come to one."""
+        return [side.axes.get(0) for side in self.sides]
+
+    def _add(self, number: int, taken: Taken, now_ms: int | None) -> Iterator[Output]:
+        """Join what is due at once with what is held, then hold it."""
+        axis, at = taken.axis, taken.messages.at
+        gone = self._gone(number, axis)
+        lasting = axis.grid.slices(at) >= gone
+        if not lasting.all():
+            yield from self._show_waiting(self._meeting(gone))  # what is not held meets them now or never
+        waits = {
+            Timing.EARLY: ~taken.late & lasting & self._policy.waits(Timing.EARLY),
+            Timing.LATE: taken.late & lasting & self._policy.waits(Timing.LATE),
+        }
+        at_once = taken.filter(~(waits[Timing.EARLY] | waits[Timing.LATE]))
+        new = [side.schema.empty_table() for side in self._plan.sides]
+        new[number] = at_once.messages.rows
+        late = [np.zeros(table.num_rows, bool) for table in new]
+        late[number] = at_once.late
+        yield from self._show(new, late)
+        held = taken.messages.filter(lasting)
+        self.sides[number].account.release(len(at) - len(held))  # nothing to come would meet the others
+        if len(held):
+            axis.hold(held, {kind: flags[lasting] for kind, flags in waits.items()})
+        for kind, flags in waits.items():
+            self._policy.begin(kind, Now(now_ms, LOWEST), np.unique(axis.grid.first_ends(at[flags])).tolist())
+
+    def _hold(self, number: int, taken: Taken) -> Iterator[Output]:
+        """Hold messages; windows that have their row give another one where it changes."""
+        axis = taken.axis
+        held = taken.messages.filter(axis.grid.slices(taken.messages.at) >= axis.gone)
+        self.sides[number].account.release(len(taken.messages) - len(held))
+        if not len(held):
+            return
+        axis.hold(held, {})
+        offsets = self.sides[number].channels.offsets(held.rows)
+        touched = {end for start in np.unique(axis.grid.slices(held.at)).tolist() for end in axis.grid.ends_of(start)}
+
+        def is_new(sides: Sequence[SideMessages]) -> Flags:
+            return axis.among(sides[number].rows, held.channels, offsets)
+
+        for end in sorted(end for end in touched if end <= self._full):
+            yield from self._window(end, Timing.LATE, is_new, number)
+
+    def _horizon(self) -> int:
+        """Return how far both sides have come."""
+        marks = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self.sides]
+        return min(marks)
+
+    def _speak(self, horizon: int, timing: Timing = Timing.ON_TIME) -> Iterator[Output]:
+        """Show, up to this horizon of both sides, a row of each window (`keep`) or the messages without a partner."""
+        if not self._plan.by_window or horizon <= self._full:
+            return
+        if self._plan.keep is Keep.ALL:
+            for number in self._plan.outer:
+                yield from self._alone(number, horizon, timing)
+        else:
+            for end in self._ends(horizon):
+                yield from self._window(end, timing)
+        self._full = horizon
+
+    def _ends(self, horizon: int) -> list[int]:
+        """Return the ends up to here of windows that may give rows."""
+        found: set[int] = set()
+        for number in self._plan.outer or (LEFT,):
+            axis = self.sides[number].axes.get(0)
+            if axis is not None:
+                lows, highs = axis.grid.held_ends(axis.store.slices, self._full, horizon)
+                for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+                    found.update(range(low, high + 1, axis.grid.step))
+        return sorted(found)
+
+    def _alone(self, number: int, horizon: int, timing: Timing) -> Iterator[Output]:
+        """Give the messages of a side whose last window ends by then, and that met nothing."""
+        axis, other = self.sides[number].axes.get(0), self.sides[1 - number]
+        if axis is None:
+            return
+        ends = axis.grid.last_ends(axis.store.slices)
+        rows = axis.store.read_slices(axis.store.slices[(ends > self._full) & (ends <= horizon)])
+        mine = self.sides[number].shown(rows, np.zeros(rows.num_rows, bool))
+        seen = other.visible(np.sort(mine.at))
+        theirs = other.shown(seen, np.zeros(seen.num_rows, bool))
+        found = matches(self._plan, *((mine, theirs) if number == LEFT else (theirs, mine)))
+        yield from self._give_alone(number, mine, np.setdiff1d(np.arange(rows.num_rows), found.met(number)), timing)
+
+    def _give_alone(self, number: int, shown: SideMessages, at: Ints, timing: Timing) -> Iterator[Output]:
+        if len(at):
+            yield laid_out_alone(self._plan, number, shown, at, timing=timing)
+
+    def _window(
+        self,
+        end: int,
+        timing: Timing,
+        is_new: Callable[[Sequence[SideMessages]], Flags] | None = None,
+        number: int = LEFT,
+    ) -> Iterator[Output]:
+        """Give the rows of a window that is held whole; is_new: which messages of a side a row must have one of."""
+        axes = self._axes()
+        start = end - self._plan.grid().size
+        if any(axis is None or start < axis.gone for axis in axes):
+            return
+        both = []
+        for side, axis in zip(self.sides, axes, strict=True):
+            rows = axis.store.read(start, end) if axis is not None else None
+            both.append(side.shown(rows, np.zeros(0 if rows is None else rows.num_rows, bool)))
+        left, right = both
+        found = chosen(self._plan, left, right)
+        if is_new is not None:
+            kept = np.append(is_new(both), False)[found[number]]  # -1 is none
+            found = found[LEFT][kept], found[RIGHT][kept]
+        if len(found[LEFT]):
+            yield laid_out_window(self._plan, left, right, found, end=end, timing=timing)
+
+    def _show_full(self) -> Iterator[Output]:
+        """Show what waits early of windows that have become full."""
+        if self._plan.early_every_ms is not None and any(axis.fills() for axis in self._all_axes()):
+            yield from self._show_waiting(FULL)
+
+    def _show_waiting(self, which: Mapping[Timing, Waiting]) -> Iterator[Output]:
+        """Show messages that wait: of which kinds, and of each which are meant."""
+        kinds = [kind for kind in which if any(axis.waits(kind) for axis in self._all_axes())]
+        if not kinds:
+            return
+        new, late = [], []
+        for side in self.sides:
+            tables = [side.waiting(kind, which[kind]) for kind in kinds]
+            new.append(pa.concat_tables(tables))
+            flags = [np.full(one.num_rows, kind is Timing.LATE) for kind, one in zip(kinds, tables, strict=True)]
+            late.append(np.concatenate(flags))
+        yield from self._show(new, late)
+        for kind in kinds:
+            left = [np.empty(0, np.int64)]
+            for axis in self._all_axes():
+                ends = axis.waiting_for(kind)
+                meant = which[kind](axis, ends)
+                axis.shown(kind, meant)
+                left.append(ends[~meant])
+            self._policy.left(kind, np.concatenate(left).tolist())
+
+    def _show(self, new: Sequence[pa.Table], late: Sequence[Flags]) -> Iterator[Output]:
+        """Join new messages of both sides with each other, and with what is held and was shown."""
+        both, counts = [], [table.num_rows for table in new]
+        if not any(counts):
+            return
+        for number, side in enumerate(self.sides):
+            other = 1 - number
+            reach = np.sort(self.sides[other].shown(new[other], late[other]).at) if self._plan.both_windowed else None
+            seen = side.visible(reach) if counts[other] else new[number].slice(0, 0)
+            rows = pa.concat_tables([new[number], seen])
+            both.append(side.shown(rows, np.append(late[number], np.zeros(seen.num_rows, bool))))
+        left, right = both
+        held = left.part(counts[LEFT])
+        found = (
+            matches(self._plan, left.part(0, counts[LEFT]), right),
+            matches(self._plan, held, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
+        )
+        yield from laid_out(self._plan, left, right, found)
+        for number in self._plan.outer:  # a message whose windows were all shown leaves at once if it has no partner
+            met = np.concatenate([one.met(number) for one in found])
+            mine, places = both[number], np.setdiff1d(np.arange(counts[number]), met)
+            is_over = self._plan.grid().last_ends(mine.at[places]) <= self._full
+            yield from self._give_alone(number, mine, places[is_over], Timing.LATE)
+
+    def _gone(self, number: int, axis: JoinTimeline) -> int:
+        """Return the first slice of an axis that is still of use."""
+        if not self._plan.both_windowed or self._plan.is_rows:
+            return max(axis.gone, axis.outlived())
+        floor = max((one.floor for one in self.sides[1 - number].axes.values()), default=LOWEST)
+        if self._plan.by_window:
+            floor = min(floor, self._full)
+        return max(axis.gone, axis.out_of_reach(floor))
+
+    def _meeting(self, before: int) -> Mapping[Timing, Waiting]:
+        """Return which waiting messages could meet one before this place: of rows and unbounded sides any."""
+        if not self._plan.both_windowed or self._plan.is_rows:
+            return EVERYTHING
+        return reaching_back(self._plan.grid().size, before)
+
+    def _forget(self) -> Iterator[Output]:
+        """Drop the slices that are of no use any more."""
+        leaving = [
+            (side, axis, before)
+            for number, side in enumerate(self.sides)
+            for axis in side.axes.values()
+            if (before := self._gone(number, axis)) > axis.gone
+        ]
+        some = [before for _, axis, before in leaving if len(axis.store.slices) and axis.store.slices[0] < before]
+        if some:
+            yield from self._show_waiting(self._meeting(max(some)))
+        for side, axis, before in leaving:
+            side.account.release(axis.forget(before)[0])
+
+    def _beyond(self) -> tuple[SideState, JoinTimeline] | None:
+        """Return the axis that must give a window: too many of its own, or else the oldest (of rows the fullest)."""
+        limits = self._plan.retention
+        held = [side.held for side in self.sides]
+        too_much = (
+            limits.max_messages is not None and sum(messages for messages, _ in held) > limits.max_messages
+        ) or (limits.max_bytes is not None and sum(size for _, size in held) > limits.max_bytes)
+        axes = [(side, axis) for side in self.sides for axis in side.axes.values() if len(axis.store.slices)]
+        for side, axis in axes:
+            if limits.max_windows is not None and axis.oldest()[0] > limits.max_windows:
+                return side, axis
+        if not (too_much and axes):
+            return None
+        if self._plan.is_rows:
+            return max(axes, key=lambda one: int(one[1].store.index.rows.sum()))
+        return min(axes, key=lambda one: one[1].oldest()[1])
+
+
+def _by_ends(meant: Meant, _axis: JoinTimeline, ends: Ints) -> Flags:
+    """Whether messages are meant, by the ends of the first windows that hold them."""
+    return meant(ends)
