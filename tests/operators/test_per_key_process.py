@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 
@@ -12,13 +13,17 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.late import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.keyed.key_census import KeyStanding
+from keyedwm.operators.keyed.own_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
+from keyedwm.operators.keyed.read_only_keys import held_keys, together
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running import Running
 from keyedwm.operators.process.running_plan import RunningPlan
 from keyedwm.operators.protocol import operator_of, standing_of
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
 from tests.operators.per_key_model import NEVER, Model, Row
@@ -148,6 +153,18 @@ def test_a_row_leaves_when_the_watermark_of_its_key_has_passed_it(seed, monkeypa
         assert (played.late_rows, played.dropped) == (len(of.late), len(of.late))
         assert played.held == sum(keys for _, keys in of.standing()[0])
     assert of.left
+    assert listed(played).behind == of.standing()[0]
+
+
+def listed(played: Played) -> KeyStanding:
+    """How the keys stand by somebody who only reads the state."""
+    described = json.loads(json.dumps(played.plan.description()))
+    of_keys = [
+        {name: blob for name, blob in blobs.items() if is_own(name.partition("+")[0], KEYS_LOG)}
+        for blobs in played.states
+    ]
+    states = [json.loads(blobs[MANIFEST]) for blobs in played.states]
+    return together([held_keys(described, *one) for one in zip(states, of_keys, strict=True)])
 
 
 class Told(Processor):

@@ -115,6 +115,9 @@ CALLS = {
     "lateness of 2 days is beyond behind=1 day": lambda df: aggregate(
         df, "k", TEN, N, lateness="2 days", key_watermark=per_key("1 second", **DAY)
     ),
+    "key_watermark tells the partitions of a key apart, and the frame has not all of topic": lambda df: aggregate(
+        df.drop("offset"), "k", TEN, N, key_watermark=per_key("1 second", **DAY)
+    ),
     "max_rows_per_batch holds closed windows back": lambda df: aggregate(
         df, "k", TEN, N, max_rows_per_batch=9, key_watermark=per_key("1 second", **DAY)
     ),

@@ -41,6 +41,12 @@ def ship_rows(
             raise not_a_gap(column, "calendar interval")
     timed = timed_rows(df, axis)
     order = ORDER if set(ORDER) <= set(df.columns) else ()
+    per_key = asked.get("key_watermark")
+    if per_key is not None and per_key.slowest and not order:
+        raise OptionError(
+            f"aggregate: key_watermark tells the partitions of a key apart, and the frame has not all of "
+            f"{', '.join(ORDER)}: keep them as the source has them, or give per_key(..., partitions='fastest')"
+        )
     schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
     plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **asked).trimmed()
     return ship_inputs([timed], [plan], ids), plan, axis_key(df, axis)
