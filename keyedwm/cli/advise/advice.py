@@ -22,6 +22,7 @@ from keyedwm.cli.advise.losses import (
     silences,
 )
 from keyedwm.cli.advise.read import Sample, TimeFate, in_arrival_order
+from keyedwm.cli.advise.zones import zone_sentences
 from keyedwm.core.errors import InputError
 
 ONE, PER_PARTITION, PER_KEY = "one watermark", "per partition", "per key"
@@ -68,6 +69,7 @@ class Advice:
     stamped_by_event: bool
     fates: Mapping[TimeFate, int]
     hints: tuple[str, ...]
+    zones: tuple[tuple[int, int], ...]
     ways: Mapping[str, Losses]
     keys: int | None
     partitions: tuple[PartitionFigures, ...]
@@ -91,8 +93,9 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
     sound = rows.fate == TimeFate.SOUND
     counted_all = sound & (rows.arrival_ms >= rows.begin_ms)
     if not counted_all.any():
-        why = "; ".join(sample.hints[:1]) or "set --event-time and --unit to where and how the event time is written"
-        raise InputError(f"topic {topic}: none of {len(sound)} records has an event time to advise from; {why}")
+        where = "set --event-time and --unit to where and how the event time is written"
+        hints = (*sample.hints, *zone_sentences(dict(sample.zones)), where)
+        raise InputError(f"topic {topic}: none of {len(sound)} records has an event time to advise from; {hints[0]}")
     event, partition, counted = rows.event_ms[sound], rows.partition[sound], counted_all[sound]
     of_all = highest_before(event, np.zeros(len(event), np.int64))
     own = highest_before(event, partition)
@@ -115,6 +118,7 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
         stamped_by_event=rows.stamped_by_event,
         fates={fate: int(np.count_nonzero(rows.fate == fate)) for fate in TimeFate},
         hints=rows.hints,
+        zones=rows.zones,
         ways=losses,
         keys=None if rows.keys is None else len(np.unique(rows.keys[sound])),
         partitions=tuple(_figures(rows, silence, sound, behind)),

@@ -19,6 +19,7 @@ from keyedwm.arrow.event_times import EventTimeReader
 from keyedwm.arrow.fields import FieldReader
 from keyedwm.arrow.schema import row_schema
 from keyedwm.cli.advise.losses import Numbers, arrivals
+from keyedwm.cli.advise.zones import zones_of
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.core.event_time import Place
@@ -62,7 +63,8 @@ class Sample:
     partitions: all that the topic has. begin_ms: from when on no partition's records are cut off. keys: numbers that
     stand for the keys, None if there was no question of keys. appended: whether brokers stamped the arrival.
     stamped_by_event: whether timestamps are event times, so that nothing tells the arrival. hints: sentences about the
-    option eventTimeUnit.
+    option eventTimeUnit. zones: partitions whose event times look like those of another zone,
+    and how far ahead of UTC (ms).
     """
 
     partitions: tuple[int, ...]
@@ -75,6 +77,7 @@ class Sample:
     appended: bool
     stamped_by_event: bool
     hints: tuple[str, ...] = ()
+    zones: tuple[tuple[int, int], ...] = ()
 
 
 Tell = Callable[[int, int], None]  # offsets read, and all that there are to read
@@ -202,17 +205,20 @@ def _sample(parts: Sequence[_Part], channels: Sequence[TopicPartition], cut: set
     if parts[0].key is not None:
         found = pa.chunked_array([part.key for part in parts]).combine_chunks()
         keys = found.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    fate = np.concatenate([part.fate for part in parts])
+    told = (fate == TimeFate.SOUND) | (fate == TimeFate.FUTURE)
     return Sample(
         partitions=tuple(tp.partition for tp in channels),
         partition=partition,
         arrival_ms=arrival_ms,
         event_ms=event_ms,
-        fate=np.concatenate([part.fate for part in parts]),
+        fate=fate,
         keys=keys,
         begin_ms=max(complete, default=int(arrival_ms.min())),
         appended=all(part.appended for part in parts),
         stamped_by_event=bool(np.mean(event_ms == timestamp_ms) >= _NEARLY_ALL),
         hints=tuple(part.hint for part in parts if part.hint is not None),
+        zones=tuple(zones_of(event_ms[told], timestamp_ms[told], partition[told]).items()),
     )
 
 

@@ -13,6 +13,7 @@ from keyedwm.arrow.instants import iso_text
 from keyedwm.cli.advise.advice import ONE, PER_KEY, PER_PARTITION, Advice
 from keyedwm.cli.advise.losses import DAY_MS, HOUR_MS, LAGS_MS, MINUTE_MS, SECOND_MS
 from keyedwm.cli.advise.read import TimeFate
+from keyedwm.cli.advise.zones import zone_sentences
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.text import span_text
 
@@ -62,6 +63,7 @@ def as_json(advice: Advice, request: AdviceRequest) -> str:
         "window_ms": request.window_ms,
         "event_times": {fate.name.lower(): count for fate, count in advice.fates.items()},
         "hints": list(advice.hints),
+        "zones": [{"partition": number, "ahead_ms": ahead_ms} for number, ahead_ms in advice.zones],
         "lags": [
             {"lag_ms": lag} | {
                 _name(way): {"late": losses.late(lag), "dropped": losses.dropped(lag)}
@@ -110,6 +112,7 @@ def _about(advice: Advice, request: AdviceRequest) -> Iterator[str]:
         if advice.fates[fate]:
             yield f"event times {sentence}: {advice.fates[fate]:,}; they take no part in the figures"
     yield from advice.hints[:1]
+    yield from zone_sentences(dict(advice.zones))
 
 
 def _losses(advice: Advice, request: AdviceRequest) -> Table:

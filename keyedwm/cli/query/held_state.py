@@ -7,9 +7,10 @@ seconds, so a live view has it done in a thread of its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from keyedwm.cli.checkpoint_session import checkpoint_session
 from keyedwm.cli.query.picture import OperatorPicture, StatePicture
@@ -20,11 +21,9 @@ from keyedwm.operators.state.description import KIND
 from keyedwm.operators.summary import Summary, summary
 from keyedwm.savepoint_files import STATE, Files, OperatorState
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _EVERY_S = 10.0  # between the end of one reading and the next
 Newest = Callable[[], StatePicture | None]
+Operators = Callable[[Files], Iterable[tuple[OperatorState, Any]]]
 
 
 def is_of_store(operator: OperatorState) -> bool:
@@ -65,14 +64,12 @@ def picture_of(operator: OperatorState) -> OperatorPicture:
     )  # fmt: skip
 
 
-def read_state(spark: SparkSession, files: Files, now_ms: int) -> StatePicture:
+def read_state(read: Operators, files: Files, now_ms: int) -> StatePicture:
     """Read all operators; none is no error, and what cannot be read now is said in the picture."""
-    from keyedwm.spark.api.savepoint import read_operators
-
     try:
         held: Sequence[OperatorState] = ()
         if files.names(STATE) is not None:
-            held = [operator for operator, _ in read_operators(spark, files)]
+            held = [operator for operator, _ in read(files)]
         return StatePicture(taken_ms=now_ms, operators=tuple(map(picture_of, held)), trouble=None)
     except KeyedwmError as error:  # the query goes on meanwhile, and deletes states that it no longer needs
         return StatePicture(taken_ms=now_ms, operators=(), trouble=error.message)
@@ -81,8 +78,11 @@ def read_state(spark: SparkSession, files: Files, now_ms: int) -> StatePicture:
 @contextmanager
 def state_reader(files: Files, now_ms: Callable[[], int], *, live: bool) -> Iterator[Newest]:
     """Start Spark, and give a function that returns the newest state; live: it is read again and again."""
+    from keyedwm.spark.api.savepoint import read_operators  # before the session is there, which it prepares
+
     with checkpoint_session() as spark:
-        newest = [read_state(spark, files, now_ms())]
+        read = partial(read_operators, spark)
+        newest = [read_state(read, files, now_ms())]
         if not live:
             yield lambda: newest[0]
             return
@@ -90,7 +90,7 @@ def state_reader(files: Files, now_ms: Callable[[], int], *, live: bool) -> Iter
 
         def again() -> None:
             while not ended.wait(_EVERY_S):
-                newest[0] = read_state(spark, files, now_ms())
+                newest[0] = read_state(read, files, now_ms())
 
         thread = threading.Thread(target=again, daemon=True)
         thread.start()
