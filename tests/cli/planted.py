@@ -44,11 +44,20 @@ class Planted:
         if committed:
             (self.directory / "commits" / str(planned.batch)).write_text("v1\n{}")
 
+    @property
+    def files(self) -> Files:
+        return Files(str(self.directory))
+
+    def write(self) -> None:
+        """Write the newest offset down once more."""
+        text = f"v1\n{{}}\n{json.dumps(self.driver.offset)}\n"
+        (self.directory / "offsets" / str(self.driver.offset["batch"])).write_text(text)
+
     def reader(self) -> QueryReader:
-        return QueryReader(Files(str(self.directory)), self.cluster, self.driver.options, target=self.target())
+        return QueryReader(self.files, self.cluster, self.driver.options, target=self.target())
 
     def target(self) -> Target | None:
-        return target_of(Files(str(self.directory)), None, {})
+        return target_of(self.files, None, {})
 
     def picture(self) -> Picture:
         return self.reader().picture(self.driver.clock)

@@ -31,6 +31,7 @@ from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError
 from keyedwm.core.event_time import Unit
 from keyedwm.kafka.client.values import TopicPartition
+from pyspark_wm_source.values.offsets import QueryOffset
 from tests.tools import NO_TIMESTAMP, Record, produce
 
 VECTOR = json.loads((Path(__file__).parents[1] / "vectors" / "windows" / "keyed-watermark-flights.json").read_text())
@@ -340,3 +341,27 @@ def test_a_zone_is_told_of_the_partitions_that_have_it(capsys, kafka, topic_of):
         "event times of partition 1 are 2:00 hours ahead of the records' timestamps, as local times of UTC+02:00"
         in said
     )
+
+
+@pytest.mark.parametrize("batch", [1, 40])
+def test_a_query_loses_what_was_predicted_and_no_more(capsys, kafka, topic_of, open_stream, flights, batch):
+    """Flights of one airport: batches of one record follow each record, as the prediction does; others lose less."""
+    some = flights[flights["origin"] == "EWR"][:160]
+    topic = topic_of(1, retention_ms="-1")
+    produce(kafka.bootstrap, topic, [
+        Record(0, int(known), json.dumps({"at": int(event) // SECOND_MS}).encode())
+        for event, known in zip(some["event"], some["known"], strict=True)
+    ])  # fmt: skip
+    lag_ms = 15 * MINUTE_MS
+    predicted = json.loads(told(capsys, kafka, topic, *IN_SECONDS, "--json"))
+    late = next(one["per_partition"]["late"] for one in predicted["lags"] if one["lag_ms"] == lag_ms)
+    options = {
+        "eventTime": "json:$.at", "eventTimeUnit": "s", "watermarkLag": "15 minutes", "idleTimeout": "none",
+        "maxOffsetsPerTrigger": str(batch),
+    }  # fmt: skip
+    stream = open_stream(topic, options)
+    stream.drain()
+    (channel,) = QueryOffset.from_json(stream.offset).channels.values()
+    measured = channel.counts.late
+    assert late > 0
+    assert measured == late if batch == 1 else measured <= late

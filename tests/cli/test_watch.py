@@ -10,17 +10,24 @@ from keyedwm.cli import watch
 from keyedwm.cli.main import main
 from keyedwm.cli.query.picture import as_json
 from keyedwm.cli.query.reader import QueryReader
-from keyedwm.core.errors import UnavailableError
+from keyedwm.cli.query.target import target_of
+from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
 from keyedwm.savepoint_files import Files
 from keyedwm.testing.local import free_ports
 from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.delta.publish import publish
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
+from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause
-from tests.cli.planted import T_MS, A, B, only_cause, shown
+from pyspark_wm_source.values.offsets import IdleTimeout
+from tests.cli.planted import T_MS, A, B, Planted, only_cause, shown
+from tests.sink.delta_sink import how, staged
 from tests.source.scripted import Log
+from tests.support.object_store import object_store
 from tests.tools import Record as Produced
 from tests.tools import cluster_at, produce
 
@@ -134,6 +141,55 @@ def test_a_broker_that_goes_away_later_is_shown_and_ends_nothing(planted, monkey
     picture = watch._look(planted.reader())
     assert picture.trouble == "no broker answers"
     assert "fetch_offsets" not in planted.cluster.asked  # it would be waited for, too
+
+
+def test_the_idle_timeout_is_that_of_the_query_unless_another_is_asked_for(monkeypatch, tmp_path):
+    it = Planted(monkeypatch, tmp_path, {A: Log.of(1)}, idleTimeout="10 seconds")
+    it.plan()
+    it.driver.run_tasks({A: T_MS})
+    it.driver.clock += 9_000
+
+    def cause(given: IdleTimeout | None) -> Cause:
+        other = SourceOptions.parse({"subscribe": "t", "kafka.bootstrap.servers": "x:1", "idleTimeout": "1 second"})
+        return only_cause(QueryReader(it.files, it.cluster, other, given).picture(it.driver.clock).sources[0])[1]
+
+    assert cause(None) is Cause.IDLE_TIMEOUT
+    assert cause(IdleTimeout(8_000)) is cause(IdleTimeout(None)) is Cause.NO_RECORD_SINCE
+    it.driver.offset.pop("idle_timeout_ms")  # as an earlier version writes it: the option's value
+    it.write()
+    assert cause(None) is Cause.NO_RECORD_SINCE
+
+
+def test_a_table_tells_the_last_batch_of_this_query(planted, tmp_path):
+    to = how(tmp_path / "table", SnapshotMode.BATCH)
+    for batch, query in ((3, "mine"), (4, "another")):
+        publish(to, [staged(to, [1, 2], batch, query)], batch=batch)
+    (planted.directory / "metadata").write_text('{"id":"mine"}')
+    target = target_of(planted.files, str(tmp_path / "table"), {})
+    assert target is not None
+    one = target.newest()
+    assert one is not None
+    assert (one.kind, one.batch, one.rows, one.version, one.is_published) == ("Delta table", 3, 2, 1, True)
+    for place, said in ((tmp_path / "none", "does not exist"), (planted.directory, "is neither a Delta table nor")):
+        with pytest.raises(InputError, match=said):
+            target_of(planted.files, str(place), {})
+
+
+def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypatch, tmp_path, capsys):
+    with object_store() as store:
+        for name, value in store.variables.items():
+            monkeypatch.setenv(name, value)
+        place = f"s3a://{store.bucket}/checkpoint"
+        for log in ("offsets", "commits"):
+            for path in (planted.directory / log).iterdir():
+                Files(f"{place}/{log}").write(path.name, path.read_text())
+        assert main(["watch", place, "--once", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["checkpoint"], told["planned_batch"], told["committed_batch"]) == (place, 0, 0)
+        assert main(["plot", place, "-o", str(tmp_path / "out.html")]) == 0
+        assert main(["inspect", place]) == 0
+        assert main(["watch", f"{place}/none", "--once"]) == 2
+        assert "is no checkpoint" in capsys.readouterr().err
 
 
 FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'

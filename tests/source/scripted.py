@@ -118,7 +118,7 @@ class Driver:
         self.clock = 1_000_000
         self.paused_s = 0.0
         monkeypatch.setattr(planner_module, "shared", lambda _client: cluster)
-        monkeypatch.setattr(planner_module, "_wall_ms", lambda: self.clock)
+        monkeypatch.setattr(Planner, "_now_ms", lambda _planner: self.clock)
         monkeypatch.setattr("time.sleep", self._pause)
         topics = {} if "subscribePattern" in given else {"subscribe": next(iter(cluster.logs)).topic}
         self.options = SourceOptions.parse({"kafka.bootstrap.servers": "x:1", **topics, **given})
