@@ -25,6 +25,7 @@ from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
+from pyspark_wm_sink.places.ledger_files import is_address
 from pyspark_wm_sink.places.paths import local_directory
 
 HELP = "print the snapshots, watermarks and offsets that a sink has written down"
@@ -99,14 +100,15 @@ def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int)
     directory = local_directory(path)
     if directory is not None and not directory.exists():
         raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected")
-    table = open_table(path, storage) if directory is None or directory.is_dir() else None
-    if table is None and is_checkpoint(Files(path)):
+    # A checkpoint is reached without --storage, and by addresses that deltalake may not know.
+    if (directory is not None or (is_address(path) and not storage)) and is_checkpoint(Files(path)):
         if print_checkpoint(out, Files(path)):
             return
         raise InputError(
             f"the checkpoint {path} holds no ledger: give the option ledger of its query, or the Delta table it "
             f"writes; nor has it a source of keyedwm"
         )
+    table = open_table(path, storage) if directory is None or directory.is_dir() else None
     if table is None:
         raise InputError(f"{path} is neither a ledger (or a checkpoint that holds one) nor a Delta table")
     records = newest_records(table, most)

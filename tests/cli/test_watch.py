@@ -162,14 +162,14 @@ def test_the_idle_timeout_is_that_of_the_query_unless_another_is_asked_for(monke
 
 def test_a_table_tells_the_last_batch_of_this_query(planted, tmp_path):
     to = how(tmp_path / "table", SnapshotMode.BATCH)
-    for batch, query in ((3, "mine"), (4, "another")):
+    for batch, query in ((0, "mine"), (0, "another")):
         publish(to, [staged(to, [1, 2], batch, query)], batch=batch)
     (planted.directory / "metadata").write_text('{"id":"mine"}')
     target = target_of(planted.files, str(tmp_path / "table"), {})
     assert target is not None
     one = target.newest()
     assert one is not None
-    assert (one.kind, one.batch, one.rows, one.version, one.is_published) == ("Delta table", 3, 2, 1, True)
+    assert (one.kind, one.batch, one.rows, one.version, one.is_published) == ("Delta table", 0, 2, 1, True)
     for place, said in ((tmp_path / "none", "does not exist"), (planted.directory, "is neither a Delta table nor")):
         with pytest.raises(InputError, match=said):
             target_of(planted.files, str(place), {})

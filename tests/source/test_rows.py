@@ -177,7 +177,7 @@ def test_snapshots_count_every_batch_by_one(kafka, topic_of, open_stream):
 
 def test_an_idle_channel_says_so_and_says_when_it_wakes(kafka, topic_of, open_stream, monkeypatch):
     clock_ms = [1_700_000_000_000]
-    monkeypatch.setattr(planner, "_wall_ms", lambda: clock_ms[0])
+    monkeypatch.setattr(planner.Planner, "_now_ms", lambda _planner: clock_ms[0])
     topic = topic_of(2)
     produce(kafka.bootstrap, topic, [Record(0, 100), Record(1, 10)])
     stream = open_stream(topic, idleTimeout="1500 milliseconds")
