@@ -138,8 +138,7 @@ class Planner:
         self._tell_nothing_selected(planned)
         if options.propagate:
             self._facts["barriers_again"] = barriers_again(planned)
-        first = start.batch == NOT_STARTED
-        reads = any(True for _ in planned.moved())
+        first, reads = start.batch == NOT_STARTED, any(True for _ in planned.moved())
         if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
             return start_json
         if reads and not once and self._too_few(planned):
