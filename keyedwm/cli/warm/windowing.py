@@ -14,6 +14,7 @@ from keyedwm.core.rows import EVENT_TIME, ControlKind
 from keyedwm.operators.aggregates import functions
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.panes import Early
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
@@ -54,6 +55,7 @@ _SETTINGS: tuple[dict[str, Any], ...] = (
     {"late": LatePolicy.EMIT},
     {"lateness_ms": 2_000},
     {"early": Early(rows=2)},
+    {"key_watermark": PerKey(200, 1_000), "order": ("text", "number")},
 )
 _ROWS = 24
 

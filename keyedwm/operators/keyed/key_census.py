@@ -73,7 +73,7 @@ class KeyCensus:
     def moved(self, before: Ints, after: Ints, floor_ms: int) -> None:
         """Take the watermarks of keys as they were and are; at or below the floor a key is not held."""
         for times, sign in ((before[before > floor_ms], -1), (after[after > floor_ms], 1)):
-            slots, counts = np.unique(times // self._width_ms, return_counts=True)
+            slots, counts = _counted(times // self._width_ms)
             for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
                 self._slots[slot] += sign * count
 
@@ -89,7 +89,7 @@ class KeyCensus:
 
     def brought(self, columns: Sequence[pa.Array], own: Ints, front_ms: int) -> None:
         """Take the keys of this batch, their columns and watermarks, to know the slowest of them."""
-        places = np.argsort(own, kind="stable")[:MOST_SHOWN]
+        places = slowest(own)
         names = key_texts(columns, places)
         behind = np.maximum(front_ms - own[places], 0).tolist()
         self._slowest = ordered([*self._slowest, *zip(names, behind, strict=True)])
@@ -109,6 +109,26 @@ class KeyCensus:
         standing = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
         dropped = ordered(self._batch_dropped.items())
         return KeyStanding(standing, self._batch_forgotten, self._slowest, dropped)
+
+
+def slowest(own: Ints) -> Ints:
+    """Return the places of the lowest watermarks, of equal ones the first, as many as are shown."""
+    if len(own) <= MOST_SHOWN:
+        return np.argsort(own, kind="stable")
+    few = np.flatnonzero(own <= np.partition(own, MOST_SHOWN - 1)[MOST_SHOWN - 1])
+    return few[np.argsort(own[few], kind="stable")[:MOST_SHOWN]]
+
+
+def _counted(slots: Ints) -> tuple[Ints, Ints]:
+    """Return the slots that occur, and how often each does."""
+    if not len(slots):
+        return slots, slots
+    low, span = slots.min(), int(slots.max()) - int(slots.min()) + 1
+    if span > 8 * len(slots) + SLOTS:
+        return np.unique(slots, return_counts=True)
+    counts = np.bincount(slots - low, minlength=span)
+    found = np.flatnonzero(counts)
+    return found + low, counts[found]
 
 
 def key_texts(columns: Sequence[pa.Array], places: Ints) -> list[str]:

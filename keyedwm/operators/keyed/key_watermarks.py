@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints
-from keyedwm.operators.keyed.key_census import KeyCensus, KeyStanding
+from keyedwm.operators.keyed.key_census import KeyCensus, KeyStanding, slowest
 from keyedwm.operators.keyed.own_log import HASH, OWN, OwnersPlan, OwnLog, OwnRows, is_own
 from keyedwm.operators.keyed.owner_slots import NEVER, OwnerSlots
 from keyedwm.operators.keyed.per_key import PerKey
@@ -188,7 +188,8 @@ class KeyWatermarks:
         touched = self._flags(owners)
         self.census.moved(self._own[touched], own[touched], self._floor_ms)
         held = np.flatnonzero(touched & (own > self._floor_ms))
-        self.census.brought(self.owners.wide_columns(held), own[held], self._front_ms)
+        slow = held[slowest(own[held])]
+        self.census.brought(self.owners.wide_columns(slow), own[slow], self._front_ms)
         self._own = np.where(touched, own, self._own)
         self._seen[touched] = self._front_ms
         self._write(touched)
