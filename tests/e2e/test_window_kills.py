@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.e2e.killed import LIMIT_S, ROOT, ms, program
+from tests.e2e.per_key_kills import departures, differing, expected, killed_twice, load, lost
 from tests.tools import wait_until
 
 pytestmark = [pytest.mark.starts, pytest.mark.timeout(2_400)]  # minutes on a machine of its own
@@ -48,3 +49,12 @@ def test_flights_by_origin_and_hour_are_exact_after_two_kills(kafka, flights, tm
     assert (len(rows), sum(row[3] for row in rows)) == (golden["rows"], golden["sum"])
     told = "\n".join("|".join(map(str, row)) for row in rows)
     assert hashlib.sha256(told.encode()).hexdigest() == golden["sha256"]
+
+
+def test_what_keys_lose_by_watermarks_of_their_own_is_counted_exactly_after_two_kills(kafka, topic, tmp_path):
+    flights, batch = departures(days=14), 2_000
+    load(kafka.bootstrap, topic, flights)
+    made = killed_twice(kafka.bootstrap, topic, tmp_path, 15, batch)
+    assert differing(made, expected(flights, 15 * 60_000, batch)) == 0
+    gone = lost(made)
+    assert gone["carrier"] > gone["dest"] > gone["tailnum"] >= 0

@@ -1,0 +1,54 @@
+"""The program that is killed: flights per hour and carrier, destination and aircraft, by watermarks of their own.
+
+Run: python -m tests.e2e.per_key_flights BOOTSTRAP TOPIC DIRECTORY LAG_MINUTES RECORDS_A_BATCH
+Rows that are lost leave as expired ones, so that the table counts them exactly, whatever is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.e2e.window_flights import session
+
+KEYS = ("carrier", "dest", "tailnum")
+TABLE = "hours"
+BEHIND = "60 days"
+
+
+def main(bootstrap: str, topic: str, directory: str, lag_minutes: str, most: str) -> None:
+    from keyedwm.spark import aggregate, count, per_key, tumbling
+
+    spark = session()
+    one = ", ".join(f"named_struct('what', '{name}', 'key', values[{at}])" for at, name in enumerate(KEYS))
+    rows = (
+        spark.readStream.format("keyedwm")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", most)
+        .option("watermarkLag", "1 day")
+        .option("idleTimeout", "none")
+        .load()
+        .where("control IS NOT NULL OR value IS NOT NULL")  # one without a value closes all windows
+        .selectExpr("*", "split(cast(value AS string), ',') values")
+        .selectExpr(
+            f"inline(CASE WHEN control IS NULL THEN array({one}) ELSE array(named_struct('what', '', 'key', '')) END)",
+            "topic", "partition", "offset", "event_time", "watermark", "control",
+        )
+    )  # fmt: skip
+    hours = aggregate(
+        rows, ["what", "key"], tumbling("1 hour"), {"flights": count()}, late="emit", name="hours",
+        key_watermark=per_key(f"{lag_minutes} minutes", behind=BEHIND),
+    )  # fmt: skip
+    told = hours.selectExpr("what", "key", "window.end", "flights", "pane.timing", "control")
+    writer = told.writeStream.format("keyedwm").option("path", str(Path(directory) / TABLE))
+    query = writer.option("checkpointLocation", str(Path(directory) / "check")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    main(*sys.argv[1:])
