@@ -10,6 +10,7 @@ Tests marked `cluster` run by `-m cluster` only, `make cluster-test`; of them th
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import uuid
@@ -80,6 +81,16 @@ def ports_of(worker: int) -> range:
     """The ports that this worker's brokers choose from: two workers never try the same one."""
     size = len(local.PORTS) // MOST_WORKERS
     return local.PORTS[worker % MOST_WORKERS * size :][:size]
+
+
+def pytest_collection() -> None:
+    """Thousands of tests stay to the end: looking through them for garbage takes half a second each time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -211,6 +222,11 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.python.daemon.module", "keyedwm.daemon")
+        # Compiling plans takes a quarter of a batch of few rows; the programs that tests start do it.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        # A query that waits asks the source for its end at each poll: 10 ms, the default, take a quarter of a core.
+        .config("spark.sql.streaming.pollingDelay", "100ms")
         # Many tiny batches: a chmod process per checkpoint file costs more than it brings.
         .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
         .config("spark.log.level", "ERROR")
