@@ -28,7 +28,7 @@ from keyedwm.windows import WindowJoin, WindowOperator
 from tests.operators import joins, session_joins, streams, test_process, test_running
 from tests.operators import stored as kept
 
-FLIPS = 60
+FLIPS, MOST_PAIRS = 16, 40
 Blobs = dict[str, bytes]
 
 
@@ -195,11 +195,12 @@ def test_a_blob_that_is_missing_is_refused(kind):
     assert any(found)
 
 
-def test_blobs_in_each_others_place_are_refused(kind):
+def test_blobs_in_each_others_place_are_refused(kind, seed):
     wanted, names = kind.answer(kind.blobs), sorted(kind.blobs.keys() - {MANIFEST})
+    pairs = list(combinations(names, 2))
     found = [
         refused(kind, wanted, kind.blobs | {one: kind.blobs[other], other: kind.blobs[one]})
-        for one, other in combinations(names, 2)
+        for one, other in random.Random(seed).sample(pairs, min(len(pairs), MOST_PAIRS))
     ]
     assert any(found) or len(names) < 2
 

@@ -54,15 +54,23 @@ def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
 
 
+def some_seeds(window) -> range:
+    """Of 48 combinations of limits, kinds of join and kept messages: ten for a window, all for all windows together.
+
+    `python -m tests.operators.session_joins 10000` plays as many as are asked for.
+    """
+    return range(WINDOWS.index(window) % 5, 48, 5)
+
+
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_rows_and_rejected_messages_are_those_of_the_model_with_a_restart_after_each_step(window):
-    assert sum(differential(seed, window, 20) for seed in range(48)) > 200
+    assert sum(differential(seed, window, 20) for seed in some_seeds(window)) > 40
 
 
 @pytest.mark.parametrize("emit", [Emit.PAIRED, Emit.RUNNING], ids=lambda emit: emit.value)
 @pytest.mark.parametrize("window", WINDOWS[1::3], ids=str)
 def test_rows_with_each_message_are_those_of_the_model_with_a_restart_after_each_step(window, emit):
-    assert sum(differential(seed, window, 20, emit) for seed in range(48)) > 50
+    assert sum(differential(seed, window, 20, emit) for seed in some_seeds(window)) > 10
 
 
 def test_a_session_is_joined_as_soon_as_it_has_both_sides_and_what_was_joined_is_used_up():
@@ -215,7 +223,7 @@ def test_a_limit_in_bytes_counts_messages_as_they_came_and_not_what_is_held_besi
 def test_nothing_is_left_when_all_sessions_are_gone():
     store = MemoryStore()
     join = join_of(store, retention=Retention(time_ms=20))
-    for at in range(0, 2_000, 5):
+    for at in range(0, 1_000, 5):
         for side in SIDES:
             join.add_message(side, given((at, f"{at // 100}", at)))
         both_at(join, at)
@@ -223,7 +231,7 @@ def test_nothing_is_left_when_all_sessions_are_gone():
         assert sum(store.sizes.values()) < 120_000
     both_at(join, 10_000)
     join.flush()
-    assert all(join.counts(side).expired == 400 for side in SIDES)
+    assert all(join.counts(side).expired == 200 for side in SIDES)
     join.add_message("left", given((5_000, "z", 20_000)))
     both_at(join, 20_000)
     join.flush()
