@@ -14,21 +14,12 @@ from tests.spark.started import AHEAD, FAR_MS, event, keyed, panes, steer
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "windows"
 AGGREGATES = {"sum": sum("v"), "count": count(), "min": min("v")}
+# Of each window, rule for late rows and rule for touching sessions; `tests/core/test_vectors.py` plays all of them.
 NAMES = [
-    "jet-sliding-ascending",
-    "jet-sliding-end-flush",
     "jet-sliding-late-and-partly-late",
     "jet-sliding-min-no-deduct",
-    "jet-sliding-smoke",
-    "jet-session-bridge",
-    "jet-session-disordered",
-    "jet-session-late",
     "jet-session-late-between",
-    "jet-session-ordered",
     "jet-session-partial-then-end",
-    "session-stream-bridge",
-    "session-stream-in-order",
-    "session-stream-late-insert",
     "session-stream-left-insert",
 ]
 END_MS = FAR_MS // 2

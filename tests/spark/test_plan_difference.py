@@ -110,6 +110,24 @@ def test_what_differs_is_named_on_both_sides(old, new, told):
     assert f"(windows or keys differ; {found}): go back to that plan" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"buckets": 3}, "the checkpoint has 2 buckets and this plan 3; "),
+        ({"buckets": 3}, "give buckets=2"),
+        ({"axis": 5}, "follows the time axis with key 3, this plan the one with key 5"),
+        ({"name": "days"}, "the checkpoint calls it hours, and so its channels: "),
+        ({"name": "days"}, "give name='hours'"),
+    ],
+)
+def test_another_number_of_buckets_axis_or_name_is_refused_with_the_one_that_fits(other, told):
+    note = {"version": 2, "buckets": 2, "plan": "one", "told": {}, "axis": 3, "name": "hours"}
+    require_owner("aggregate", note, note, "windows or keys")
+    with pytest.raises(OptionError) as refused:
+        require_owner("aggregate", note, note | other, "windows or keys")
+    assert told in str(refused.value)
+
+
 def test_state_of_0_2_0_is_taken_by_its_own_digest_and_else_told_to_run_under_its_python_once():
     note = {"version": 2, "buckets": 1, "plan": "by code", "axis": 0, "name": "n"}
     owner = {**note, "plan": "by version", "told": {"kind": "process"}}
