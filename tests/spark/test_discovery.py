@@ -35,15 +35,20 @@ def test_the_packages_load_nothing_heavy():
     assert not {"pyarrow", "numpy", "pandas", "kafka", "numba", "deltalake"} & set(loaded.stdout.split())
 
 
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory) -> dict[str, Path]:
+    """A directory for each package, the same ones for each order: functions are compiled once for a path."""
+    made = {}
+    for package in (*PACKAGES, "keyedwm", "tests"):
+        made[package] = tmp_path_factory.mktemp("only") / package
+        made[package].symlink_to(ROOT / package)
+    return made
+
+
 @pytest.mark.parametrize("order", [PACKAGES, PACKAGES[::-1]], ids=" then ".join)
-def test_either_order_of_the_packages_serves_both_halves(kafka, topic_of, tmp_path, order):
+def test_either_order_of_the_packages_serves_both_halves(kafka, topic_of, tmp_path, homes, order):
     # An interpreter that sees neither this checkout nor its installation: only one directory per package, in `order`.
-    paths = []
-    for package in (*order, "keyedwm", "tests"):
-        home = tmp_path / f"only-{package}"
-        home.mkdir()
-        (home / package).symlink_to(ROOT / package)
-        paths.append(str(home))
+    paths = [str(homes[package].parent) for package in (*order, "keyedwm", "tests")]
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
@@ -61,7 +66,7 @@ def test_either_order_of_the_packages_serves_both_halves(kafka, topic_of, tmp_pa
     assert ran.returncode == 0, ran.stderr[-4_000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found["order"] == list(order)
-    assert sorted(found["packages"]) == sorted(str(tmp_path / f"only-{package}") for package in PACKAGES)
+    assert sorted(found["packages"]) == sorted(str(homes[package].parent) for package in PACKAGES)
     values = DeltaTable(tmp_path / "table").to_pyarrow_table().column("value").to_pylist()
     assert sorted(values) == [b"a", b"b"]
 
