@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import DEFAULT_SEED
 from tests.messy.families import FAMILIES, again, play
 
-SEEDS = 500
+SEEDS = 250
 EACH = -(-SEEDS // len(FAMILIES))
 
 

@@ -64,7 +64,7 @@ def with_parts(fan_out, is_whole):
     ), mock.patch.multiple(session_log, _STEPS=4, _DUE_ROWS=2, _UNDIVIDED_ROWS=3, _SHARDS=3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(plans(), batches)
 def test_neither_cut_nor_compaction_nor_restart_nor_a_lost_batch_can_be_seen(plan, steps):
     wanted_of, made_of, blobs = DrivenOperator(plan), DrivenOperator(plan), {}

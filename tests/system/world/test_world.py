@@ -6,7 +6,7 @@ import pytest
 
 from tests.system.world.simulate import quiet, run
 
-SEEDS, CHUNK = 200, 25
+SEEDS, CHUNK = 100, 25  # more by `make simulate`
 
 
 @pytest.fixture(autouse=True)
