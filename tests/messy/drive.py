@@ -40,16 +40,16 @@ _TIMERS = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: -1)
 
 
 class State:
-    """What Spark keeps of one bucket: the note and the blobs, as `handle` gives them."""
+    """What Spark keeps of one bucket: the manifest and the blobs, as `handle` gives them."""
 
     def __init__(self) -> None:
-        self.note: tuple | None = None
+        self.manifest: tuple | None = None
         self.blobs: dict[str, bytes] = {}
 
     def getValueState(self, *_: str) -> Any:
         return SimpleNamespace(
-            exists=lambda: self.note is not None, get=lambda: self.note,
-            update=lambda told: setattr(self, "note", told),
+            exists=lambda: self.manifest is not None, get=lambda: self.manifest,
+            update=lambda told: setattr(self, "manifest", told),
         )  # fmt: skip
 
     def getMapState(self, *_: str) -> Any:
