@@ -189,10 +189,12 @@ def test_a_query_that_starts_again_goes_on_counting_and_another_one_of_its_name_
     told = Told(Simulation({0: [1_000]}))
     figures.progressed(told.progress())
     figures.started(told.id, "another run", told.name)
-    figures.terminated(told.id, told.run, failed=True)  # Spark tells the end of a run later than the next start
+    told.simulation.logs[0].append(2_000)
+    figures.progressed(told.progress())  # Spark tells the last batch and the end of a run later than the next start
+    figures.terminated(told.id, told.run, failed=True)
     assert value(figures, of.QUERY_ACTIVE, *QUERY) == 1
     assert value(figures, of.QUERY_FAILURES, *QUERY) == 1
-    assert value(figures, of.RECORDS, *SOURCE) == 1
+    assert value(figures, of.RECORDS, *SOURCE) == 2
     figures.started("another query", "its run", told.name)
     assert value(figures, of.QUERY_FAILURES, *QUERY) == 0
     assert values(figures, of.RECORDS) == {}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 
 from keyedwm.spark import log_progress, source_progress
 from keyedwm.spark.inspect.progress import LOG
+from keyedwm.spark.metrics.figures import Figures
+from keyedwm.spark.metrics.listener import MetricsListener
 from tests.tools import Record, produce, wait_until
 
 
@@ -46,3 +49,34 @@ def test_a_query_without_a_source_of_ours_has_nothing_to_say(spark):
         assert source_progress(query) == []
     finally:
         query.stop()
+
+
+class Broken:
+    """An exporter that fails at everything; it counts how often it was told."""
+
+    place = "nowhere"
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def changed(self) -> None:
+        self.told += 1
+        raise RuntimeError("broken")
+
+    def close(self) -> None:
+        raise RuntimeError("broken")
+
+
+def test_an_exporter_that_raises_ends_no_query(spark):
+    exporter = Broken()
+    listener = MetricsListener(Figures(time.time, partitions=1), exporter)
+    spark.streams.addListener(listener)
+    query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    try:
+        wait_until(lambda: exporter.told > 2, "three events")
+        before = query.lastProgress.batchId
+        wait_until(lambda: query.lastProgress.batchId > before, "a batch more")
+        assert query.isActive
+    finally:
+        query.stop()
+        spark.streams.removeListener(listener)

@@ -81,7 +81,8 @@ class Figures:
     def started(self, query_id: str, run: str, name: str | None, session: int = 0) -> None:
         """Take note of a run that begins. session: which listener tells; within one, active queries differ by name."""
         with self._lock:
-            self._of(query_id, run, name, session)
+            query = self._of(query_id, run, name, session)
+            query.run, query.active, query.ended_s = run, True, None
 
     def progressed(self, progress: StreamingQueryProgress, session: int = 0) -> None:
         """Take the figures of a completed batch."""
@@ -140,7 +141,10 @@ class Figures:
         return next((label for label, query in self._queries.items() if query.id == query_id), None)
 
     def _of(self, query_id: str, run: str, name: str | None, session: int) -> _Query:
-        """Return the query, which goes to the end of the order; one that had its name before is forgotten."""
+        """Return the query, which goes to the end of the order; one that had its name before is forgotten.
+
+        Only a start changes its run: Spark may tell the last batches of a run later than the next start.
+        """
         label = self._label(query_id) or name or query_id
         query = self._queries.get(label)
         if query is not None and query.id != query_id and query.active and query.session != session:
@@ -150,7 +154,7 @@ class Figures:
         if query is None or query.id != query_id:
             query = _Query(id=query_id, run=run, session=session, active=True, last_event_s=now_s)
             query.count(of.QUERY_FAILURES, 0.0)
-        query.run, query.active, query.ended_s, query.last_event_s = run, True, None, now_s
+        query.last_event_s = now_s
         self._queries[label] = query
         return query
 
