@@ -139,6 +139,23 @@ def test_counts_of_operators_add_up_and_sizes_are_those_of_the_last_batch(figure
     assert values(figures, of.STATE_BYTES) == {("orders", "visits"): 70}
 
 
+def test_keys_with_watermarks_of_their_own_are_counted_and_none_is_named(figures):
+    row = {
+        "late_rows": 0, "state_bytes": 70, "largest_bucket_bytes": 60, "keys_held": 9, "keys_behind": 4,
+        "keys_forgotten": 2, "keys_behind_ms_p50": 0, "keys_behind_ms_p90": 1_500, "keys_behind_ms_p99": 9_000,
+        "slowest_keys": [{"key": "k7", "behind_ms": 9_000}], "dropped_keys": [],
+    }  # fmt: skip
+    told = Told(Simulation({0: [1_000]}))
+    for _ in range(2):
+        figures.progressed(told.progress(observed={"visits": row}))
+    assert value(figures, of.KEYS, "orders", "visits") == 9
+    assert value(figures, of.KEYS_BEHIND, "orders", "visits") == 4
+    assert value(figures, of.FORGOTTEN_KEYS, "orders", "visits") == 4
+    delays = {labels[-1]: seconds for labels, seconds in values(figures, of.KEY_DELAY).items()}
+    assert delays == {"0.5": 0, "0.9": 1.5, "0.99": 9}
+    assert "k7" not in str(figures.samples())
+
+
 def test_operators_of_spark_tell_dropped_rows_and_state(figures):
     told = Told(Simulation({0: [1_000]}))
     operator = {

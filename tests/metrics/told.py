@@ -14,7 +14,7 @@ from pyspark_wm_source.driver.report import describe
 from tests.source.plans import Simulation, tp
 
 QUERY, RUN = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
-NONE: Mapping[str, Mapping[str, int]] = {}
+NONE: Mapping[str, Mapping[str, Any]] = {}
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Told:
         self,
         *,
         ends: Mapping[int, int] | None = None,
-        observed: Mapping[str, Mapping[str, int | None]] = NONE,
+        observed: Mapping[str, Mapping[str, Any]] = NONE,
         operators: list[dict[str, Any]] | None = None,
         is_again: bool = False,
     ) -> StreamingQueryProgress:

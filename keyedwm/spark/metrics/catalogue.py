@@ -199,6 +199,20 @@ LARGEST_BUCKET = Metric(
 MEDIAN_BUCKET = Metric(
     name="operator_median_bucket", unit=Unit.BYTES, labels=_OPERATOR, help="State of the bucket in the middle."
 )
+KEYS = Metric(
+    name="operator_keys", labels=_OPERATOR, help="Data keys with watermarks of their own that the operator holds."
+)
+KEYS_BEHIND = Metric(
+    name="operator_keys_behind", labels=_OPERATOR, help="Those of them whose watermark is below the coalesced one."
+)
+KEY_DELAY = Metric(
+    name="operator_key_delay", unit=Unit.SECONDS, labels=(*_OPERATOR, "quantile"),
+    help="The coalesced watermark minus the keys' own: quantiles 0.5, 0.9 and 0.99 of the keys.",
+)  # fmt: skip
+FORGOTTEN_KEYS = Metric(
+    name="operator_forgotten_keys", kind=Kind.COUNTER, labels=_OPERATOR,
+    help="Keys that were forgotten as they were as far behind as per_key(behind=) allows.",
+)  # fmt: skip
 SPARK_LATE = Metric(
     name="spark_operator_late_rows", kind=Kind.COUNTER, labels=_OPERATOR,
     help="Rows that a stateful operator of Spark has dropped as late.",

@@ -61,7 +61,7 @@ class _Query:
     ended_s: float | None = None
     batch_duration_s: float | None = None
     sources: dict[str, _Source] = field(default_factory=dict)
-    gauges: dict[tuple[Metric, str], float] = field(default_factory=dict)
+    gauges: dict[tuple[Metric, tuple[str, ...]], float] = field(default_factory=dict)
     counts: dict[tuple[Metric, tuple[str, ...]], float] = field(default_factory=dict)
 
     def count(self, metric: Metric, value: float, *labels: str) -> None:
@@ -101,11 +101,11 @@ class Figures:
                 query.count(of.PHASES, ms / 1_000, _snake_case(phase))
             for number, figures in told.items():
                 self._take_source(query, number, figures)
-            for metric, operator, value in operators:
+            for metric, labels, value in operators:
                 if metric.kind is of.Kind.COUNTER:
-                    query.count(metric, value, operator)
+                    query.count(metric, value, *labels)
                 else:
-                    query.gauges[metric, operator] = value
+                    query.gauges[metric, labels] = value
 
     def idle(self, query_id: str, run: str) -> None:
         """Take note that a query had nothing to read."""
@@ -176,10 +176,8 @@ class Figures:
         yield Sample(of.LAST_EVENT, (name,), query.last_event_s)
         if query.batch_duration_s is not None:
             yield Sample(of.BATCH_DURATION, (name,), query.batch_duration_s)
-        for (metric, labels), value in query.counts.items():
+        for (metric, labels), value in (*query.counts.items(), *query.gauges.items()):
             yield Sample(metric, (name, *labels), value)
-        for (metric, operator), value in query.gauges.items():
-            yield Sample(metric, (name, operator), value)
         for number, source in query.sources.items():
             subject = (name, number)
             if source.batch is not None:
