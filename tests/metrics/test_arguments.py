@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import urllib.request
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,7 +149,7 @@ def test_two_sessions_share_a_place_and_the_last_one_gives_it_back(session):
     other = Session()
     first, second = metrics(session, address=ANY_PORT), metrics(other, address=ANY_PORT)
     for one, name in ((session, "orders"), (other, "visits")):
-        progress = Told(Simulation({0: [1_000]}), name=name).progress()
+        progress = Told(Simulation({0: [1_000]}), name=name, id=str(uuid.uuid4())).progress()
         one.streams.listeners[0].onQueryProgress(SimpleNamespace(progress=progress))
     first.stop()
     with urllib.request.urlopen(f"http://{second.place}/metrics") as answer:
