@@ -38,7 +38,7 @@ def test_what_is_held_is_told_from_the_blobs_alone():
     operator.add_message(table(random_messages(3, 60)))
     operator.flush()
     staged = StagedStore(plan=plan)
-    listed = listed_store(json.loads(json.dumps(staged.told())), store)
+    listed = listed_store(json.loads(json.dumps(staged.description())), store)
     assert listed.windows(by_key=False) == operator.get_windows(0, 10**6, by_key=True)  # each is of one key
     assert staged.messages.by == ("topic", "partition")  # the offsets of all keys count
     assert StagedStore(plan=plan_of(tumbling_key_rows(2))).messages.by == ("k",)
