@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.event_time import OnBadTime
 from keyedwm.core.rows import AXIS_KEY, WATERMARK
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, freeze_planner_gc
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -74,7 +75,11 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
         return SHIPPED
     return arrow_row_schema(
-        list(options.axes), headers=options.include_headers, control=options.emit_control, columns=options.columns
+        list(options.axes),
+        headers=options.include_headers,
+        control=options.emit_control,
+        columns=options.columns,
+        rejected=options.on_bad is OnBadTime.REJECT,
     )
 
 

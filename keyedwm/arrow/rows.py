@@ -6,7 +6,7 @@ Rule: nothing here decides anything; it only lays out rows that others decided, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +14,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.arrow.control_rows import control_array
-from keyedwm.arrow.schema import TIMESTAMP, US_PER_MS, axis_column
+from keyedwm.arrow.schema import RECORD_TYPE, REJECTED_TYPE, TIMESTAMP, US_PER_MS, axis_column
 from keyedwm.core.control_row import ControlRow
-from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, WATERMARK, topic_partition
+from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, REJECTED, WATERMARK, topic_partition
 
 _SMALL_ROWS = 4_096
 _FULL_ROWS = 16_384
 _FULL_BYTES = 64 << 20  # far below the 2 GiB of values that one Arrow binary column can hold
 _FEW_CONTROL = 256
 _LARGEST_MS = (2**63 - 1) // US_PER_MS
+# A row with a rejected record has these, and no value of an event.
+_PLACE = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Rejects:
+    """The records of a run that are no events. marked: which; reasons: one text for each that is marked, in order."""
+
+    marked: NDArray[np.bool_]
+    reasons: pa.Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +40,8 @@ class Events:
     """Decoded records of one channel, column by column; a column that was not asked for is None.
 
     offset: int64; timestamp_ms: int64; timestamp_type: int32 (array or one number); event_ms: axis name → (int64 ms,
-    validity or None). All of the same length `count`.
+    validity or None). All of the same length `count`. rejects: of the records, those that are no events, None for none;
+    they have no event time.
     """
 
     topic: str
@@ -43,6 +54,19 @@ class Events:
     timestamp_ms: NDArray[np.int64]
     timestamp_type: NDArray[np.int32] | int
     event_ms: Mapping[str, tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
+    rejects: Rejects | None = None
+
+    def where(self, chosen: NDArray[np.bool_]) -> Events:
+        """Return some of the events, none of them as a reject."""
+        columns = {one.name: getattr(self, one.name) for one in fields(self)}
+        arrays = {
+            name: value.filter(pa.array(chosen)) for name, value in columns.items() if isinstance(value, pa.Array)
+        }
+        arrays |= {name: value[chosen] for name, value in columns.items() if isinstance(value, np.ndarray)}
+        times = {
+            axis: (ms[chosen], None if valid is None else valid[chosen]) for axis, (ms, valid) in self.event_ms.items()
+        }
+        return replace(self, **arrays, event_ms=times, count=int(np.count_nonzero(chosen)), rejects=None)
 
 
 class RowBuilder:
@@ -61,14 +85,22 @@ class RowBuilder:
             "timestampType": lambda e: _constant(e.timestamp_type, np.int32, e.count),
             HEADERS: lambda e: e.headers,
             CONTROL: lambda e: pa.nulls(e.count, self.schema.field(CONTROL).type),
+            REJECTED: _rejected,
         }
         for axis in watermarks:
             self._event[axis_column(EVENT_TIME, axis)] = lambda e, axis=axis: timestamps(*e.event_ms[axis])  # type: ignore[misc]
             self._event[axis_column(WATERMARK, axis)] = lambda e, axis=axis: self._stamp(axis, e.count)  # type: ignore[misc]
 
     def events(self, events: Events) -> pa.RecordBatch:
-        """Lay out one run of event rows."""
-        return pa.RecordBatch.from_arrays([self._event[f.name](events) for f in self.schema], schema=self.schema)
+        """Lay out one run of event rows, and of rows with a rejected record in the place of all values."""
+        arrays = [self._event[f.name](events) for f in self.schema]
+        if events.rejects is not None:
+            shown = pa.array(np.arange(events.count), mask=events.rejects.marked)
+            arrays = [
+                array.take(shown) if field.name not in (*_PLACE, REJECTED) and not self._is_stamp(field) else array
+                for field, array in zip(self.schema, arrays, strict=True)
+            ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def control(self, control_rows: Sequence[ControlRow]) -> pa.RecordBatch:
         """Lay out control rows, in the order given."""
@@ -101,11 +133,29 @@ class RowBuilder:
         places = np.concatenate([np.arange(events.num_rows) * 2 + 1, np.asarray(before, np.int64) * 2])
         return both.take(pa.array(np.argsort(places, kind="stable")))
 
+    def _is_stamp(self, field: pa.Field) -> bool:
+        return field.name in (axis_column(WATERMARK, axis) for axis in self._watermarks)
+
     def _stamp(self, axis: str, count: int) -> pa.Array:
         ms = self._watermarks[axis]
         if ms is None:
             return pa.nulls(count, TIMESTAMP)
         return pa.array(np.full(count, ms * US_PER_MS, np.int64)).view(TIMESTAMP)
+
+
+def rejected_records(events: Events, rejects: Rejects) -> pa.Array:
+    """Return the rejected records of a run, whole and with their reasons (`REJECTED_TYPE`), one for each."""
+    records = RowBuilder(pa.schema(list(RECORD_TYPE)), {}).events(events.where(rejects.marked))
+    return pa.StructArray.from_arrays([*records.columns, rejects.reasons], fields=list(REJECTED_TYPE))
+
+
+def _rejected(events: Events) -> pa.Array:
+    """The column of rejected records, null for each event."""
+    if events.rejects is None:
+        return pa.nulls(events.count, REJECTED_TYPE)
+    marked = events.rejects.marked
+    at = pa.array(np.cumsum(marked) - 1, mask=~marked)
+    return rejected_records(events, events.rejects).take(at)
 
 
 def timestamps(ms: NDArray[np.int64], valid: NDArray[np.bool_] | None) -> pa.Array:
@@ -140,15 +190,23 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _joined(held)
 
 
-def grouped(batches: Iterable[pa.RecordBatch], enough_rows: int, enough_bytes: int) -> Iterator[pa.Table]:
-    """Join Spark's small batches into tables of at least so many rows or bytes; the last one may be smaller."""
+def grouped(
+    batches: Iterable[pa.RecordBatch],
+    enough_rows: int,
+    enough_bytes: int,
+    is_full: Callable[[], bool] = lambda: False,
+) -> Iterator[pa.Table]:
+    """Join Spark's small batches into tables of at least so many rows or bytes; the last one may be smaller.
+
+    is_full: whether there is enough for another reason.
+    """
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= enough_rows or size >= enough_bytes:
+        if rows >= enough_rows or size >= enough_bytes or is_full():
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
     if held:

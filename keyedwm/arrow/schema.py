@@ -36,12 +36,23 @@ _KAFKA = {
     "timestamp": TIMESTAMP,
     "timestampType": pa.int32(),
 }
+# A record that is given back unread, whole and with the reason, in a row that has nothing else.
+RECORD_TYPE = pa.struct([*_KAFKA.items(), (rows.HEADERS, HEADERS_TYPE)])
+REJECTED_TYPE = pa.struct([*RECORD_TYPE, pa.field(rows.REASON, pa.string())])
 
 
-def row_schema(axes: Sequence[str], *, headers: bool, control: bool, columns: Sequence[str] | None = None) -> pa.Schema:
+def row_schema(
+    axes: Sequence[str],
+    *,
+    headers: bool,
+    control: bool,
+    columns: Sequence[str] | None = None,
+    rejected: bool = False,
+) -> pa.Schema:
     """Return the schema of the rows.
 
     axes: names of the time axes; one unnamed axis is `("",)` and gives `event_time` and `watermark`.
+    rejected: records can be given back unread.
     columns: the wanted columns in any order (case-insensitive), None for all; their order stays (docs/design/rows.md).
     """
     fields = [pa.field(name, kind) for name, kind in _KAFKA.items()]
@@ -51,6 +62,8 @@ def row_schema(axes: Sequence[str], *, headers: bool, control: bool, columns: Se
     fields += [pa.field(axis_column(rows.WATERMARK, axis), TIMESTAMP) for axis in axes]
     if control:
         fields.append(pa.field(rows.CONTROL, CONTROL_TYPE))
+    if rejected:
+        fields.append(pa.field(rows.REJECTED, REJECTED_TYPE))
     if columns is not None:
         wanted = {c.lower() for c in columns}
         fields = [f for f in fields if f.name.lower() in wanted]

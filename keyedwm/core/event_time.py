@@ -24,6 +24,14 @@ class Place(Enum):
     WRITTEN = "written"
 
 
+class OnBadTime(Enum):
+    """The fate of a record whose event time cannot be read (`onBadEventTime`); each is counted."""
+
+    NULL = "null"  # the row has no event time
+    FAIL = "fail"  # the query ends
+    REJECT = "reject"  # the record is no event: it is given back as it came, with the reason
+
+
 class Unit(Enum):
     """How the event time is written: a number of these since the epoch, or ISO 8601 text."""
 

@@ -1,4 +1,5 @@
 """Output of stage one to the buckets: partials, divided by bucket, and the control rows, which go to every bucket.
+Records that are no events pass through some bucket, which hands them on.
 
 Rule: one row of the shuffle holds a whole table of partials. Stage one knows no watermark and keeps no state between
 batches.
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.control_row import ControlRow, encode_rows
+from keyedwm.core.rows import REJECTED
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows, rows_without_gap
 from keyedwm.operators.frames.plan import WindowPlan
@@ -33,6 +35,7 @@ SHIPPED = pa.schema(
         pa.field("control", pa.string()),
         pa.field("null_event_times", pa.int64()),
         pa.field("no_gaps", pa.int64()),
+        pa.field("rejected", pa.binary()),
     ]
 )
 # What stage one must know of an input.
@@ -49,14 +52,18 @@ def shipped(
     events: Iterable[pa.Table],
     control: Sequence[ControlRow],
     *,
+    rejected: list[pa.Array],
     input_number: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to be shuffled (`SHIPPED`).
 
-    ids: of the buckets. task: its number. events: rows with the plan's columns. control: the task's control rows; they
-    may come to light as the events are drawn. input_number: of the operator, if it has several.
+    ids: of the buckets. task: its number. events: rows with the plan's columns. control: the task's control rows, and
+    rejected: records that are no events, as values of the column `rejected`; both may come to light as the events are
+    drawn. input_number: of the operator, if it has several.
     """
-    yield from shipped_together({input_number: plan}, ids, task, ([rows] for rows in events), control)
+    yield from shipped_together(
+        {input_number: plan}, ids, task, ([rows] for rows in events), control, rejected=rejected
+    )
 
 
 def shipped_together(
@@ -65,6 +72,8 @@ def shipped_together(
     task: int,
     events: Iterable[Sequence[pa.Table]],
     control: Sequence[ControlRow],
+    *,
+    rejected: list[pa.Array],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to be shuffled of inputs that are read together; events: of each input its rows, group by group.
 
@@ -82,11 +91,22 @@ def shipped_together(
                 partials = plan.staged(rows)
             if partials.num_rows:
                 yield _pieces(partials, plan, ids, part, number)
+        yield from _given_back(rejected, ids, part)
         part += 1
+    yield from _given_back(rejected, ids, part)
     for number in inputs:
         left_out = (null_event_times[number], no_gaps[number])
         if control or any(left_out):
             yield _control(control, ids, part, left_out, number)
+
+
+def _given_back(rejected: list[pa.Array], ids: Sequence[int], part: int) -> Iterator[pa.RecordBatch]:
+    """Hand on the records that have come to light, by one bucket after the other."""
+    if rejected:
+        told = pa.table({REJECTED: pa.chunked_array(rejected)})
+        rejected.clear()
+        bucket = ids[((part >> 32) + part) % len(ids)]
+        yield _rows(buckets=[bucket], input_number=0, part=part, rejected=[packed(told)])
 
 
 def _null_event_times(plan: Staged, rows: pa.Table) -> int:
@@ -151,6 +171,7 @@ def _rows(
     control: str | None = None,
     null_event_times: list[int] | None = None,
     no_gaps: list[int] | None = None,
+    rejected: list[bytes] | None = None,
 ) -> pa.RecordBatch:
     count = len(buckets)
     arrays = [
@@ -161,5 +182,6 @@ def _rows(
         pa.array([control] * count, pa.string()),
         pa.array(null_event_times or [0] * count, pa.int64()),
         pa.array(no_gaps or [0] * count, pa.int64()),
+        pa.nulls(count, pa.binary()) if rejected is None else pa.array(rejected, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SHIPPED)

@@ -29,9 +29,10 @@ from keyedwm.spark.api.events import events
 from keyedwm.spark.api.join import join
 from keyedwm.spark.api.join_latest import join_latest
 from keyedwm.spark.api.key_watermark import per_key
+from keyedwm.spark.api.late_rows import late_rows, on_time_rows
 from keyedwm.spark.api.metrics import metrics
 from keyedwm.spark.api.process import process
-from keyedwm.spark.api.rejected import rejected
+from keyedwm.spark.api.rejected import rejected, with_rejected
 from keyedwm.spark.api.running import running
 from keyedwm.spark.api.savepoint import savepoint
 from keyedwm.spark.api.source import source
@@ -82,6 +83,7 @@ __all__ = [
     "join",
     "join_latest",
     "last",
+    "late_rows",
     "linear_trend",
     "log_progress",
     "map_agg",
@@ -91,6 +93,7 @@ __all__ = [
     "min",
     "oldest_offsets",
     "on_demand",
+    "on_time_rows",
     "per_key",
     "process",
     "quantile",
@@ -115,6 +118,7 @@ __all__ = [
     "variance",
     "window_function",
     "window_join",
+    "with_rejected",
     "with_watermark",
 ]
 

@@ -1,4 +1,5 @@
-"""Rows that go elsewhere (`errorsTo`): those whose column `rejected` is not null, as `aggregate` gives messages back.
+"""Rows that go elsewhere (`errorsTo`): those whose column `rejected` is not null, as a source or an operator gives
+records back.
 
 Rule: a row is a result or a rejected message, and goes to one place only.
 """
@@ -17,8 +18,9 @@ def check_rejected(schema: StructType) -> None:
     """Refuse rows that tell no rejected messages apart."""
     if REJECTED not in schema.fieldNames():
         raise OptionError(
-            f"option errorsTo: the rows have no column {REJECTED}: it is that of aggregate(..., store=Store(...), "
-            f"late='emit'); keep it when columns are chosen, or leave the option out"
+            f"option errorsTo: the rows have no column {REJECTED}: it is that of a source with onBadEventTime=reject, "
+            f"of aggregate(..., store=Store(...), late='emit') or of with_rejected; keep it when columns are chosen, "
+            f"or leave the option out"
         )
 
 

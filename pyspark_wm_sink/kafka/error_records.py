@@ -15,6 +15,8 @@ from keyedwm.core.rows import HEADERS, KEY, REASON, REJECTED, VALUE
 from pyspark_wm_sink.kafka.header_lists import with_headers
 
 REASON_HEADER, CHANNEL_HEADER, OFFSET_HEADER = "keyedwm.reason", "keyedwm.channel", "keyedwm.offset"
+TIMESTAMP_HEADER = "keyedwm.timestamp"
+_MS = pa.timestamp("ms", "UTC")
 _NEEDED = (VALUE, REASON, "topic", "partition", "offset")
 
 
@@ -51,6 +53,8 @@ def error_records(rows: pa.Table) -> pa.Table:
     if not whole.num_rows:
         return records
     channel = pc.binary_join_element_wise(whole["topic"], whole["partition"].cast(pa.string()), "-")
-    columns = (whole[REASON], channel, whole["offset"])
-    values = [one.combine_chunks().cast(pa.string()).cast(pa.binary()) for one in columns]
-    return with_headers(records, (REASON_HEADER, CHANNEL_HEADER, OFFSET_HEADER), values)
+    columns = {REASON_HEADER: whole[REASON], CHANNEL_HEADER: channel, OFFSET_HEADER: whole["offset"]}
+    if "timestamp" in whole.column_names and pa.types.is_timestamp(whole["timestamp"].type):
+        columns[TIMESTAMP_HEADER] = whole["timestamp"].cast(_MS).cast(pa.int64())
+    values = [one.combine_chunks().cast(pa.string()).cast(pa.binary()) for one in columns.values()]
+    return with_headers(records, tuple(columns), values)

@@ -16,6 +16,7 @@ from keyedwm.core.axis import AxisState, concatenate
 from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, try_decode
 from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.event_time import OnBadTime
 from keyedwm.kafka.client.errors import GroupAccessError
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
@@ -46,7 +47,8 @@ class Recovery:
     ) -> None:
         stamps = {name: end.watermark_ms(axis.config.key) for name, axis in options.axes.items()}
         axes = {name: axis.lenient() for name, axis in options.axes.items()}
-        lenient = replace(options, axes=axes, fail_on_bad_event_time=False)
+        on_bad = OnBadTime.NULL if options.on_bad is OnBadTime.FAIL else options.on_bad
+        lenient = replace(options, axes=axes, on_bad=on_bad)
         self._runs = [policy_run(task, lenient, stamps, end.now_ms) for task in ranges]
         self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
         self._ends = [task.end for task in ranges]

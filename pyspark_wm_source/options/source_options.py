@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.config.secrets import secret_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
+from keyedwm.core.event_time import OnBadTime
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.rows import CONTROL, HEADERS
+from keyedwm.core.rows import CONTROL, HEADERS, REJECTED
 from keyedwm.core.text import nearest
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
@@ -72,7 +73,10 @@ _INSTEAD = {
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Columns that another option leaves out.
-_SWITCHES = {HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false"}
+_SWITCHES = {
+    HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false",
+    REJECTED: "onBadEventTime, which is not reject",
+}  # fmt: skip
 _FORBIDDEN_KAFKA = (
     "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
 )  # fmt: skip
@@ -100,7 +104,7 @@ class SourceOptions:
     least_tasks: int | None
     most_records: int | None
     fail_on_data_loss: bool
-    fail_on_bad_event_time: bool
+    on_bad: OnBadTime
     include_headers: bool
     group_prefix: str
     group_id: str | None
@@ -120,7 +124,9 @@ class SourceOptions:
     def settings(self) -> str:
         """A fingerprint of all that a channel's state depends on: a state made with other settings is refused."""
         axes = [(name, *axis.settings) for name, axis in sorted(self.axes.items())]
-        said = repr((axes, self.propagate, self.guarantee.value))
+        # A record that one axis cannot read moves no other one either: of a single axis nothing depends on that.
+        rejects = (OnBadTime.REJECT.value,) if self.on_bad is OnBadTime.REJECT and len(self.axes) > 1 else ()
+        said = repr((axes, self.propagate, self.guarantee.value, *rejects))
         return hashlib.sha256(said.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
     def state_key(self, shown: str) -> bytes:
@@ -180,7 +186,9 @@ class SourceOptions:
             client = _propagated(settings, client, guarantee)
         emit_control = boolean("emitControl", settings.get("emitcontrol", "true"))
         headers = boolean("includeHeaders", settings.get("includeheaders", "false"))
-        columns = _columns(settings, tuple(axes), headers=headers, control=emit_control)
+        on_bad = choice("onBadEventTime", settings.get("onbadeventtime", OnBadTime.NULL.value), OnBadTime)
+        rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=on_bad is OnBadTime.REJECT)
+        columns = _columns(settings, rows.names)
         return SourceOptions(
             client=client,
             topics=topics,
@@ -195,7 +203,7 @@ class SourceOptions:
             least_tasks=_count(settings, "minPartitions"),
             most_records=_count(settings, "maxRecordsPerPartition"),
             fail_on_data_loss=boolean("failOnDataLoss", settings.get("failondataloss", "true")),
-            fail_on_bad_event_time=_word(settings, "onBadEventTime", "null", ("null", "fail")) == "fail",
+            on_bad=on_bad,
             include_headers=headers,
             group_prefix=settings.get("groupidprefix", DEFAULT_GROUP_PREFIX),
             group_id=kafka.get("group.id"),
@@ -291,29 +299,16 @@ def _count(settings: Mapping[str, str], name: str) -> int | None:
     return None if value is None else whole(name, value)
 
 
-def _word(settings: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
-    value = settings.get(name.lower(), default).strip()
-    for word in allowed:
-        if value.lower() == word.lower():
-            return word
-    hint = nearest(value, allowed)
-    found = f"option {name}: {value!r} is wrong; {' or '.join(allowed)} is expected"
-    raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
-
-
 def _optional_ms(settings: Mapping[str, str], name: str, default: str) -> int | None:
     value = settings.get(name.lower(), default)
     return None if value.strip().lower() == "none" else duration_ms(name, value)
 
 
-def _columns(
-    settings: Mapping[str, str], axes: tuple[str, ...], *, headers: bool, control: bool
-) -> tuple[str, ...] | None:
+def _columns(settings: Mapping[str, str], known: Sequence[str]) -> tuple[str, ...] | None:
     value = settings.get("columns")
     if value is None:
         return None
     wanted = tuple(sorted({c.strip().lower() for c in value.split(",")} - {""}))
-    known = row_schema(axes, headers=headers, control=control).names
     for column in wanted:
         if column in _SWITCHES and column not in known:
             raise OptionError(f"option columns: {column!r} is left out by {_SWITCHES[column]}: decide for one of them")
@@ -323,4 +318,8 @@ def _columns(
             raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
     if not wanted:
         raise OptionError("option columns: it is empty; name at least one column")
+    if REJECTED in known and REJECTED not in wanted:
+        raise OptionError(
+            f"option columns: it leaves out {REJECTED!r}, where onBadEventTime=reject gives records back: add it"
+        )
     return wanted

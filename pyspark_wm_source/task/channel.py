@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.arrow.axis import AxisRun, late
 from keyedwm.arrow.event_times import EventTimeReader, EventTimes
+from keyedwm.arrow.rows import Rejects
 from keyedwm.core.axis import AxisState
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.event_time import EventTime, Place
+from keyedwm.core.event_time import EventTime, OnBadTime, Place
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
@@ -26,10 +29,29 @@ from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observed:
-    """Event times of a run of records, per axis, and in-band watermarks as (row that each stands before, key, ms)."""
+    """Event times of a run of records, per axis, and in-band watermarks as (row that each stands before, key, ms).
+
+    rejects: the records that are no events.
+    """
 
     event_ms: Mapping[str, EventTimes]
     watermarks: tuple[tuple[int, int, int], ...]
+    rejects: Rejects | None = None
+
+
+class ReadTimes(NamedTuple):
+    """The event times of a run of records by axis, and the records that are no events, None for none."""
+
+    by_axis: Mapping[str, EventTimes]
+    rejects: Rejects | None
+
+
+class _AxisTimes(NamedTuple):
+    """The event times of one axis, and which records have one that cannot be read, None for none."""
+
+    ms: NDArray[np.int64]
+    valid: NDArray[np.bool_] | None
+    unread: NDArray[np.bool_] | None
 
 
 class EventTimeRun:
@@ -44,14 +66,14 @@ class EventTimeRun:
         axes: Mapping[str, TimeAxis],
         stamps: Mapping[str, int | None],
         *,
-        fail_on_bad_event_time: bool,
+        on_bad: OnBadTime,
     ) -> None:
         self.counts = task.counts
         self._stamps = stamps
         self.keys = {name: axis.config.key for name, axis in axes.items()}
         self._channel = task.channel
         self._axes = axes
-        self._fail = fail_on_bad_event_time
+        self._on_bad = on_bad
         # Nothing of this channel was ever read with success: neither a watermark nor an earlier bad event time.
         self._first = {name: task.counts.bad == 0 and key not in task.axes for name, key in self.keys.items()}
         self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
@@ -64,34 +86,57 @@ class EventTimeRun:
         """Count event times that are too far ahead."""
         self.counts = self.counts.plus(Counts(future=number))
 
-    def read(self, records: Records) -> dict[str, EventTimes]:
-        """Event times by axis."""
-        return {name: self._event_times(name, records) for name in self._readers}
+    def read(self, records: Records) -> ReadTimes:
+        """Read the event times; a record that is rejected for one axis has none on the others, and moves none."""
+        axes = {name: self._axis_times(name, records) for name in self._readers}
+        rejects = self._rejects(axes) if self._on_bad is OnBadTime.REJECT else None
+        times = {name: (one.ms, one.valid) for name, one in axes.items()}
+        if rejects is None:
+            bad = sum(int(np.count_nonzero(one.unread)) for one in axes.values() if one.unread is not None)
+        else:
+            bad, kept = len(rejects.reasons), ~rejects.marked
+            times = {name: (ms, kept if valid is None else valid & kept) for name, (ms, valid) in times.items()}
+        below = sum(int(np.count_nonzero(late(*times[name], self._stamps[name]))) for name in times)
+        self.counts = self.counts.plus(Counts(bad, below))
+        return ReadTimes(times, rejects)
 
-    def _event_times(self, name: str, records: Records) -> EventTimes:
+    def _rejects(self, axes: Mapping[str, _AxisTimes]) -> Rejects | None:
+        """The records that some axis cannot read, each with the reason of the first such axis."""
+        unread = [(name, one.unread) for name, one in axes.items() if one.unread is not None]
+        if not unread:
+            return None
+        marked = np.logical_or.reduce([of_axis for _, of_axis in unread])
+        first = np.argmax([of_axis[marked] for _, of_axis in unread], axis=0)
+        reasons = [f"no usable event time in {_told(self._axes[name].event_time)}" for name, _ in unread]
+        return Rejects(marked, pa.array(reasons).take(pa.array(first)))
+
+    def _axis_times(self, name: str, records: Records) -> _AxisTimes:
         reader, spec = self._readers[name], self._axes[name].event_time
         ms, valid = reader.read(records.timestamp_ms, records.key, records.value, records.headers)
         if reader.unwritten:
             warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
-        below = int(np.count_nonzero(late(ms, valid, self._stamps[name])))
-        there = None if valid is None else may_have_time(spec, records)
-        unread = None if valid is None else ~valid if there is None else ~valid & there
-        bad = 0 if unread is None else int(np.count_nonzero(unread))
-        self.counts = self.counts.plus(Counts(bad, below))
         if self._first[name] and spec.place not in (Place.TIMESTAMP, Place.WRITTEN):
             warn_if_long_ago(self._channel.topic, str(self._channel), spec, records, (ms, valid))
-        if valid is None or unread is None or not bad:
-            return ms, valid
-        if self._fail:
+        if valid is None:
+            return _AxisTimes(ms, None, None)
+        there = may_have_time(spec, records)
+        unread = ~valid if there is None else ~valid & there
+        if not unread.any():
+            return _AxisTimes(ms, valid, None)
+        if self._on_bad is OnBadTime.FAIL:
             at = int(np.argmax(unread))
             raise InputError(
                 f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
-                f"{spec.text} (unit {spec.unit.value}); onBadEventTime=null would keep it with a null event time"
+                f"{_told(spec)}; onBadEventTime=null would keep it with a null event time"
             )
-        if self._first[name] and bad == (len(valid) if there is None else np.count_nonzero(there)):
+        if self._first[name] and np.count_nonzero(unread) == (len(valid) if there is None else np.count_nonzero(there)):
             some = records if there is None else only(records, there)
             warn_unreadable(self._channel.topic, str(self._channel), spec, some)
-        return ms, valid
+        return _AxisTimes(ms, valid, unread)
+
+
+def _told(spec: EventTime) -> str:
+    return f"{spec.text} (unit {spec.unit.value})"
 
 
 def may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None:
@@ -121,13 +166,18 @@ class ChannelRun:
         """Run the policies over `records` (in offset order); control records among them are not read."""
         if records.control_records:
             self._times.count_control(len(records.control_records))
-        times = self._guard.judge(records, self._times.read(records))
+        read = self._times.read(records)
+        times = self._guard.judge(records, read.by_axis)
         self._times.count_future(times.ahead)
         marks: list[tuple[int, int, int]] = []
         for name, run in self._runs.items():
             positions, watermarks = run.rows(*times.moving[name])
             marks += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
-        return Observed(event_ms=times.shown, watermarks=tuple(sorted(marks)) if self.task.parts == 1 else ())
+        return Observed(
+            event_ms=times.shown,
+            watermarks=tuple(sorted(marks)) if self.task.parts == 1 else (),
+            rejects=read.rejects,
+        )
 
     def end(self) -> tuple[tuple[int, int], ...]:
         """Return the watermarks (key, ms) that stand after the range's last event."""

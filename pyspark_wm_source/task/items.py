@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from keyedwm.arrow.rows import Events, RowBuilder
+from keyedwm.arrow.rows import Events, RowBuilder, rejected_records
 from keyedwm.core.control_row import ControlRow
 
 
@@ -37,12 +37,18 @@ class ControlRun:
 Item = EventRun | ControlRun
 
 
-def events_of(items: Iterable[Item], control: list[ControlRow]) -> Iterator[Events]:
-    """Yield the events alone; all control rows are added to `control`, which is whole when the items have ended."""
+def events_of(items: Iterable[Item], control: list[ControlRow], rejected: list[pa.Array]) -> Iterator[Events]:
+    """Yield the events alone; all control rows are added to `control`, which is whole when the items have ended, and
+    rejected records to `rejected`.
+    """
     for item in items:
         if isinstance(item, EventRun):
             control += (mark.row for mark in item.control)
-            yield item.events
+            events = item.events
+            if events.rejects is not None:
+                rejected.append(rejected_records(events, events.rejects))
+                events = events.where(~events.rejects.marked)
+            yield events
         else:
             control += item.rows
 

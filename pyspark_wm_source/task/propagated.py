@@ -98,7 +98,8 @@ class PropagatedRun:
             elif (cut := decode_cut(record.header, record.value, where)) is not None:
                 self._take(cut, where)
                 self._remember(cut, digest)
-        return Observed(event_ms=self._times.read(records), watermarks=())
+        read = self._times.read(records)
+        return Observed(event_ms=read.by_axis, watermarks=(), rejects=read.rejects)
 
     def end(self) -> tuple[tuple[int, int], ...]:
         """Return the watermarks (key, ms) that stand after the range's last event."""

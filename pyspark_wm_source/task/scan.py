@@ -16,9 +16,9 @@ from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.core.event_time import Place
+from keyedwm.core.event_time import OnBadTime, Place
 from keyedwm.core.inline import HEADER
-from keyedwm.core.rows import HEADERS, ControlKind
+from keyedwm.core.rows import HEADERS, REJECTED, ControlKind
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import Records, Wanted
 from keyedwm.kafka.requests.cluster import Cluster, shared
@@ -41,7 +41,10 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     """Yield the rows of one split in `schema`; a channel's rows come in its order."""
     states: list[tuple[ChannelRange, RangeResult]] = []
     stage = options.stage
-    items = _items(split, options, set((schema if stage is None else stage.columns).names), states)
+    columns = set((schema if stage is None else stage.columns).names)
+    if options.on_bad is OnBadTime.REJECT:
+        columns.add(REJECTED)
+    items = _items(split, options, columns, states)
     if stage is None:
         yield from pack(lay_out(items, RowBuilder(schema, split.stamps)))
     else:
@@ -56,19 +59,23 @@ def policy_run(
     task: ChannelRange, options: SourceOptions, stamps: Mapping[str, int | None], now_ms: int
 ) -> ChannelRun | PropagatedRun:
     """Return the run that makes the watermarks of one range."""
-    times = EventTimeRun(task, options.axes, stamps, fail_on_bad_event_time=options.fail_on_bad_event_time)
+    times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad)
     if options.propagate:
         return PropagatedRun(task, times, options.guarantee, options.control_authors)
     return ChannelRun(task, options.axes, times, now_ms=now_ms)
 
 
 def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
-    """The columns to decode: those of the rows, and the places of event times; control rows inside are no rows."""
+    """The columns to decode: those of the rows, and the places of event times; control rows inside are no rows.
+
+    A record that is rejected is given back whole.
+    """
     places = {axis.event_time.place for axis in options.axes.values()}
+    whole = REJECTED in columns
     return Wanted(
-        key="key" in columns or Place.KEY in places,
-        value="value" in columns or Place.VALUE in places,
-        headers=HEADERS in columns or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
+        key=whole or "key" in columns or Place.KEY in places,
+        value=whole or "value" in columns or Place.VALUE in places,
+        headers=whole or HEADERS in columns or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
         control_header=HEADER,
     )
 
@@ -115,6 +122,7 @@ def _event_run(task: ChannelRange, records: Records, observed: Observed, source:
         timestamp_ms=records.timestamp_ms,
         timestamp_type=records.timestamp_type,
         event_ms=observed.event_ms,
+        rejects=observed.rejects,
     )
     if source is None:
         return EventRun(events=events)

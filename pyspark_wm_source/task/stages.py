@@ -19,8 +19,12 @@ from pyspark_wm_source.task.items import Item, events_of
 def run_stage(
     items: Iterable[Item], stage: Stage, stamps: Mapping[str, int | None], task: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what the task ships to the operator's buckets (`SHIPPED`): its rows or partials, and its control rows."""
+    """Yield what the task ships to the operator's buckets (`SHIPPED`): its rows or partials, its control rows, and
+    rejected records.
+    """
     control: list[ControlRow] = []
+    rejected: list[pa.Array] = []
     builder = RowBuilder(stage.columns, stamps)
-    rows = grouped((stage.rows(one, builder) for one in events_of(items, control)), GROUP_ROWS, GROUP_BYTES)
-    yield from shipped(stage.shipped, stage.ids, task, rows, control, input_number=stage.number)
+    each = (stage.rows(one, builder) for one in events_of(items, control, rejected))
+    rows = grouped(each, GROUP_ROWS, GROUP_BYTES, lambda: sum(one.nbytes for one in rejected) >= GROUP_BYTES)
+    yield from shipped(stage.shipped, stage.ids, task, rows, control, rejected=rejected, input_number=stage.number)

@@ -15,6 +15,8 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.cloudpickle import dumps
 
+from keyedwm.arrow.schema import REJECTED_TYPE
+from keyedwm.core.rows import REJECTED
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.join.plan import JoinPlan
@@ -31,11 +33,12 @@ from keyedwm.spark.hosting.rescale_state import RescaledState
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 from tests.messy.feed import Batch, Feed
+from tests.messy.given_back import GivenBack
 from tests.messy.kinds import rows_of
 from tests.operators.moving import pieces
 
 NAME = "messy"
-_UNPACKED = {"results": pa.binary(), "control": pa.string(), "watermarks": pa.string()}
+_UNPACKED = {"results": pa.binary(), "control": pa.string(), "watermarks": pa.string(), "rejected": pa.binary()}
 _TIMERS = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: -1)
 
 
@@ -68,7 +71,8 @@ class Pipeline:
         self.kind = kind_of(plan.description())
         self.axes = ((0,),) * (1 + others)
         self.inputs = plan.inputs if hasattr(plan, "inputs") else [getattr(plan, "messages", plan)]
-        self.unpack = Unpack.of(plan)
+        self.back = None if REJECTED in plan.result_schema.names else GivenBack()
+        self.unpack = Unpack.of(plan, [REJECTED_TYPE] if self.back else [], NAME)
         self.begun: RescaledState | None = None
         self.open(buckets)
 
@@ -90,7 +94,9 @@ class Pipeline:
             emitted = list(of_bucket.handleInputRows((bucket,), iter([mine]), _TIMERS))
             for out in self.unpack([_batch_of(emitted)]):
                 assert all(field.nullable for field in out.schema)  # control rows have nothing in most columns
-                made += rows_of(out)
+                made += rows_of(self.back.out_of(out) if self.back else out)
+        if self.back:
+            self.back.check()
         return made
 
     def _shipped(self, given: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
@@ -98,10 +104,11 @@ class Pipeline:
             stage = self.stage(number)
             for task, texts in zip(batch.tasks, batch.control, strict=True):
                 table = feed.table(task, [*self.columns(number), CONTROL_TEXT], texts)
-                yield from stage(table.to_batches(max_chunksize=7))
+                rows = self.back.among(table) if self.back else table
+                yield from stage(rows.to_batches(max_chunksize=7))
 
     def stage(self, number: int) -> Any:
-        return StageOne(self.inputs[number], self.layout.ids, number)
+        return StageOne(self.inputs[number], self.layout.ids, number, gives_back=self.back is not None)
 
     def columns(self, number: int) -> Sequence[str]:
         given = self.inputs[number]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.rows import Events
+from keyedwm.arrow.headers import HEADERS_TYPE
+from keyedwm.arrow.rows import Events, Rejects
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
@@ -21,10 +24,12 @@ from pyspark_wm_source.task.items import ControlRun, EventRun, Item
 from pyspark_wm_source.task.stages import run_stage
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Batch, Column, Feed, Row, random_feed
+from tests.messy.given_back import GivenBack
 from tests.messy.kinds import BY_NAME, Kind
 from tests.messy.scalar import Maker
 from tests.messy.windows import SessionModel, SlidingModel, compare, random_window, rules_of
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SOURCE = row_schema([""], headers=False, control=False)
 _TEXT, _WHOLE = BY_NAME["text"], BY_NAME["small int64"]
 _JSON_TEXT = Kind(
@@ -55,7 +60,7 @@ class Pushed(Pipeline):
         assert tuple(stage.ids) == self.layout.ids
         ((_, batch),) = given
         for number, (task, texts) in enumerate(zip(batch.tasks, batch.control, strict=True)):
-            yield from run_stage(items_of(task, texts), stage, {"": batch.before}, number)
+            yield from run_stage(items_of(task, texts, self.back), stage, {"": batch.before}, number)
 
 
 def play(rng: random.Random) -> int:
@@ -80,20 +85,47 @@ def play(rng: random.Random) -> int:
     return compared
 
 
-def items_of(task: list[Row], texts: list[str]) -> Iterator[Item]:
+def items_of(task: list[Row], texts: list[str], back: GivenBack) -> Iterator[Item]:
     for partition in sorted({row.partition for row in task}):
-        yield EventRun(events=events_of(partition, [row for row in task if row.partition == partition]))
+        events = events_of(partition, [row for row in task if row.partition == partition])
+        yield EventRun(events=with_records(events, back))
     yield ControlRun(rows=tuple(row for text in texts for row in decode_rows(f"[{text}]")))
 
 
 def events_of(partition: int, rows: list[Row]) -> Events:
     times = np.array([row.time or 0 for row in rows], np.int64)
     return Events(
-        topic=TOPIC, partition=partition, count=len(rows), headers=None,
+        topic=TOPIC, partition=partition, count=len(rows), headers=pa.nulls(len(rows), HEADERS_TYPE),
         key=pa.array([row.values[0] for row in rows], pa.binary()),
         value=pa.array([value_of(row) for row in rows], pa.binary()),
         offset=np.array([row.offset for row in rows], np.int64), timestamp_ms=times, timestamp_type=0,
         event_ms={"": (times, np.array([row.time is not None for row in rows], bool))},
+    )  # fmt: skip
+
+
+def with_records(events: Events, back: GivenBack) -> Events:
+    """Records that no axis can read among the events; their partition is that of the run."""
+    records = back.records()
+    if not records:
+        return events
+    order: list[int | None] = list(range(events.count))
+    for _ in records:
+        order.insert(back.place(len(order)), None)
+    for record in records:
+        record |= {"partition": events.partition, "timestamp": _EPOCH}
+    marked = np.array([one is None for one in order])
+    at = pa.array(order, pa.int64())
+    filled = np.array([0 if one is None else one for one in order])
+    values, offsets = events.value.take(at).to_pylist(), np.where(marked, 0, events.offset[filled])
+    for place, record in zip(np.flatnonzero(marked).tolist(), records, strict=True):
+        values[place], offsets[place] = record["value"], record["offset"]
+    ms, valid = events.event_ms[""]
+    assert valid is not None
+    return replace(
+        events, count=len(order), key=events.key.take(at), value=pa.array(values, pa.binary()), offset=offsets,
+        headers=events.headers.take(at), timestamp_ms=np.where(marked, 0, ms[filled]),
+        event_ms={"": (ms[filled], valid[filled] & ~marked)},
+        rejects=Rejects(marked, pa.array(["why"] * len(records))),
     )  # fmt: skip
 
 

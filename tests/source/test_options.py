@@ -69,7 +69,7 @@ WRONG = [
     ({"watermarkLag": "-3 seconds"}, r"option watermarkLag: '-3 seconds' is wrong; a duration such as"),
     ({"idleTimeout": "never"}, r"option idleTimeout: 'never' is wrong; a duration such as"),
     ({"idleTimeout": "0 seconds"}, r"idleTimeout is 0 ms, it must be above 0, or none"),
-    ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; null or fail is expected"),
+    ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; one of null, fail, reject is expected"),
     ({"guarantee": "at-most-once"}, r"option guarantee: 'at-most-once' is wrong; one of exactly-once, at-least-once"),
     ({"columns": "value,valeu"}, r"option columns: 'valeu' is not a column of the source .*; did you mean value\?"),
     ({"columns": "key,headers"}, r"option columns: 'headers' is left out by includeHeaders=false"),

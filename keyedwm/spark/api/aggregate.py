@@ -99,7 +99,7 @@ def aggregate(
     ids = bucket_ids(_bucket_count(_session_of(df), _spread_by(window, keys), buckets))
     settings["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, settings, axis, ids, store=store)
-    return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from)
+    return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from, [df])
 
 
 def _session_of(df: DataFrame | Source) -> SparkSession:

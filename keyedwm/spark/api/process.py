@@ -142,7 +142,7 @@ def processed(
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
     axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, placement.axes, strict=True))
     layout = BucketLayout(name or f"{caller}-{plan.digest()[:6]}", tuple(ids), axes, "process")
-    return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from)
+    return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from, frames)
 
 
 def _input(timed: DataFrame, keys: tuple[str, ...], owners: tuple[str, ...]) -> ProcessInput:

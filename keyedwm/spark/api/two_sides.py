@@ -34,7 +34,7 @@ def joined(
         kind=plan.kind,
         called=tuple(f"{side.name} side" for side in plan.sides),
     )
-    result = wired(shipped_rows(sides, layout.ids), plan, layout, savepoint)
+    result = wired(shipped_rows(sides, layout.ids), plan, layout, savepoint, [side.frame for side in sides])
     for axis, column in zip(plan.passed_on, plan.watermark_columns, strict=True):
         result = result.withMetadata(column, {AXIS_KEY: axis})
     return marked(result, sides[LEFT].panes)

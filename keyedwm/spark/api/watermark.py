@@ -7,15 +7,18 @@ event at W. No filter may sink below the node that tracks it, or the watermark w
 from __future__ import annotations
 
 import warnings
+from functools import reduce
+from operator import and_
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
-from keyedwm.core.rows import CONTROL, EVENT_TIME, FOLLOWS_COALESCED, WATERMARK
+from keyedwm.core.rows import CONTROL, EVENT_TIME, FOLLOWS_COALESCED, REJECTED, WATERMARK
 from keyedwm.spark.arguments import require_frame
 from keyedwm.spark.hosting.lineage import DRIVING, panes_of
+from keyedwm.spark.hosting.staged_rows import given_back
 
 _OF_AXIS = f"{WATERMARK}_"
 
@@ -25,10 +28,16 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
 
     window, session_window, stream-stream join, dropDuplicates(WithinWatermark) and transformWithState on the result all
     follow the keyedwm source's watermark. Control rows end here; the columns `control` (null) and `event_time` stay,
-    `watermark` becomes Spark's own. axis: the time axis to follow, when several are configured.
+    `watermark` becomes Spark's own, and records that came back unread (the column `rejected`) are left out: `rejected`
+    takes them. axis: the time axis to follow, when several are configured.
     Raises OptionError if `df` is no frame, InputError if it lacks the source's columns.
     """
-    require_frame(df, "with_watermark")
+    return followed(df, axis, delay_ms=0, keep=None, asked_by="with_watermark")
+
+
+def axis_columns(df: DataFrame, axis: str, asked_by: str) -> tuple[str, str]:
+    """Return the names of the event time and the watermark of a time axis. Raises OptionError and InputError."""
+    require_frame(df, asked_by)
     event_time, watermark = axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)
     known = [name.removeprefix(_OF_AXIS) for name in df.columns if name.startswith(_OF_AXIS)]
     if axis and axis not in known and (known or WATERMARK in df.columns):
@@ -36,26 +45,35 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
             ", ".join(known)
             or "a single one without a name: leave the axis out (a lag is the option watermarkLag of the source)"
         )
-        raise InputError(f"with_watermark: the source has no time axis {axis!r}; it has {has}")
+        raise InputError(f"{asked_by}: the source has no time axis {axis!r}; it has {has}")
     for column in (event_time, watermark):
         if column not in df.columns:
             raise InputError(
-                f"with_watermark: the frame has no column {column!r} (it has {', '.join(df.columns)}); "
+                f"{asked_by}: the frame has no column {column!r} (it has {', '.join(df.columns)}); "
                 "apply it to the rows of the keyedwm source before other columns are chosen"
             )
+    return event_time, watermark
+
+
+def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, asked_by: str) -> DataFrame:
+    """Return the event rows with Spark's watermark so far below ours. keep: which rows stay, None for all."""
+    event_time, watermark = axis_columns(df, axis, asked_by)
     if df.isStreaming and panes_of(df) is not None:
         warnings.warn(
-            "with_watermark: the frame holds early or late panes, each with the whole total of its window: Spark's own "
+            f"{asked_by}: the frame holds early or late panes, each with the whole total of its window: Spark's own "
             "aggregates and joins count what several panes say several times, so filter by the column pane",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    followed = df.withColumn(DRIVING, F.expr(f"`{watermark}` - INTERVAL 1 MILLISECOND")).withWatermark(
-        DRIVING, "0 seconds"
+    driven = F.expr(f"`{watermark}` - INTERVAL {delay_ms + 1} MILLISECOND")
+    tracked = df.withColumn(DRIVING, driven).withWatermark(DRIVING, "0 seconds")
+    hidden = [CONTROL] if CONTROL in df.columns else []
+    rejected = [REJECTED] if given_back(df) else []
+    stays = reduce(
+        and_, [F.col(one).isNull() for one in (*hidden, *rejected)], F.expr("true") if keep is None else keep
     )
-    is_event = F.col(CONTROL).isNull() if CONTROL in df.columns else F.expr("true")
     # A condition that Spark takes for non-deterministic keeps its place: neither it nor any later filter is pushed
     # below the watermark node, and control-only batches still move the watermark.
-    stays_here = F.when(F.spark_partition_id() < 0, F.expr("false")).otherwise(is_event)
+    stays_here = F.when(F.spark_partition_id() < 0, F.expr("false")).otherwise(stays)
     follows = {"spark.watermarkDelayMs": 0, FOLLOWS_COALESCED: True}
-    return followed.where(stays_here).withMetadata(event_time, follows).drop(DRIVING, watermark)
+    return tracked.where(stays_here).withMetadata(event_time, follows).drop(DRIVING, watermark, *rejected)

@@ -97,7 +97,7 @@ def window_join(
     staged = StagedWindowJoin(plan=plan, late=policy)
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
     layout = BucketLayout(name or f"window-join-{staged.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
-    return wired(_shipped(streams, staged, axes, layout.ids), staged, layout, None)
+    return wired(_shipped(streams, staged, axes, layout.ids), staged, layout, None, streams)
 
 
 def _who(called: str) -> str:

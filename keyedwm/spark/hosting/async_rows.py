@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyedwm.arrow.given_back import gives_back
 from keyedwm.arrow.rows import grouped
 from keyedwm.arrow.schema import with_control_rows
 from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import InputError
-from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK, ControlKind
+from keyedwm.core.rows import CONTROL, EVENT_TIME, REJECTED, WATERMARK, ControlKind
 from keyedwm.operators.process.async_calls import AsyncCalls, RunningCalls, worded
 from keyedwm.operators.shuffle import GROUP_BYTES
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
@@ -54,20 +55,26 @@ class AsyncRows(VersionChecked):
 
     def _given(self, running: RunningCalls[pa.Table], rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | pa.Table]:
         """Give a group of rows to the calls; yields what leaves."""
-        is_control = np.zeros(rows.num_rows, bool)
-        if CONTROL in rows.column_names:
-            is_control = pc.is_valid(rows[CONTROL]).to_numpy()
-        for begin, end in self._runs(rows, is_control):
-            if is_control[begin]:
+        is_control, is_rejected = (self._has(rows, name) for name in (CONTROL, REJECTED))
+        for begin, end in self._runs(rows, is_control + 2 * is_rejected):
+            if is_rejected[begin]:
+                yield from running.control(rows.slice(begin, end - begin), None)
+            elif is_control[begin]:
                 for at, same in enumerate(_stand_for(rows[CONTROL].slice(begin, end - begin)), begin):
                     yield from running.control(rows.slice(at, 1), same)
-                continue
-            for at in range(begin, end, self.rows_per_call):
-                yield from running.rows(rows.slice(at, min(self.rows_per_call, end - at)))
+            else:
+                for at in range(begin, end, self.rows_per_call):
+                    yield from running.rows(rows.slice(at, min(self.rows_per_call, end - at)))
 
-    def _runs(self, rows: pa.Table, is_control: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Places of rows that may share a call, and of neighbouring control rows."""
-        differs = is_control[1:] != is_control[:-1]
+    def _has(self, rows: pa.Table, name: str) -> np.ndarray:
+        """Which rows are no events by a column that stays as it is."""
+        if name not in kept_columns(self.given):
+            return np.zeros(rows.num_rows, np.int8)
+        return pc.is_valid(rows[name]).to_numpy().astype(np.int8)
+
+    def _runs(self, rows: pa.Table, kind: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Places of rows that may share a call, and of neighbouring rows of another kind."""
+        differs = kind[1:] != kind[:-1]
         for name in self._watermarks:
             times = pc.fill_null(rows[name].cast(pa.int64()), np.iinfo(np.int64).min).to_numpy()
             differs |= times[1:] != times[:-1]
@@ -76,7 +83,7 @@ class AsyncRows(VersionChecked):
 
     @property
     def _watermarks(self) -> list[str]:
-        return [name for name in self.calls.hidden if name != CONTROL]
+        return [name for name in self.calls.hidden if name not in (CONTROL, REJECTED)]
 
     def _laid_out(self, left: Iterable[tuple[pa.Table, pa.Table] | pa.Table]) -> Iterator[pa.RecordBatch]:
         """Lay out what leaves; neighbouring control rows share a batch."""
@@ -114,8 +121,8 @@ class AsyncRows(VersionChecked):
                 f"{', '.join(wanted)} are expected, each once, and {', '.join(missing)} is missing or there twice"
             )
         constants = {name: pa.repeat(rows[name][0], answer.num_rows) for name in self._watermarks}
-        if CONTROL in self.calls.hidden:
-            constants[CONTROL] = pa.nulls(answer.num_rows, self.given.field(CONTROL).type)
+        for name in {CONTROL, REJECTED}.intersection(self.calls.hidden):
+            constants[name] = pa.nulls(answer.num_rows, self.given.field(name).type)
         try:
             arrays = [
                 constants[field.name] if field.name in constants else answer[field.name].cast(field.type)
@@ -132,13 +139,14 @@ class AsyncRows(VersionChecked):
 
 
 def kept_columns(given: pa.Schema) -> list[str]:
-    """Return the event times, the watermarks, and `control`: they stay as they are."""
+    """Return the event times, the watermarks, `control` and records that came back: they stay as they are."""
     axes = (f"{EVENT_TIME}_", f"{WATERMARK}_")
     return [
         field.name
         for field in given
         if field.name in {EVENT_TIME, WATERMARK, CONTROL}
         or (field.name.startswith(axes) and pa.types.is_timestamp(field.type))
+        or (field.name == REJECTED and gives_back(field.type))
     ]
 
 

@@ -105,6 +105,7 @@ class Bucket(VersionChecked, StatefulProcessor):
             null_event_time_rows=sum(int(row.null_event_times) for row in shipped),
             no_gap_rows=sum(int(row.no_gaps) for row in shipped),
             now_ms=self._clock_ms(timerValues),
+            rejected=[unpacked(row.rejected) for row in shipped if row.rejected is not None],
         )
         yield self._close(batch)
 

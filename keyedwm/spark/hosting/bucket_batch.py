@@ -36,12 +36,12 @@ EMITTED = (
     "results binary, control string, watermarks string, late_rows long, null_event_time_rows long, frames long, "
     "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
     "dropped_bytes long, no_gap_rows long, keys long, keys_behind_ms long, keys_forgotten long, key string, "
-    "key_behind_ms long, key_dropped_rows long"
+    "key_behind_ms long, key_dropped_rows long, rejected binary"
 )
 # A row of these that tells nothing.
 _NOTHING: dict[str, Any] = dict.fromkeys((one.partition(" ")[0] for one in EMITTED.split(", ")), 0) | {
     "results": None, "control": "[]", "bucket": None, "keys_behind_ms": None, "key": None, "key_behind_ms": None,
-    "key_dropped_rows": None
+    "key_dropped_rows": None, "rejected": None
 }  # fmt: skip
 # Of windows that keep their messages.
 STORED = ("replayed_rows", "rejected_rows", "dropped_windows", "dropped_rows", "dropped_bytes")
@@ -196,14 +196,18 @@ class BucketBatch:
         null_event_time_rows: int,
         now_ms: int | None,
         no_gap_rows: int = 0,
+        rejected: Sequence[pa.Table] = (),
     ) -> Iterator[pd.DataFrame]:
         """Take all that a batch brought, by input; yield rows of `EMITTED` with results.
 
         control: in any order. rows: of this bucket, rows or partials in order of task. null_event_time_rows: how many
-        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. no_gap_rows: how many
-        rows of `session(gap_column=)` had no gap. Raises InputError for barriers that are not whole, and for late rows
-        under `late="fail"`.
+        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. no_gap_rows: how many rows of
+        `session(gap_column=)` had no gap. rejected: records that are handed on as they are. Raises InputError for
+        barriers that are not whole, and for late rows under `late="fail"`.
         """
+        for records in rejected:
+            for piece in _pieces(records):
+                yield self._rows([{"rejected": packed(piece)}])
         was_idle = self._idle
         self._null_event_time_rows += null_event_time_rows
         self._no_gap_rows += no_gap_rows
@@ -271,9 +275,8 @@ class BucketBatch:
             rows = output.rows
             if output.event_ms is not None:
                 rows = rows.append_column(EVENT_MS, pa.array(output.event_ms))
-            size = max(1, min(_PIECE_ROWS, rows.num_rows * _PIECE_BYTES // max(1, rows.nbytes)))
-            for start in range(0, rows.num_rows, size):
-                yield self._rows([{"results": packed(rows.slice(start, size))}])
+            for piece in _pieces(rows):
+                yield self._rows([{"results": packed(piece)}])
 
     def _rows(self, values: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         import pandas as pd
@@ -318,3 +321,8 @@ class BucketBatch:
 
     def _tell(self, kind: ControlKind, **fields: int) -> None:
         self._control.append(ControlRow(kind=kind, channel=self._channel, source=self._layout.name, **fields))
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    size = max(1, min(_PIECE_ROWS, rows.num_rows * _PIECE_BYTES // max(1, rows.nbytes)))
+    return (rows.slice(start, size) for start in range(0, rows.num_rows, size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
@@ -13,7 +14,9 @@ from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.runtime.compiled import say_if_first
 from keyedwm.spark.hosting.bucket_batch import EMITTED, STORED, BucketLayout
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import marked
+from keyedwm.spark.hosting.staged_rows import given_back
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -67,8 +70,16 @@ def of_keys() -> list[Column]:
     ]
 
 
-def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: str | None) -> DataFrame:
-    """Return the results; savepoint: whose state goes on."""
+def wired(
+    shipped: DataFrame,
+    plan: AnyPlan,
+    layout: BucketLayout,
+    savepoint: str | None,
+    inputs: Iterable[DataFrame | Source],
+) -> DataFrame:
+    """Return the results; savepoint: whose state goes on. inputs: what was shipped was made of them, so the results
+    give back the records that they do.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -99,7 +110,7 @@ def wired(shipped: DataFrame, plan: AnyPlan, layout: BucketLayout, savepoint: st
         F.max(size).alias("largest_bucket_bytes"),
         F.median(size).cast("long").alias("median_bucket_bytes"),
     ]
-    unpack = Unpack.of(plan)
+    unpack = Unpack.of(plan, [kind for one in inputs if (kind := given_back(one))], layout.who)
     results = emitted.observe(layout.name, *observed).mapInArrow(unpack, from_arrow_schema(unpack.schema))
     panes = None if isinstance(plan, ProcessPlan | JoinPlan) else plan.panes_again
     return results if panes is None else marked(results, panes)

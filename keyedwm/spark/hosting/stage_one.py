@@ -25,19 +25,25 @@ CONTROL_TEXT = "__control"
 class StageOne(VersionChecked):
     """The function of a `mapInArrow` over the plan's columns and, behind them, CONTROL_TEXT.
 
-    ids: of the buckets. input_number: of the operator, if it has several.
+    ids: of the buckets. input_number: of the operator, if it has several. gives_back: whether the column of rejected
+    records stands before CONTROL_TEXT.
     """
 
     plan: Staged
     ids: Sequence[int]
     input_number: int = 0
+    gives_back: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to be shuffled (`SHIPPED`)."""
         control: list[ControlRow] = []
+        rejected: list[pa.Array] = []
         places = range(len(self.plan.columns))
-        events = (self.typed(rows, places) for rows in _events(batches, control))
-        yield from shipped(self.plan, self.ids, task_number(), events, control, input_number=self.input_number)
+        rows = _events(batches, control, rejected if self.gives_back else None)
+        events = (self.typed(some, places) for some in rows)
+        yield from shipped(
+            self.plan, self.ids, task_number(), events, control, rejected=rejected, input_number=self.input_number
+        )
         freeze_gc()
 
     def typed(self, rows: pa.Table, places: Sequence[int]) -> pa.Table:
@@ -57,23 +63,35 @@ class SharedStageOne(VersionChecked):
 
     stages: Sequence[StageOne]
     places: Sequence[Sequence[int]]
+    gives_back: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to be shuffled (`SHIPPED`), of all inputs."""
         control: list[ControlRow] = []
+        rejected: list[pa.Array] = []
         inputs = {stage.input_number: stage.plan for stage in self.stages}
         events = (
             [stage.typed(rows, places) for stage, places in zip(self.stages, self.places, strict=True)]
-            for rows in _events(batches, control)
+            for rows in _events(batches, control, rejected if self.gives_back else None)
         )
-        yield from shipped_together(inputs, self.stages[0].ids, task_number(), events, control)
+        yield from shipped_together(inputs, self.stages[0].ids, task_number(), events, control, rejected=rejected)
         freeze_gc()
 
 
-def _events(batches: Iterable[pa.RecordBatch], control: list[ControlRow]) -> Iterator[pa.Table]:
-    """The event rows; the others, which have a control text as their last column, are added to `control`."""
+def _events(
+    batches: Iterable[pa.RecordBatch], control: list[ControlRow], rejected: list[pa.Array] | None
+) -> Iterator[pa.Table]:
+    """The event rows; those with a control text, in the last column, are added to `control`, and rejected records, in
+    the column before it, to `rejected`, None where there is no such column.
+    """
     for rows in grouped(batches, GROUP_ROWS, GROUP_BYTES):
         texts = rows.column(rows.num_columns - 1)
         control_texts = texts.drop_null().to_pylist()
         control += decode_rows(joined(control_texts))
-        yield rows.filter(pc.is_null(texts)) if control_texts else rows
+        events = rows.filter(pc.is_null(texts)) if control_texts else rows
+        if rejected is not None:
+            given_back = events.column(rows.num_columns - 2)
+            if given_back.null_count < len(given_back):
+                rejected += given_back.drop_null().chunks
+                events = events.filter(pc.is_null(given_back))
+        yield events

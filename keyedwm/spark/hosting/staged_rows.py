@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, axis_column, nullable
+from keyedwm.arrow.given_back import gives_back
+from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, REJECTED_TYPE, axis_column, nullable
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, WATERMARK
+from keyedwm.core.event_time import OnBadTime
+from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, REJECTED, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.plan_checks import not_a_gap
 from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, Staged
+from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 
@@ -64,8 +67,9 @@ def ship_input(timed: DataFrame, given: Staged, ids: Sequence[int], number: int)
     """Return what stage one of the input of this number ships to the buckets."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    rows = unnamed(timed, [*given.columns, CONTROL_TEXT])
-    return rows.mapInArrow(StageOne(given, tuple(ids), number), from_arrow_schema(SHIPPED))
+    back = [REJECTED] if given_back(timed) else []
+    rows = unnamed(timed, [*given.columns, *back, CONTROL_TEXT])
+    return rows.mapInArrow(StageOne(given, tuple(ids), number, bool(back)), from_arrow_schema(SHIPPED))
 
 
 def unnamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -88,8 +92,21 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
 
 
 def payload_columns(df: DataFrame) -> list[str]:
-    """The columns of event rows but for control and watermarks."""
-    return [column for column in df.columns if column != CONTROL and not column.startswith(WATERMARK)]
+    """The columns of event rows but for control, watermarks and records that came back."""
+    hidden = {CONTROL, REJECTED} if given_back(df) else {CONTROL}
+    return [column for column in df.columns if column not in hidden and not column.startswith(WATERMARK)]
+
+
+def given_back(one: DataFrame | Source) -> pa.StructType | None:
+    """Return the type of the column with records that came back, None without one."""
+    if isinstance(one, Source):
+        from pyspark_wm_source.options.source_options import SourceOptions
+
+        return REJECTED_TYPE if SourceOptions.parse(one.given).on_bad is OnBadTime.REJECT else None
+    if REJECTED not in one.columns or one.schema[REJECTED].dataType.typeName() != "struct":
+        return None
+    kind = arrow_schema(one.select(REJECTED)).field(0).type
+    return kind if gives_back(kind) else None
 
 
 def timed_rows(df: DataFrame, axis: str) -> DataFrame:

@@ -6,7 +6,7 @@ Rule: pandas never sees a result; a piece is one Arrow table from the bucket to 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.control_rows import control_array
+from keyedwm.arrow.given_back import fitted, together
 from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, with_control_rows
 from keyedwm.core.control_row import ControlRow, decode_rows
-from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.core.rows import CONTROL, EVENT_TIME, REJECTED, WATERMARK
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.state.blobs import unpacked
@@ -29,26 +30,35 @@ class Unpack(VersionChecked):
     """The function of a `mapInArrow` over what the buckets emit.
 
     schema: the result columns, then those of the source's rows that let results be chained. watermarks: the columns
-    with watermarks, and the axis of each.
+    with watermarks, and the axis of each. rejected: the type of the column with records that came back, None without.
     """
 
     schema: pa.Schema
     watermarks: Mapping[str, int]
+    rejected: pa.StructType | None = None
 
     @classmethod
-    def of(cls, plan: AnyPlan) -> Unpack:
-        """Return the function for the results of a plan."""
+    def of(cls, plan: AnyPlan, given_back: Sequence[pa.StructType] = (), who: str = "") -> Unpack:
+        """Return the function for the results of a plan; given_back: types of records that inputs give back."""
         times, watermarks = [EVENT_TIME], {WATERMARK: 0}
         if isinstance(plan, JoinPlan):  # its results hold their event times
             times, watermarks = [], dict(zip(plan.watermark_columns, plan.passed_on, strict=True))
         added = [pa.field(name, TIMESTAMP) for name in (*times, *watermarks)]
-        return cls(with_control_rows([*plan.result_schema, *added, pa.field(CONTROL, CONTROL_TYPE)]), watermarks)
+        columns = {field.name: field for field in plan.result_schema}
+        own = columns.get(REJECTED)  # of the messages that a store gives back
+        rejected = together([*([] if own is None else [own.type]), *given_back], who)
+        if given_back:
+            columns[REJECTED] = pa.field(REJECTED, rejected)
+        fields = [*columns.values(), *added, pa.field(CONTROL, CONTROL_TYPE)]
+        return cls(with_control_rows(fields), watermarks, rejected if given_back else None)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result rows."""
         for batch in batches:
-            for row in batch.select(["results", "control", "watermarks"]).to_pylist():
+            for row in batch.select(["results", "control", "watermarks", "rejected"]).to_pylist():
                 watermarks_ms = json.loads(row["watermarks"])
+                if row["rejected"] is not None and self.rejected is not None:
+                    yield from self._given_back(unpacked(row["rejected"]), watermarks_ms)
                 if row["results"] is not None:
                     yield from self._results(unpacked(row["results"]), watermarks_ms)
                 control = decode_rows(row["control"])
@@ -63,12 +73,22 @@ class Unpack(VersionChecked):
             columns[EVENT_TIME] = pc.multiply(columns[EVENT_MS], US_PER_MS).cast(TIMESTAMP)
         columns |= self._constants(watermarks_ms, results.num_rows)
         columns[CONTROL] = pa.nulls(results.num_rows, CONTROL_TYPE)
+        if self.rejected is not None:
+            own = columns.get(REJECTED, pa.chunked_array([pa.nulls(results.num_rows, self.rejected)]))
+            columns[REJECTED] = fitted(own.combine_chunks(), self.rejected)
         arrays = [columns[field.name].cast(field.type) for field in self.schema]
         yield from pa.Table.from_arrays(arrays, schema=self.schema).to_batches()
 
+    def _given_back(self, records: pa.Table, watermarks_ms: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+        """Lay out records that came back: rows of theirs have nothing else."""
+        column = fitted(records.column(REJECTED).combine_chunks(), self.rejected)
+        yield self._rest_null({**self._constants(watermarks_ms, len(column)), REJECTED: column}, len(column))
+
     def _controls(self, control: list[ControlRow], watermarks_ms: Mapping[str, int]) -> pa.RecordBatch:
         count = len(control)
-        columns = {**self._constants(watermarks_ms, count), CONTROL: control_array(control)}
+        return self._rest_null({**self._constants(watermarks_ms, count), CONTROL: control_array(control)}, count)
+
+    def _rest_null(self, columns: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
         arrays = [
             columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in self.schema
         ]

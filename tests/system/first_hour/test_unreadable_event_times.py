@@ -11,7 +11,7 @@ import pytest
 from keyedwm.config.places import event_time_of
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.event_time import Unit
+from keyedwm.core.event_time import OnBadTime, Unit
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import axes_of
@@ -59,7 +59,7 @@ def test_the_sentence_shows_an_example_and_the_option_that_would_read_it(text, v
 def run(topic: str, *values: bytes | None, bad: int = 0) -> None:
     task = ChannelRange(channel=TopicPartition(topic, 0), start=7, end=9, counts=Counts(bad, 0), axes={})
     axes = axes_of({"eventtime": "json:$.t"})
-    EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=False).read(records(*values))
+    EventTimeRun(task, axes, dict.fromkeys(axes), on_bad=OnBadTime.NULL).read(records(*values))
 
 
 def test_a_task_warns_once_for_a_topic_and_only_if_none_could_be_read(caplog, monkeypatch):
@@ -80,8 +80,8 @@ def test_a_tombstone_is_no_bad_event_time_and_fails_no_query(caplog, monkeypatch
 
     def read(event_time: str, *values: bytes | None) -> Counts:
         axes = axes_of({"eventtime": event_time})
-        it = EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=True)
-        _, valid = it.read(records(*values))[""]
+        it = EventTimeRun(task, axes, dict.fromkeys(axes), on_bad=OnBadTime.FAIL)
+        _, valid = it.read(records(*values)).by_axis[""]
         assert valid.tolist() == [value is not None for value in values]
         return it.counts
 
@@ -108,7 +108,7 @@ def read_as(monkeypatch, text: str, unit: Unit, *values: bytes, timestamp_ms: in
     monkeypatch.setattr(unreadable, "_long_ago", set())
     task = ChannelRange(channel=TopicPartition("l", 0), start=7, end=9, counts=Counts(), axes={})
     axes = axes_of({"eventtime": text, "eventtimeunit": unit.value})
-    it = EventTimeRun(task, axes, dict.fromkeys(axes), fail_on_bad_event_time=False)
+    it = EventTimeRun(task, axes, dict.fromkeys(axes), on_bad=OnBadTime.NULL)
     for _ in range(2):
         it.read(records(*values, timestamp_ms=timestamp_ms))
 
