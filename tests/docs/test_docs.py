@@ -44,7 +44,9 @@ def test_the_code_of_a_page_runs(
     for name in topics.values():
         create_topic(cluster, name, 2)
     cluster.close()
-    topics |= {name: f"{topic}-{name}" for name in ("site-visits", "placed", "shipments", "clean", "dead-letters")}  # pages create them
+    topics |= {
+        name: f"{topic}-{name}" for name in ("site-visits", "placed", "shipments", "clean", "dead-letters")
+    }  # pages create them
     names = {"spark": spark}
     for block, printed, words in blocks:
         if words:
