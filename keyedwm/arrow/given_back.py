@@ -22,7 +22,7 @@ def gives_back(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and all(kind.get_field_index(name) >= 0 for name in _SAID)
 
 
-def together(kinds: Iterable[pa.StructType], asked_by: str) -> pa.StructType | None:
+def together(kinds: Iterable[pa.StructType], caller: str) -> pa.StructType | None:
     """Return a type with the fields of all, the reason last; None for none.
 
     Raises InputError for fields of one name that differ in type.
@@ -33,7 +33,7 @@ def together(kinds: Iterable[pa.StructType], asked_by: str) -> pa.StructType | N
             known = found.setdefault(field.name, field.type)
             if known != field.type:
                 raise InputError(
-                    f"{asked_by}: {field.name} of the records in column {REJECTED} is {known} on one way in and "
+                    f"{caller}: {field.name} of the records in column {REJECTED} is {known} on one way in and "
                     f"{field.type} on another: give the column of messages another name, or cast it to {known}"
                 )
     if not found:

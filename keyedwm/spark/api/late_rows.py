@@ -52,7 +52,7 @@ def on_time_rows(
     Spark's own operators drop none of them; with lateness they hold their state that much longer.
     """
     rule = _rule(df, window, lateness, axis, "on_time_rows")
-    return followed(df, axis, delay_ms=rule.lateness_ms, keep=~rule.is_late(), asked_by="on_time_rows")
+    return followed(df, axis, delay_ms=rule.lateness_ms, keep=~rule.is_late(), caller="on_time_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ class _Rule:
         return f"late: the watermark{lateness} has closed every {kind} that takes it"
 
 
-def _rule(df: DataFrame, window: object, lateness: str | None, axis: str, asked_by: str) -> _Rule:
-    event_time, watermark = axis_columns(df, axis, asked_by)
+def _rule(df: DataFrame, window: object, lateness: str | None, axis: str, caller: str) -> _Rule:
+    event_time, watermark = axis_columns(df, axis, caller)
     if isinstance(window, RowGapWindow) or not isinstance(window, (SlidingWindow, SessionWindow, type(None))):
         raise OptionError(
-            f"{asked_by}: window={named(window)}: tumbling(...), sliding(...) or session(gap) of keyedwm.spark is "
+            f"{caller}: window={named(window)}: tumbling(...), sliding(...) or session(gap) of keyedwm.spark is "
             "expected, without a time zone, as Spark's own window and session_window have none; or leave it out"
         )
     return _Rule(event_time, watermark, window, 0 if lateness is None else duration_ms("lateness", lateness))

@@ -32,12 +32,12 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
     takes them. axis: the time axis to follow, when several are configured.
     Raises OptionError if `df` is no frame, InputError if it lacks the source's columns.
     """
-    return followed(df, axis, delay_ms=0, keep=None, asked_by="with_watermark")
+    return followed(df, axis, delay_ms=0, keep=None, caller="with_watermark")
 
 
-def axis_columns(df: DataFrame, axis: str, asked_by: str) -> tuple[str, str]:
+def axis_columns(df: DataFrame, axis: str, caller: str) -> tuple[str, str]:
     """Return the names of the event time and the watermark of a time axis. Raises OptionError and InputError."""
-    require_frame(df, asked_by)
+    require_frame(df, caller)
     event_time, watermark = axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)
     known = [name.removeprefix(_OF_AXIS) for name in df.columns if name.startswith(_OF_AXIS)]
     if axis and axis not in known and (known or WATERMARK in df.columns):
@@ -45,22 +45,22 @@ def axis_columns(df: DataFrame, axis: str, asked_by: str) -> tuple[str, str]:
             ", ".join(known)
             or "a single one without a name: leave the axis out (a lag is the option watermarkLag of the source)"
         )
-        raise InputError(f"{asked_by}: the source has no time axis {axis!r}; it has {has}")
+        raise InputError(f"{caller}: the source has no time axis {axis!r}; it has {has}")
     for column in (event_time, watermark):
         if column not in df.columns:
             raise InputError(
-                f"{asked_by}: the frame has no column {column!r} (it has {', '.join(df.columns)}); "
+                f"{caller}: the frame has no column {column!r} (it has {', '.join(df.columns)}); "
                 "apply it to the rows of the keyedwm source before other columns are chosen"
             )
     return event_time, watermark
 
 
-def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, asked_by: str) -> DataFrame:
+def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, caller: str) -> DataFrame:
     """Return the event rows with Spark's watermark so far below ours. keep: which rows stay, None for all."""
-    event_time, watermark = axis_columns(df, axis, asked_by)
+    event_time, watermark = axis_columns(df, axis, caller)
     if df.isStreaming and panes_of(df) is not None:
         warnings.warn(
-            f"{asked_by}: the frame holds early or late panes, each with the whole total of its window: Spark's own "
+            f"{caller}: the frame holds early or late panes, each with the whole total of its window: Spark's own "
             "aggregates and joins count what several panes say several times, so filter by the column pane",
             RuntimeWarning,
             stacklevel=3,

@@ -14,8 +14,8 @@ from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.runtime.compiled import say_if_first
 from keyedwm.spark.hosting.bucket_batch import EMITTED, STORED, BucketLayout
-from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import marked
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.staged_rows import given_back
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.plan_checks import not_a_gap
 from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, Staged
-from keyedwm.spark.hosting.described import Source
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def given_back(one: DataFrame | Source) -> pa.StructType | None:
     if isinstance(one, Source):
         from pyspark_wm_source.options.source_options import SourceOptions
 
-        return REJECTED_TYPE if SourceOptions.parse(one.given).on_bad is OnBadTime.REJECT else None
+        return REJECTED_TYPE if SourceOptions.parse(one.set_options).on_bad is OnBadTime.REJECT else None
     if REJECTED not in one.columns or one.schema[REJECTED].dataType.typeName() != "struct":
         return None
     kind = arrow_schema(one.select(REJECTED)).field(0).type
