@@ -91,16 +91,16 @@ def shipped_together(
                 partials = plan.staged(rows)
             if partials.num_rows:
                 yield _pieces(partials, plan, ids, part, number)
-        yield from _given_back(rejected, ids, part)
+        yield from _rejected_row(rejected, ids, part)
         part += 1
-    yield from _given_back(rejected, ids, part)
+    yield from _rejected_row(rejected, ids, part)
     for number in inputs:
         left_out = (null_event_times[number], no_gaps[number])
         if control or any(left_out):
             yield _control(control, ids, part, left_out, number)
 
 
-def _given_back(rejected: list[pa.Array], ids: Sequence[int], part: int) -> Iterator[pa.RecordBatch]:
+def _rejected_row(rejected: list[pa.Array], ids: Sequence[int], part: int) -> Iterator[pa.RecordBatch]:
     """Hand on the records that have come to light, by one bucket after the other."""
     if rejected:
         told = pa.table({REJECTED: pa.chunked_array(rejected)})

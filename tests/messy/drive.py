@@ -33,8 +33,8 @@ from keyedwm.spark.hosting.rescale_state import RescaledState
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 from tests.messy.feed import Batch, Feed
-from tests.messy.given_back import GivenBack
 from tests.messy.kinds import rows_of
+from tests.messy.rejected import Rejected
 from tests.operators.moving import pieces
 
 NAME = "messy"
@@ -71,7 +71,7 @@ class Pipeline:
         self.kind = kind_of(plan.description())
         self.axes = ((0,),) * (1 + others)
         self.inputs = plan.inputs if hasattr(plan, "inputs") else [getattr(plan, "messages", plan)]
-        self.back = None if REJECTED in plan.result_schema.names else GivenBack()
+        self.back = None if REJECTED in plan.result_schema.names else Rejected()
         self.unpack = Unpack.of(plan, [REJECTED_TYPE] if self.back else [], NAME)
         self.begun: RescaledState | None = None
         self.open(buckets)
@@ -108,7 +108,7 @@ class Pipeline:
                 yield from stage(rows.to_batches(max_chunksize=7))
 
     def stage(self, number: int) -> Any:
-        return StageOne(self.inputs[number], self.layout.ids, number, gives_back=self.back is not None)
+        return StageOne(self.inputs[number], self.layout.ids, number, has_rejected=self.back is not None)
 
     def columns(self, number: int) -> Sequence[str]:
         given = self.inputs[number]

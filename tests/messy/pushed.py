@@ -24,8 +24,8 @@ from pyspark_wm_source.task.items import ControlRun, EventRun, Item
 from pyspark_wm_source.task.stages import run_stage
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Batch, Column, Feed, Row, random_feed
-from tests.messy.given_back import GivenBack
 from tests.messy.kinds import BY_NAME, Kind
+from tests.messy.rejected import Rejected
 from tests.messy.scalar import Maker
 from tests.messy.windows import SessionModel, SlidingModel, compare, random_window, rules_of
 
@@ -85,7 +85,7 @@ def play(rng: random.Random) -> int:
     return compared
 
 
-def items_of(task: list[Row], texts: list[str], back: GivenBack) -> Iterator[Item]:
+def items_of(task: list[Row], texts: list[str], back: Rejected) -> Iterator[Item]:
     for partition in sorted({row.partition for row in task}):
         events = events_of(partition, [row for row in task if row.partition == partition])
         yield EventRun(events=with_records(events, back))
@@ -103,7 +103,7 @@ def events_of(partition: int, rows: list[Row]) -> Events:
     )  # fmt: skip
 
 
-def with_records(events: Events, back: GivenBack) -> Events:
+def with_records(events: Events, back: Rejected) -> Events:
     """Records that no axis can read among the events; their partition is that of the run."""
     records = back.records()
     if not records:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.rows import CONTROL, REJECTED
 from keyedwm.spark.arguments import require_frame
-from keyedwm.spark.hosting.staged_rows import given_back
+from keyedwm.spark.hosting.staged_rows import rejected_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +20,6 @@ def events(df: DataFrame) -> DataFrame:
     the source's own rows. Raises OptionError if `df` is no frame.
     """
     require_frame(df, "events")
-    for column in (*([CONTROL] if CONTROL in df.columns else []), *([REJECTED] if given_back(df) else [])):
+    for column in (*([CONTROL] if CONTROL in df.columns else []), *([REJECTED] if rejected_type(df) else [])):
         df = df.where(df[column].isNull()).drop(column)
     return df

@@ -18,7 +18,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, FOLLOWS_COALESCED, REJECTED, WATERMARK
 from keyedwm.spark.arguments import require_frame
 from keyedwm.spark.hosting.lineage import DRIVING, panes_of
-from keyedwm.spark.hosting.staged_rows import given_back
+from keyedwm.spark.hosting.staged_rows import rejected_type
 
 _OF_AXIS = f"{WATERMARK}_"
 
@@ -68,7 +68,7 @@ def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, ca
     driven = F.expr(f"`{watermark}` - INTERVAL {delay_ms + 1} MILLISECOND")
     tracked = df.withColumn(DRIVING, driven).withWatermark(DRIVING, "0 seconds")
     hidden = [CONTROL] if CONTROL in df.columns else []
-    rejected = [REJECTED] if given_back(df) else []
+    rejected = [REJECTED] if rejected_type(df) else []
     stays = reduce(
         and_, [F.col(one).isNull() for one in (*hidden, *rejected)], F.expr("true") if keep is None else keep
     )

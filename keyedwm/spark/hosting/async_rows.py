@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.given_back import gives_back
+from keyedwm.arrow.rejected import is_rejected_type
 from keyedwm.arrow.rows import grouped
 from keyedwm.arrow.schema import with_control_rows
 from keyedwm.arrow.valid_text import valid_texts
@@ -146,7 +146,7 @@ def kept_columns(given: pa.Schema) -> list[str]:
         for field in given
         if field.name in {EVENT_TIME, WATERMARK, CONTROL}
         or (field.name.startswith(axes) and pa.types.is_timestamp(field.type))
-        or (field.name == REJECTED and gives_back(field.type))
+        or (field.name == REJECTED and is_rejected_type(field.type))
     ]
 
 

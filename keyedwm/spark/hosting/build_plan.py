@@ -16,7 +16,7 @@ from keyedwm.runtime.compiled import say_if_first
 from keyedwm.spark.hosting.bucket_batch import EMITTED, STORED, BucketLayout
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.source_description import Source
-from keyedwm.spark.hosting.staged_rows import given_back
+from keyedwm.spark.hosting.staged_rows import rejected_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -110,7 +110,7 @@ def wired(
         F.max(size).alias("largest_bucket_bytes"),
         F.median(size).cast("long").alias("median_bucket_bytes"),
     ]
-    unpack = Unpack.of(plan, [kind for one in inputs if (kind := given_back(one))], layout.who)
+    unpack = Unpack.of(plan, [kind for one in inputs if (kind := rejected_type(one))], layout.who)
     results = emitted.observe(layout.name, *observed).mapInArrow(unpack, from_arrow_schema(unpack.schema))
     panes = None if isinstance(plan, ProcessPlan | JoinPlan) else plan.panes_again
     return results if panes is None else marked(results, panes)

@@ -22,7 +22,7 @@ from keyedwm.spark.hosting.staged_rows import (
     check_collation,
     columns_of,
     control_text,
-    given_back,
+    rejected_type,
     ship_input,
     unnamed,
 )
@@ -87,7 +87,7 @@ def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
     times = {axis: f"{HIDDEN}time{number}" for number, axis in enumerate(dict.fromkeys([*left.axes, *right.axes]))}
     timed = _timed(left.frame, times)
     each = [(*one.side.schema.names, *(times[axis] for axis in one.axes)) for one in sides]
-    back = [REJECTED] if given_back(left.frame) else []
+    back = [REJECTED] if rejected_type(left.frame) else []
     names = list(dict.fromkeys([*each[LEFT], *each[RIGHT], *back, CONTROL_TEXT]))
     stages = tuple(StageOne(one.side.shipped, tuple(ids), number) for number, one in enumerate(sides))
     places = tuple(tuple(map(names.index, of_side)) for of_side in each)
@@ -117,7 +117,7 @@ def side_of(
     panes = _check_rows(frame, called, takes_panes=takes_panes)
     known = _known_axes(frame, called)
     used = known if wanted is None else list(dict.fromkeys(_found(axis, known, called) for axis in wanted))
-    taken = {CONTROL, *([REJECTED] if given_back(frame) else []), *(axis_column(WATERMARK, axis) for axis in known)}
+    taken = {CONTROL, *([REJECTED] if rejected_type(frame) else []), *(axis_column(WATERMARK, axis) for axis in known)}
     taken |= {axis_column(EVENT_TIME, axis) for axis in used}
     payload = columns_of(frame, [name for name in frame.columns if name not in taken])
     _check_on(frame, payload.columns, called, on)

@@ -25,21 +25,21 @@ CONTROL_TEXT = "__control"
 class StageOne(VersionChecked):
     """The function of a `mapInArrow` over the plan's columns and, behind them, CONTROL_TEXT.
 
-    ids: of the buckets. input_number: of the operator, if it has several. gives_back: whether the column of rejected
+    ids: of the buckets. input_number: of the operator, if it has several. has_rejected: whether the column of rejected
     records stands before CONTROL_TEXT.
     """
 
     plan: Staged
     ids: Sequence[int]
     input_number: int = 0
-    gives_back: bool = False
+    has_rejected: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to be shuffled (`SHIPPED`)."""
         control: list[ControlRow] = []
         rejected: list[pa.Array] = []
         places = range(len(self.plan.columns))
-        rows = _events(batches, control, rejected if self.gives_back else None)
+        rows = _events(batches, control, rejected if self.has_rejected else None)
         events = (self.typed(some, places) for some in rows)
         yield from shipped(
             self.plan, self.ids, task_number(), events, control, rejected=rejected, input_number=self.input_number
@@ -63,7 +63,7 @@ class SharedStageOne(VersionChecked):
 
     stages: Sequence[StageOne]
     places: Sequence[Sequence[int]]
-    gives_back: bool = False
+    has_rejected: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to be shuffled (`SHIPPED`), of all inputs."""
@@ -72,7 +72,7 @@ class SharedStageOne(VersionChecked):
         inputs = {stage.input_number: stage.plan for stage in self.stages}
         events = (
             [stage.typed(rows, places) for stage, places in zip(self.stages, self.places, strict=True)]
-            for rows in _events(batches, control, rejected if self.gives_back else None)
+            for rows in _events(batches, control, rejected if self.has_rejected else None)
         )
         yield from shipped_together(inputs, self.stages[0].ids, task_number(), events, control, rejected=rejected)
         freeze_gc()
@@ -90,8 +90,8 @@ def _events(
         control += decode_rows(joined(control_texts))
         events = rows.filter(pc.is_null(texts)) if control_texts else rows
         if rejected is not None:
-            given_back = events.column(rows.num_columns - 2)
-            if given_back.null_count < len(given_back):
-                rejected += given_back.drop_null().chunks
-                events = events.filter(pc.is_null(given_back))
+            records = events.column(rows.num_columns - 2)
+            if records.null_count < len(records):
+                rejected += records.drop_null().chunks
+                events = events.filter(pc.is_null(records))
         yield events

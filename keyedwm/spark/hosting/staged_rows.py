@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.given_back import gives_back
+from keyedwm.arrow.rejected import is_rejected_type
 from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, REJECTED_TYPE, axis_column, nullable
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.event_time import OnBadTime
@@ -67,7 +67,7 @@ def ship_input(timed: DataFrame, given: Staged, ids: Sequence[int], number: int)
     """Return what stage one of the input of this number ships to the buckets."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    back = [REJECTED] if given_back(timed) else []
+    back = [REJECTED] if rejected_type(timed) else []
     rows = unnamed(timed, [*given.columns, *back, CONTROL_TEXT])
     return rows.mapInArrow(StageOne(given, tuple(ids), number, bool(back)), from_arrow_schema(SHIPPED))
 
@@ -93,11 +93,11 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
 
 def payload_columns(df: DataFrame) -> list[str]:
     """The columns of event rows but for control, watermarks and records that came back."""
-    hidden = {CONTROL, REJECTED} if given_back(df) else {CONTROL}
+    hidden = {CONTROL, REJECTED} if rejected_type(df) else {CONTROL}
     return [column for column in df.columns if column not in hidden and not column.startswith(WATERMARK)]
 
 
-def given_back(one: DataFrame | Source) -> pa.StructType | None:
+def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
     """Return the type of the column with records that came back, None without one."""
     if isinstance(one, Source):
         from pyspark_wm_source.options.source_options import SourceOptions
@@ -106,7 +106,7 @@ def given_back(one: DataFrame | Source) -> pa.StructType | None:
     if REJECTED not in one.columns or one.schema[REJECTED].dataType.typeName() != "struct":
         return None
     kind = arrow_schema(one.select(REJECTED)).field(0).type
-    return kind if gives_back(kind) else None
+    return kind if is_rejected_type(kind) else None
 
 
 def timed_rows(df: DataFrame, axis: str) -> DataFrame:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.control_rows import control_array
-from keyedwm.arrow.given_back import fitted, together
+from keyedwm.arrow.rejected import fitted, together
 from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, with_control_rows
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import CONTROL, EVENT_TIME, REJECTED, WATERMARK
@@ -38,19 +38,19 @@ class Unpack(VersionChecked):
     rejected: pa.StructType | None = None
 
     @classmethod
-    def of(cls, plan: AnyPlan, given_back: Sequence[pa.StructType] = (), who: str = "") -> Unpack:
-        """Return the function for the results of a plan; given_back: types of records that inputs give back."""
+    def of(cls, plan: AnyPlan, inputs: Sequence[pa.StructType] = (), who: str = "") -> Unpack:
+        """Return the function for the results of a plan; inputs: types of records that inputs give back."""
         times, watermarks = [EVENT_TIME], {WATERMARK: 0}
         if isinstance(plan, JoinPlan):  # its results hold their event times
             times, watermarks = [], dict(zip(plan.watermark_columns, plan.passed_on, strict=True))
         added = [pa.field(name, TIMESTAMP) for name in (*times, *watermarks)]
         columns = {field.name: field for field in plan.result_schema}
         own = columns.get(REJECTED)  # of the messages that a store gives back
-        rejected = together([*([] if own is None else [own.type]), *given_back], who)
-        if given_back:
+        rejected = together([*([] if own is None else [own.type]), *inputs], who)
+        if inputs:
             columns[REJECTED] = pa.field(REJECTED, rejected)
         fields = [*columns.values(), *added, pa.field(CONTROL, CONTROL_TYPE)]
-        return cls(with_control_rows(fields), watermarks, rejected if given_back else None)
+        return cls(with_control_rows(fields), watermarks, rejected if inputs else None)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result rows."""
@@ -58,7 +58,7 @@ class Unpack(VersionChecked):
             for row in batch.select(["results", "control", "watermarks", "rejected"]).to_pylist():
                 watermarks_ms = json.loads(row["watermarks"])
                 if row["rejected"] is not None and self.rejected is not None:
-                    yield from self._given_back(unpacked(row["rejected"]), watermarks_ms)
+                    yield from self._rejected(unpacked(row["rejected"]), watermarks_ms)
                 if row["results"] is not None:
                     yield from self._results(unpacked(row["results"]), watermarks_ms)
                 control = decode_rows(row["control"])
@@ -79,7 +79,7 @@ class Unpack(VersionChecked):
         arrays = [columns[field.name].cast(field.type) for field in self.schema]
         yield from pa.Table.from_arrays(arrays, schema=self.schema).to_batches()
 
-    def _given_back(self, records: pa.Table, watermarks_ms: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+    def _rejected(self, records: pa.Table, watermarks_ms: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """Lay out records that came back: rows of theirs have nothing else."""
         column = fitted(records.column(REJECTED).combine_chunks(), self.rejected)
         yield self._rest_null({**self._constants(watermarks_ms, len(column)), REJECTED: column}, len(column))

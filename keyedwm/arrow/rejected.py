@@ -17,7 +17,7 @@ from keyedwm.core.rows import REASON, REJECTED
 _SAID = ("topic", "partition", "offset", REASON)
 
 
-def gives_back(kind: pa.DataType) -> bool:
+def is_rejected_type(kind: pa.DataType) -> bool:
     """Return whether a column `rejected` of this type holds records that came back."""
     return pa.types.is_struct(kind) and all(kind.get_field_index(name) >= 0 for name in _SAID)
 

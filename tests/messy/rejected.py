@@ -12,7 +12,7 @@ from keyedwm.arrow.schema import REJECTED_TYPE
 from keyedwm.core.rows import REJECTED, WATERMARK
 
 
-class GivenBack:
+class Rejected:
     """What was mixed in and what came out, batch by batch."""
 
     def __init__(self) -> None:
