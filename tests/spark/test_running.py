@@ -50,7 +50,7 @@ def test_a_device_far_behind_keeps_its_rows_and_it_shows_who_is_slow_and_loses_r
     slow, fast = {"key": "slow", "behind_ms": 10_000}, {"key": "on time", "behind_ms": 0}
     assert [slow, fast] in [one["slowest_keys"] for one in observed]
     query.stop()
-    for operator, blobs in read_operators(query.query.sparkSession, Files(query.checkpoint)):
+    for operator, blobs in read_operators(frame.sparkSession, Files(query.checkpoint)):
         print_keys(PlainConsole.open(), operator, blobs)
     assert capsys.readouterr().out.splitlines() == [
         "2 keys are held, of which 1 are behind W, by half 0 ms, 90 % 10 seconds, 99 % 10 seconds or less",
