@@ -117,7 +117,7 @@ class Pipeline:
     def move(self, buckets: int) -> None:
         """Go on with another number of buckets, as from a savepoint."""
         states = [self.state[one] for one in self.layout.ids]
-        notes = tuple(json.loads(one.note[0]) for one in states)
+        notes = tuple(json.loads(one.manifest[0]) for one in states)
         facts = tuple(json.loads(one.blobs[MANIFEST]) for one in states)
         blobs = tuple(tuple(name for name in one.blobs if name != MANIFEST) for one in states)
         self.open(buckets)
