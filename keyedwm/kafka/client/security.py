@@ -209,7 +209,7 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
             "(docs/source.md#amazon-msk-with-iam)"
         )
     mechanism = choice("kafka.sasl.mechanism", properties.get("sasl.mechanism", "GSSAPI"), Mechanism)
-    settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_given": "sasl.mechanism" in properties}
+    settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_is_set": "sasl.mechanism" in properties}
     if mechanism is Mechanism.GSSAPI:
         login = _jaas(properties["sasl.jaas.config"]) if "sasl.jaas.config" in properties else {}
         return settings | {"kerberos_service": _kerberos_service(properties.get("sasl.kerberos.service.name"), login)}
