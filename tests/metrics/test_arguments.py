@@ -10,14 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
 
 from keyedwm.core.errors import OptionError
 from keyedwm.spark import metrics
+from keyedwm.spark.metrics import otel
 from keyedwm.spark.metrics.listener import MetricsListener
 from tests.metrics.told import Told
 from tests.source.plans import Simulation
 
 ANY_PORT = "127.0.0.1:0"
+PROVIDER = MeterProvider()
 
 
 class Streams:
@@ -67,6 +70,10 @@ def session() -> Session:
         ({"address": 9464}, "metrics: address=9464: host:port is expected, such as 0.0.0.0:9464"),
         ({"address": "localhost:70000"}, ("metrics: address='localhost:70000': host:port is expected, such as "
          "0.0.0.0:9464")),
+        ({"address": "..:80"}, "metrics: address='..:80': .. is no name of a host"),
+        ({"address": "192.0.2.1:80"}, ("metrics: address=192.0.2.1:80 cannot be listened at ([Errno 99] Cannot assign "
+         "requested address): give an address of this host, such as address='0.0.0.0:80'")),
+        ({"exporter": "textfile", "path": "/tmp/\0.prom"}, "metrics: path='/tmp/\\x00.prom' cannot be written: "),  # noqa: S108
         ({"exporter": "pushgateway"}, "metrics: address=None: host:port of a push gateway is expected"),
         ({"exporter": "textfile"}, "metrics: path=None: a file *.prom that a node exporter reads is expected"),
         ({"exporter": "textfile", "path": "/tmp/keyedwm.txt"}, ("metrics: path='/tmp/keyedwm.txt': a file *.prom is "  # noqa: S108
@@ -122,6 +129,23 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(session):
     )
 
 
+def test_the_highest_port_that_is_taken_is_not_told_to_go_up(session):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 65_535))
+        taken.listen()
+        with pytest.raises(OptionError, match=r"such as address='127\.0\.0\.1:65534'"):
+            metrics(session, address="127.0.0.1:65535")
+
+
+def test_an_address_of_ipv6_is_listened_at(session):
+    running = metrics(session, address="[::1]:0")
+    try:
+        with urllib.request.urlopen(f"http://{running.place}/metrics") as answer:
+            assert answer.status == 200
+    finally:
+        running.stop()
+
+
 def test_the_listener_is_removed_and_the_port_given_back_at_the_end(session):
     running = metrics(session, address=ANY_PORT)
     assert len(session.streams.listeners) == 1
@@ -143,6 +167,26 @@ def test_a_call_again_for_the_same_session_takes_the_place_of_the_one_before(ses
         assert len(session.streams.listeners) == 1
     finally:
         again.stop()
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ({}, {"address": ANY_PORT}),
+        ({"exporter": "textfile", "path": "k.prom"}, {"exporter": "textfile", "path": "./k.prom"}),
+        ({"exporter": "opentelemetry"}, {"exporter": "opentelemetry", "meter_provider": PROVIDER}),
+    ],
+)
+def test_a_place_that_is_written_otherwise_is_the_same_place(session, monkeypatch, tmp_path, first, again):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(otel, "get_meter_provider", lambda: PROVIDER)
+    monkeypatch.setattr(sys.modules[metrics.__module__], "_LISTENS_AT", ANY_PORT)
+    running = metrics(session, **first)
+    try:
+        running = metrics(session, **again)
+        assert len(session.streams.listeners) == 1
+    finally:
+        running.stop()
 
 
 def test_two_sessions_share_a_place_and_the_last_one_gives_it_back(session):

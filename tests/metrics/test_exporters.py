@@ -7,7 +7,9 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import BaseRequestHandler, TCPServer
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -126,6 +128,38 @@ def test_a_gateway_that_is_away_is_warned_of_once_and_not_waited_for(figures, po
         exporter.close()  # tries once more
     (warning,) = caplog.messages
     assert warning.startswith(f"metrics cannot be sent to 127.0.0.1:{port}, and are tried again: ")
+
+
+class NoHttp(BaseRequestHandler):
+    """A server of another protocol, as one whose port was mistaken for the gateway's."""
+
+    def handle(self) -> None:
+        self.request.settimeout(0.1)
+        with suppress(TimeoutError):
+            while self.request.recv(65_536):
+                pass
+        self.request.sendall(b"SSH-2.0-OpenSSH_9\r\n")
+
+
+@pytest.fixture
+def no_http() -> Iterator[str]:
+    server = TCPServer(("127.0.0.1", 0), NoHttp)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_an_answer_that_is_no_http_is_warned_of_and_tried_again(figures, no_http, caplog):
+    with caplog.at_level(logging.WARNING, "keyedwm.metrics"):
+        exporter = push_exporter(figures, no_http, "app")
+        exporter.changed()
+        wait_until(lambda: caplog.messages, "the warning")
+        exporter.close()
+    (warning,) = caplog.messages
+    assert warning.endswith("and are tried again: SSH-2.0-OpenSSH_9")
 
 
 def points(reader: InMemoryMetricReader) -> dict[str, object]:

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.config.secrets import refuse_login_in
@@ -61,7 +62,7 @@ class Metrics:
         return self._spark is spark
 
 
-_Where = tuple[ExporterName, str, str, int]
+_Where = tuple[ExporterName, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,10 @@ def metrics(
     if shown < 0:
         raise OptionError(f"metrics: partitions is {shown}: a whole number of at least 0 is expected")
     require_library(name)
-    where = name, str(address), str(path), id(meter_provider)
+    where = name, _target(name, given)
     if where not in _exports:
         figures = Figures(time.time, shown)
-        _exports[where] = _Export(where, figures, _exporter(name, figures, spark, given))
+        _exports[where] = _Export(where, figures, _exporter(figures, spark, where))
     export = _exports[where]
     export.figures.partitions = shown
     before = [one for one in export.users if one.is_of(spark)]
@@ -125,20 +126,33 @@ def _exporter_name(given: object) -> ExporterName:
     return ExporterName(given)
 
 
-def _exporter(name: ExporterName, figures: Figures, spark: SparkSession, given: Mapping[str, Any]) -> Exporter:
+def _target(name: ExporterName, given: Mapping[str, Any]) -> Any:
+    """Return the host and port, the path or the provider; the same for each way to write it. Raises OptionError."""
+    if name is ExporterName.OPENTELEMETRY:
+        from keyedwm.spark.metrics.otel import provider_of
+
+        return provider_of(given["meter_provider"])
+    if name is ExporterName.TEXT_FILE:
+        return str(Path(_text(given, "path", "a file *.prom that a node exporter reads")).absolute())
+    if name is ExporterName.PUSH_GATEWAY:
+        return _host_and_port(_text(given, "address", "host:port of a push gateway"))
+    return _host_and_port(_LISTENS_AT if given["address"] is None else given["address"])
+
+
+def _exporter(figures: Figures, spark: SparkSession, where: _Where) -> Exporter:
+    name, target = where
     if name is ExporterName.OPENTELEMETRY:
         from keyedwm.spark.metrics.otel import OtelExporter
 
-        return OtelExporter(figures, given["meter_provider"])
+        return OtelExporter(figures, target)
     from keyedwm.spark.metrics.prometheus import HttpExporter, file_exporter, push_exporter
 
     if name is ExporterName.TEXT_FILE:
-        return file_exporter(figures, _text(given, "path", "a file *.prom that a node exporter reads"))
+        return file_exporter(figures, target)
+    host, port = target
     if name is ExporterName.PUSH_GATEWAY:
-        host, port = _host_and_port(_text(given, "address", "host:port of a push gateway"))
-        application = spark.conf.get("spark.app.name") or "keyedwm"
-        return push_exporter(figures, f"{host}:{port}", application)
-    return HttpExporter(figures, *_host_and_port(_LISTENS_AT if given["address"] is None else given["address"]))
+        return push_exporter(figures, f"{host}:{port}", spark.conf.get("spark.app.name") or "keyedwm")
+    return HttpExporter(figures, host, port)
 
 
 def _text(given: Mapping[str, Any], argument: str, right: str) -> str:
@@ -155,4 +169,8 @@ def _host_and_port(address: object) -> tuple[str, int]:
         if isinstance(address, str):
             refuse_login_in("metrics: address", address)
         raise OptionError(f"metrics: address={named(address)}: host:port is expected, such as {_LISTENS_AT}")
+    try:
+        found["host"].encode("idna")
+    except UnicodeError:
+        raise OptionError(f"metrics: address={named(address)}: {found['host']} is no name of a host") from None
     return found["host"], int(found["port"])

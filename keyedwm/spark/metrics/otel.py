@@ -67,8 +67,6 @@ class OtelExporter:
     place = "opentelemetry"
 
     def __init__(self, figures: Figures, provider: Any) -> None:
-        """provider: None for the global one; raises OptionError where none is set."""
-        provider = _provider(provider)
         if provider not in _instruments:
             _instruments[provider] = _Instruments(provider)
         self._figures = figures
@@ -89,7 +87,8 @@ class OtelExporter:
 _instruments: WeakKeyDictionary[Any, _Instruments] = WeakKeyDictionary()
 
 
-def _provider(given: Any) -> Any:
+def provider_of(given: Any) -> Any:
+    """Return the provider that was given, or else the global one. Raises OptionError where none is set."""
     if given is not None:
         if not hasattr(given, "get_meter"):
             raise OptionError(f"metrics: meter_provider={named(given)}: a MeterProvider of OpenTelemetry is expected")

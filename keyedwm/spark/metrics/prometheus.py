@@ -6,9 +6,11 @@ answer is warned of once, and the next figures are tried again: monitoring never
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ _AGAIN_S = 15.0  # without an event: delays grow all the same
 _LEAST_PAUSE_S = 1.0
 _PUSH_TIMEOUT_S = 5.0
 _JOB = "keyedwm"
+_OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
+_MOST_PORT = 65_535
 
 
 class QueryCollector(Collector):
@@ -58,11 +62,14 @@ class HttpExporter:
 
     def __init__(self, figures: Figures, host: str, port: int) -> None:
         try:
-            self._server, self._thread = start_http_server(port, host, registry_of(figures))
+            self._server, self._thread = start_http_server(port, host.strip("[]"), registry_of(figures))
         except OSError as error:
+            right = f"give an address of this host, such as address='0.0.0.0:{port}'"
+            if error.errno in _OF_THE_PORT:
+                other = port + 1 if port < _MOST_PORT else port - 1
+                right = f"give another port, such as address='{host}:{other}', or port 0 for any that is free"
             raise OptionError(
-                f"metrics: address={host}:{port} cannot be listened at ({words_of(error)}): give another port, such as "
-                f"address='{host}:{port + 1}', or port 0 for any that is free"
+                f"metrics: address={host}:{port} cannot be listened at ({words_of(error)}): {right}"
             ) from error
         self.place = f"{host}:{self._server.server_port}"
 
@@ -109,7 +116,7 @@ class _SentExporter:
     def _try(self) -> None:
         try:
             self._send()
-        except OSError as error:  # those of HTTP are among them
+        except (OSError, HTTPException) as error:  # the second: an answer that is no HTTP
             if not self._is_out:
                 LOG.warning("metrics cannot be sent to %s, and are tried again: %s", self.place, words_of(error))
             self._is_out = True
@@ -138,6 +145,6 @@ def file_exporter(figures: Figures, path: str) -> _SentExporter:
         raise OptionError(f"metrics: path={path!r}: a file *.prom is expected, others are not read by a node exporter")
     try:
         write_to_textfile(path, registry)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the second: no file can have this name
         raise OptionError(f"metrics: path={path!r} cannot be written: {words_of(error)}") from error
     return _SentExporter(path, lambda: write_to_textfile(path, registry))
