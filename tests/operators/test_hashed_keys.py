@@ -70,7 +70,8 @@ def test_numbers_are_those_of_a_dictionary_whatever_the_hashes_are(hashes, kinds
     other.numbers(*held[0])
     before = other.count
     for columns_then, rows in held:
-        places, found = other.find(columns_then, hashes(columns_then, rows))
+        at_rest = [column.cast(kind) for column, kind in zip(columns_then, kinds, strict=True)]
+        places, found = other.find(at_rest, hashes(columns_then, rows))
         assert other.count == before
         assert found.tolist() == [number for number in other._plain().numbers(columns_then, rows) if number < before]
 

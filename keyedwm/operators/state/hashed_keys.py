@@ -67,7 +67,8 @@ class HashedKeys(KeyDictionary):
             return rows, numbers
         rows, _ = _found(hashes, marks, self._places, self._hashes, 0)
         among, places = self._plain(), pa.array(rows)
-        numbers = among.numbers([column.take(places) for column in columns], len(rows))
+        taken = [column.take(places).cast(known.type) for column, known in zip(columns, self._columns, strict=True)]
+        numbers = among.numbers(taken, len(rows))
         mine = (numbers >= first) & (numbers < self.count)
         return rows[mine], numbers[mine]
 
