@@ -20,6 +20,7 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.keyed.key_census import SLOTS
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
+from keyedwm.operators.state import store
 from keyedwm.operators.state.manifest import MANIFEST
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.stage import SourceColumns
@@ -67,8 +68,8 @@ def stream(seed, steps=40):
         yield rows, front_ms if step > 3 and rng.random() < 0.7 else None
 
 
-def both(per_key, window, batches, **settings):
-    """The plan's operator, built anew around every step, and the book; yields what each shows of a step."""
+def both(per_key, window, batches, *, steps=1, **settings):
+    """The plan's operator, built anew after so many steps, and the book; yields what each shows of a step."""
     rule = settings.get("late_rule", LateRule.WINDOW)
     plan = plan_of(window, per_key, **settings)
     kind, sizes = (SessionModel, (window.gap_ms, 0)) if plan.is_session else (Model, (window.size_ms, window.slide_ms))
@@ -76,9 +77,10 @@ def both(per_key, window, batches, **settings):
         per_key.lag_ms, per_key.behind_ms, *sizes, per_key.idle_ms, per_key.slowest,
         rule is LateRule.EVENT, settings.get("lateness_ms", 0), per_key.by is not None,
     )  # fmt: skip
-    blobs, late_rows = {}, 0
-    for rows, front_ms in batches:
-        operator = DrivenOperator(plan, blobs)
+    blobs, late_rows, operator = {}, 0, DrivenOperator(plan)
+    for step, (rows, front_ms) in enumerate(batches):
+        if step % steps == 0:
+            late_rows, operator = late_rows + operator.late_rows, DrivenOperator(plan, blobs)
         tasks = [[row for row in rows if row.partition == number] for number in range(2)]
         partials = [combine_rows(plan, table(one)) for one in tasks if one]
         made = panes(operator.take(pa.concat_tables(partials))) if partials else []
@@ -86,8 +88,7 @@ def both(per_key, window, batches, **settings):
         if front_ms is not None:
             made += panes(operator.advance(front_ms))
             told += model.advance(front_ms)
-        late_rows += operator.late_rows
-        assert late_rows == len(model.late)
+        assert late_rows + operator.late_rows == len(model.late)
         behind, late = model.standing()
         if per_key.behind_ms <= SLOTS:  # each slot of the census is a millisecond
             assert list(operator.standing.behind) == behind
@@ -124,6 +125,14 @@ def drawn(seed):
 def test_a_key_closes_by_its_own_watermark(seed):
     per_key, window, how = drawn(seed)
     for step, (made, told, _) in enumerate(both(per_key, window, stream(seed), **how)):
+        assert made == told, step
+
+
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_an_operator_goes_on_after_its_state_was_written(seed, monkeypatch):
+    monkeypatch.setattr(store, "FAN_OUT", 3)  # parts of logs become one at every third batch
+    per_key, window, how = drawn(seed)
+    for step, (made, told, _) in enumerate(both(per_key, window, stream(seed), steps=7, **how)):
         assert made == told, step
 
 

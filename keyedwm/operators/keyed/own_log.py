@@ -84,7 +84,7 @@ class OwnLog:
         self._logs = logs
         self._lag_ms = per_key.lag_ms
         self._has_channel, self._has_idle = bool(plan.channel), per_key.idle_ms is not None
-        self._found: list[tuple[str, int, Ints, Ints]] = []  # log, table, rows and their owners, of all that was found
+        self._found: list[tuple[pa.Table, Ints, Ints]] = []  # a table of a log, rows that were found and their owners
         self.floor_ms = NEVER
 
     @property
@@ -95,17 +95,17 @@ class OwnLog:
     def find(self, owners: HashedKeys, first: int) -> OwnRows:
         """Return the rows of the owners with a number from `first` on; several of an owner and partition may come."""
         found = [self._no_rows()]
-        for log, at, table in self._tables():
+        for table in self._tables():
             rows, numbers = owners.find(self._keys(table), ints(contiguous(table[HASH])), first)
             if len(rows):
                 found.append(self._read(table.drop_columns([*self._by, HASH]).take(pa.array(rows)), numbers))
-                self._found.append((log, at, rows, numbers))
+                self._found.append((table, rows, numbers))
         return self._alive(_joined(found))
 
     def every(self, owners: HashedKeys) -> OwnRows:
         """Return all rows; their owners are numbered."""
         found = [self._no_rows()]
-        for _, _, table in self._tables():
+        for table in self._tables():
             hashes = ints(contiguous(table[HASH]))
             numbers = owners.numbers(key_columns(self._by, table), table.num_rows, hashes)
             found.append(self._read(table, numbers))
@@ -150,37 +150,34 @@ class OwnLog:
         log = self._several if _OWN in tables[0].column_names and not self._has_idle else self._one
         return self._table(log, keys, self._alive(rows.take(np.sort(last))))
 
-    def _tables(self) -> Iterator[tuple[str, int, pa.Table]]:
+    def _tables(self) -> Iterator[pa.Table]:
         for log in (self._one, self._several):
-            for at, table in enumerate(self._logs.read(log)):
-                if table.num_rows:
-                    yield log, at, table
+            yield from (table for table in self._logs.read(log) if table.num_rows)
 
     def _keys(self, table: pa.Table) -> list[pa.Array]:
         return [contiguous(table[name]) for name in self._by]
 
     def _add(self, log: str, new: list[pa.Table], touched: Flags) -> None:
         """Append rows, or write the log anew if at least half of it is behind them."""
-        gone: dict[int, list[Ints]] = {}
-        for name, at, rows, numbers in self._found:
-            if name == log:
-                gone.setdefault(at, []).append(rows[touched[numbers]])
+        gone: dict[int, list[Ints]] = {id(table): [] for table in self._logs.read(log)}
+        for table, rows, numbers in self._found:
+            if id(table) in gone:  # else it was merged with others
+                gone[id(table)].append(rows[touched[numbers]])
         behind = sum(len(rows) for of_table in gone.values() for rows in of_table)
         if not behind or 2 * behind < self._logs.rows.get(log, 0):
             for table in new:
                 self._logs.append(log, table)
             return
         rest = []
-        for at, table in enumerate(self._logs.read(log)):
+        for table in self._logs.read(log):
             stays = np.ones(table.num_rows, np.bool_)
-            for rows in gone.get(at, ()):
+            for rows in gone[id(table)]:
                 stays[rows] = False
             if stays.any():
                 rest.append(table.filter(pa.array(stays)))
         self._replace(log, [*rest, *new])
 
     def _replace(self, log: str, tables: list[pa.Table]) -> None:
-        self._found = [one for one in self._found if one[0] != log]
         self._logs.drop(log)
         for table in tables:
             self._logs.append(log, table)
