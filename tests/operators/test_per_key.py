@@ -192,6 +192,17 @@ def test_keys_behind_the_floor_are_forgotten():
     assert max(sizes[100:]) <= 1.2 * max(sizes[:100])
 
 
+def test_a_key_that_goes_on_before_there_is_a_watermark_leaves_nothing_behind():
+    plan = plan_of(WINDOWS[0], PerKey(0, 1000))
+    blobs, sizes = {}, []
+    for step in range(60):
+        operator = DrivenOperator(plan, blobs)
+        operator.take(combine_rows(plan, table([Row("device", "x", 0, 1000 + step * 10, step)])))
+        blobs = operator.snapshot()
+        sizes.append(len(blobs[MANIFEST]))
+    assert max(sizes[10:]) <= sizes[10] + 10
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

@@ -76,6 +76,8 @@ class KeyCensus:
             slots, counts = _counted(times // self._width_ms)
             for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
                 self._slots[slot] += sign * count
+                if not self._slots[slot]:
+                    del self._slots[slot]
 
     def rise(self, floor_ms: int) -> None:
         """Forget the keys whose slots the floor has reached."""
@@ -84,8 +86,6 @@ class KeyCensus:
                 del self._slots[slot]
                 self._batch_forgotten += count
                 self._forgotten += count
-            elif not count:
-                del self._slots[slot]
 
     def brought(self, columns: Sequence[pa.Array], own: Ints, front_ms: int) -> None:
         """Take the keys of this batch, their columns and watermarks, to know the slowest of them."""
