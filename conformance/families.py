@@ -159,7 +159,7 @@ FAMILIES = (
     Family(
         name="joins of streams",
         files=("jet/stream_join",),
-        drives=(f"{_JOIN}.on_rows", f"{_JOIN}.on_watermark", "keyedwm.operators.join.side_buffer:HeldRows.drain"),
+        drives=(f"{_JOIN}.on_rows", f"{_JOIN}.on_watermark", "keyedwm.operators.join.side_buffer:SideBuffer.drain"),
     ),
     Family(
         name="time bounds out of a condition",

@@ -74,7 +74,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.operators.messages.driver:MessageOperator.on_end": one_output_less,
     "keyedwm.operators.join.operator:JoinOperator.on_rows": one_output_less,
     "keyedwm.operators.join.operator:JoinOperator.on_watermark": one_output_less,
-    "keyedwm.operators.join.side_buffer:HeldRows.drain": nothing_written,
+    "keyedwm.operators.join.side_buffer:SideBuffer.drain": nothing_written,
     "keyedwm.core.in_flight:InFlight.control": lambda left: left[1:],
     "keyedwm.core.in_flight:InFlight.finish": lambda left: left[1:],
 }
