@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.config.addresses import open_address
-from keyedwm.core.errors import FormatError, OptionError, UnavailableError
+from keyedwm.core.errors import DamagedError, FormatError, OptionError, UnavailableError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.text import error_text, shown, words_of
 
@@ -148,7 +148,7 @@ class Files:
         }
 
     def read(self, name: str) -> str | None:
-        """Return a file's text, None if there is no such file."""
+        """Return a file's text, None if there is no such file. Raises DamagedError for what is no text."""
         files, at = self._opened()
         with _one_sentence(self.place):
             try:
@@ -156,6 +156,8 @@ class Files:
                     return bytes(stream.read()).decode()
             except FileNotFoundError:
                 return None
+            except UnicodeDecodeError as error:
+                raise DamagedError(f"{self.place}/{name} is damaged: it is no text in UTF-8") from error
 
     def write(self, name: str, text: str) -> None:
         """Write a file, which is there as a whole or not at all."""
@@ -202,7 +204,7 @@ def _one_sentence(place: str) -> Iterator[None]:
     """Turn an error of the file system into one sentence."""
     try:
         yield
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UnavailableError(f"{place} cannot be read or written: {words_of(error)}") from error
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from keyedwm.core.errors import InputError, OutOfTurnError, RegressionError
+from keyedwm.core.parsing import whole_number
 from keyedwm.core.retention import History
 from keyedwm.core.watermark import MAX_MS, MIN_MS, Guarantee, IdleMarker, Status, Watermark, check_key, check_time
 
@@ -97,12 +98,17 @@ class CommonState:
     def from_json(cls, value: Mapping) -> CommonState:
         """The inverse of `as_json`."""
         return cls(
-            emitted=dict(value["emitted"]),
-            top=dict(value["top"]),
+            emitted=_numbers(value["emitted"]),
+            top=_numbers(value["top"]),
             idle_spell=value["idleSpell"],
             history={key: tuple((at, top) for at, top in points) for key, points in value["history"]},
             ignored=value["ignored"],
         )
+
+
+def _numbers(pairs: Iterable[tuple[object, object]]) -> dict[int, int]:
+    """Read watermarks by key. Raises ValueError."""
+    return {whole_number(key, "the key of a watermark"): whole_number(ms, "a watermark") for key, ms in pairs}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,17 @@ Rule: it only reads. The newest planned batch is the highest number under `offse
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
+from keyedwm.core.errors import DamagedError, FormatError
 from keyedwm.core.parsing import parse_json
+from keyedwm.core.text import words_of
 from pyspark_wm_source.values.offsets import QueryOffset
 
 _MARK = "state_key"  # a field that only our offsets have
 _HEAD = 2
+_VERSION = re.compile(r"v[0-9]+")
 
 
 def newest(names: Sequence[str]) -> int | None:
@@ -20,12 +24,25 @@ def newest(names: Sequence[str]) -> int | None:
     return max((int(name) for name in names if name.isascii() and name.isdecimal()), default=None)
 
 
-def sources_of(text: str) -> Iterator[tuple[int, QueryOffset | None]]:
-    """Yield the number and the offset of each source of a planned batch; None for a source of somebody else."""
-    for number, line in enumerate(text.splitlines()[_HEAD:]):
+def sources_of(text: str, file: str) -> Iterator[tuple[int, QueryOffset | None]]:
+    """Yield the number and the offset of each source of a planned batch; None for a source of somebody else.
+
+    file: where the text stands, for errors. Raises DamagedError for a file that is empty or cut, and FormatError.
+    """
+    lines = text.splitlines()
+    if len(lines) <= _HEAD or not _VERSION.fullmatch(lines[0]):
+        raise DamagedError(
+            f"{file} is damaged: a version, the settings of the batch and a line for each source are expected"
+        )
+    for number, line in enumerate(lines[_HEAD:]):
         try:
             parsed = parse_json(line)
-        except ValueError:
+        except ValueError as error:
+            if line.startswith("{"):  # offsets of others need not be JSON
+                raise DamagedError(f"{file} is damaged: the line of source {number}: {words_of(error)}") from error
             parsed = None
         ours = isinstance(parsed, dict) and _MARK in parsed
-        yield number, QueryOffset.from_json(parsed) if ours else None
+        try:
+            yield number, QueryOffset.from_json(parsed) if ours else None
+        except FormatError as error:
+            raise type(error)(f"{file}: {error.message}") from error

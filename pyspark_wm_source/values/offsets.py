@@ -20,7 +20,7 @@ from typing import Any
 from keyedwm.core.axis import AxisState
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.counts import Counts
-from keyedwm.core.errors import FormatError
+from keyedwm.core.errors import DamagedError, FormatError
 from keyedwm.core.parsing import whole_number, whole_number_or_none
 from keyedwm.core.text import error_text, shown
 from keyedwm.core.watermark import Status
@@ -185,7 +185,7 @@ class QueryOffset:
         try:
             return QueryOffset._from_fields(found)
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-            raise FormatError(
+            raise DamagedError(
                 f"the checkpoint's offset of version {version} is damaged: {error_text(error)}"
             ) from error
 
@@ -206,7 +206,7 @@ class QueryOffset:
                     read=whole_number(read, "the number of offsets read of a partition"),
                     status=Status(status),
                     since_ms=whole_number(since_ms, "the time of a partition's last news"),
-                    counts=Counts(bad, late, control, future.get(tp, 0)),
+                    counts=_read_counts(bad, late, control, future.get(tp, 0)),
                     announced=tuple(announced),
                     axes=_read_axes(axes),
                     resets=resets.get(tp, 0),
@@ -223,7 +223,7 @@ class QueryOffset:
                     leader_epoch=epochs.get(tp),
                     missed_ms=whole_number(missed_ms, "the time when a partition was missed"),
                     next_offset=whole_number(next_offset, "the next offset of a partition that is away"),
-                    counts=Counts(bad, late, control, future.get(tp, 0)),
+                    counts=_read_counts(bad, late, control, future.get(tp, 0)),
                     axes=_read_axes(axes),
                 )
         least_tasks, most_records = found["limits"]
@@ -254,12 +254,16 @@ def _counts(counts: Counts) -> tuple[int, int, int]:
     return counts.bad, counts.late, counts.control
 
 
+def _read_counts(*counts: object) -> Counts:
+    return Counts(*(whole_number(count, "a count of a partition's events") for count in counts))
+
+
 def _axes(axes: Mapping[int, AxisState]) -> list[list[Any]]:
     return [[key, *state.as_list()] for key, state in sorted(axes.items())]
 
 
 def _read_axes(axes: Iterable[Sequence[Any]]) -> dict[int, AxisState]:
-    return {axis[0]: AxisState.from_list(axis[1:]) for axis in axes}
+    return {whole_number(axis[0], "the key of a watermark"): AxisState.from_list(axis[1:]) for axis in axes}
 
 
 def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str, resets: int = 0) -> str:
@@ -280,5 +284,9 @@ def as_spark_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[st
 
 
 def from_spark_offsets(shaped: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Return the inverse of `as_spark_offsets`."""
-    return {TopicPartition(t, int(p)): offset for t, of_topic in shaped.items() for p, offset in of_topic.items()}
+    """Return the inverse of `as_spark_offsets`. Raises ValueError for what is no whole number."""
+    return {
+        TopicPartition(topic, int(partition)): whole_number(offset, f"the number of {topic}-{partition}")
+        for topic, of_topic in shaped.items()
+        for partition, offset in of_topic.items()
+    }

@@ -200,6 +200,17 @@ def test_files_beside_the_batches_and_deep_json_of_others_stop_no_look_at_a_chec
     assert "nor has it a source of keyedwm" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("batch", [b"", b"v1\n{}", b'v1\n{}\n{"batch": 1, "chan', b"\0" * 300, b"\xff\xfe"])
+def test_a_batch_that_was_cut_short_is_damaged_and_not_somebody_elses(capsys, tmp_path, batch):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "7").write_bytes(batch)
+    assert main(["inspect", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/offsets/7 is damaged: " in said
+    assert "put a copy of the checkpoint in its place" in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ["inspect", "migrate"])
 def test_an_address_with_a_login_is_refused_and_not_repeated(capsys, command):
     assert main([command, "s3://AKIA:hunter2/x@bucket/cp"]) == 2

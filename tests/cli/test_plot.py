@@ -223,8 +223,14 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
     [
         ({}, [], "is neither the checkpoint of a query nor a Delta table"),
         ({"metadata": "{}"}, [], "has planned no batch yet"),
+        ({"offsets/0": ""}, [], "offsets/0 is damaged: a version, the settings of the batch and a line for each"),
+        ({"offsets/0": 'v1\n{}\n{"batch": 1, "chan'}, [], "offsets/0 is damaged: the line of source 0"),
         ({"offsets/0": FOREIGN}, [], "is the checkpoint of a query without a source of keyedwm"),
-        ({"offsets/0": "v1\n{}\n" + '{"state_key":"", "version":99}'}, [], "has version 99"),
+        (
+            {"offsets/0": "v1\n{}\n" + '{"state_key":"", "version":99}'},
+            [],
+            "offsets/0: the checkpoint's offset has version 99",
+        ),
         ({}, ["-o", "x.pdf"], "-o x.pdf: a file that ends in .html, .png or .svg is expected"),
         ({}, ["-o", "/no/such/x.html"], "there is no directory /no/such"),
         ({}, ["-o", ""], "-o is empty"),

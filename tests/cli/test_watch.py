@@ -200,6 +200,8 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
     [
         ({}, [], "is no checkpoint: the checkpointLocation of a query is expected"),
         ({"metadata": "{}"}, [], "has planned no batch yet"),
+        ({"offsets/0": ""}, [], "offsets/0 is damaged: a version, the settings of the batch and a line for each"),
+        ({"offsets/0": 'v1\n{}\n{"batch": 1, "chan'}, [], "offsets/0 is damaged: the line of source 0"),
         ({"offsets/0": FOREIGN}, [], "is the checkpoint of a query without a source of keyedwm"),
         ({"offsets/0": FOREIGN}, ["--bootstrap", "x:1"], "is the checkpoint of a query without a source of keyedwm"),
         ({}, ["--bootstrap", " "], "--bootstrap is empty: host:port of a broker is expected"),

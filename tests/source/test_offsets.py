@@ -140,3 +140,24 @@ def test_a_damaged_offset_is_refused_and_says_what_is_wrong(field):
     assert QueryOffset.from_json(started)
     with pytest.raises(FormatError, match=f"the checkpoint's offset of version 4 is damaged: KeyError.*{field}"):
         QueryOffset.from_json({name: value for name, value in started.items() if name != field})
+
+
+@pytest.mark.parametrize("number", [None, "x", True, 1.5, []])
+def test_a_number_that_is_none_is_refused_wherever_it_stands(number):
+    axis = [5, "policy", 5]
+    started = {
+        **QueryOffset(batch=NOT_STARTED, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json(),
+        "batch": 1, "offsets": {"t": {"0": 5}},
+    }  # fmt: skip
+    channel = [5, 0, 0, 0, 0, 0, None, [], [0, *axis]]
+    common = started["coalesced"]
+    assert QueryOffset.from_json({**started, "channels": {"t": {"0": channel}}})
+    for damaged in (
+        {"channels": {"t": {"0": [*channel[:3], number, *channel[4:]]}}},
+        {"channels": {"t": {"0": [*channel[:-1], [number, *axis]]}}},
+        {"channels": {"t": {"0": channel}}, "resets": {"t": {"0": number}}},
+        {"channels": {"t": {"0": channel}}, "coalesced": {**common, "emitted": [[0, number]]}},
+        {"channels": {"t": {"0": channel}}, "coalesced": {**common, "top": [[number, 0]]}},
+    ):
+        with pytest.raises(FormatError, match="a whole number is expected"):
+            QueryOffset.from_json({**started, **damaged})

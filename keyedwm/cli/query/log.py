@@ -104,4 +104,5 @@ def _sources(files: Files, number: int) -> Mapping[int, QueryOffset]:
     text = files.read(name)
     if text is None:
         raise FormatError(f"{files.place}/{name} has gone while it was read: look again")
-    return {source: planned for source, planned in sources_of(text) if planned is not None}
+    found = sources_of(text, f"{files.place}/{name}")
+    return {source: planned for source, planned in found if planned is not None}

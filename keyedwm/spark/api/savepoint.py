@@ -123,7 +123,8 @@ def offsets_of(checkpoint: str) -> tuple[int, list[QueryOffset]]:
             f"with the trigger availableNow, and move it when that has ended"
         )
     sources = []
-    for number, offset in sources_of(files.read(f"offsets/{planned}") or ""):
+    name = f"offsets/{planned}"
+    for number, offset in sources_of(files.read(name) or "", f"{files.place}/{name}"):
         if offset is None:
             raise OptionError(f"source {number} of {files.place} is not keyedwm's, so where it stands cannot move")
         sources.append(offset)
