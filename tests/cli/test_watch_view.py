@@ -39,6 +39,13 @@ def test_a_wide_terminal_shows_positions_and_every_partition_without_a_height(th
     assert any(line.split()[:4] == ["a-topic-with-quite-a-long-name-617", "10", "10", "0"] for line in lines)
 
 
+def test_a_watermark_outside_of_the_calendar_is_shown_with_all_its_digits(monkeypatch, tmp_path):
+    it = Planted(monkeypatch, tmp_path, {A: Log.of(10)}, idleTimeout="none")
+    it.plan()
+    it.driver.run_tasks({A: -(2**62)})
+    assert f"{-(2**62)} ms no" in shown(it.picture())
+
+
 def test_rows_a_second_are_those_between_two_pictures(planted):
     before = planted.picture()
     planted.cluster.logs[A] = Log.of(110)

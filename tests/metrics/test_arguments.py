@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 
 from keyedwm.core.errors import OptionError
 from keyedwm.spark import metrics
-from keyedwm.spark.metrics import otel
+from keyedwm.spark.metrics import otel, prometheus
 from keyedwm.spark.metrics.listener import MetricsListener
 from tests.metrics.told import Told
 from tests.source.plans import Simulation
@@ -172,7 +172,7 @@ def test_a_call_again_for_the_same_session_takes_the_place_of_the_one_before(ses
 @pytest.mark.parametrize(
     ("first", "again"),
     [
-        ({}, {"address": ANY_PORT}),
+        ({}, {"address": "0.0.0.0:9464"}),
         ({"exporter": "textfile", "path": "k.prom"}, {"exporter": "textfile", "path": "./k.prom"}),
         ({"exporter": "opentelemetry"}, {"exporter": "opentelemetry", "meter_provider": PROVIDER}),
     ],
@@ -180,7 +180,8 @@ def test_a_call_again_for_the_same_session_takes_the_place_of_the_one_before(ses
 def test_a_place_that_is_written_otherwise_is_the_same_place(session, monkeypatch, tmp_path, first, again):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(otel, "get_meter_provider", lambda: PROVIDER)
-    monkeypatch.setattr(sys.modules[metrics.__module__], "_LISTENS_AT", ANY_PORT)
+    listen = prometheus.start_http_server  # at any port: the default one may be taken on this machine
+    monkeypatch.setattr(prometheus, "start_http_server", lambda _port, host, registry: listen(0, host, registry))
     running = metrics(session, **first)
     try:
         running = metrics(session, **again)

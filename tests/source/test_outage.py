@@ -12,6 +12,7 @@ from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.counts import Counts
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.task import scan
@@ -112,5 +113,5 @@ def test_inspect_tells_the_outage_of_the_newest_batch(monkeypatch, clock, tmp_pa
     (tmp_path / "offsets").mkdir()
     text = planner_module.json.dumps(driver.offset)
     (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{text}\n")
-    assert print_checkpoint(PlainConsole.open(), tmp_path)
+    assert print_checkpoint(PlainConsole.open(), Files(str(tmp_path)))
     assert f"coordinator did not answer: {CAUSE}" in capsys.readouterr().out

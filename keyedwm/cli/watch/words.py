@@ -29,8 +29,9 @@ def time_text(time_ms: int | None) -> str:
 
 
 def second_text(time_ms: int | None) -> str:
-    """Show a time to the second, in 19 characters."""
-    return time_text(time_ms)[:19].replace("T", " ")
+    """Show a time to the second, in 19 characters; outside of the calendar as milliseconds."""
+    shown = time_text(time_ms)
+    return shown[:19].replace("T", " ") if shown.endswith("Z") else shown
 
 
 def ago(time_ms: int | None, now_ms: int) -> str:
