@@ -59,12 +59,18 @@ def run(args: argparse.Namespace) -> int:
 
         print_state(out, args.path)
         return 0
+    _require(args.path)
     ledger = _ledger(args.path)
     if ledger is not None:
         _print_ledger(out, ledger, args.last)
     else:
         _print_table(out, args.path, _storage(args.storage), args.last)
     return 0
+
+
+def _require(path: str) -> None:
+    if local_directory(path) is not None and not Files(path).exists():
+        raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected")
 
 
 def _ledger(path: str) -> Path | None:
@@ -98,8 +104,6 @@ def _state(entry: Entry) -> str:
 
 def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int) -> None:
     directory = local_directory(path)
-    if directory is not None and not directory.exists():
-        raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected")
     # A checkpoint is reached without --storage, and by addresses that deltalake may not know.
     if (directory is not None or (is_address(path) and not storage)) and is_checkpoint(Files(path)):
         if print_checkpoint(out, Files(path)):

@@ -46,6 +46,15 @@ _UNIT_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _MONTHS = re.compile(r"(\d{1,6})\s*(month|quarter|year)s?")
 
 
+def is_host_name(name: str) -> bool:
+    """Whether a name can be looked up at all: none of its parts is empty or longer than 63 characters."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
 def refuse_unknown(
     options: Iterable[str],
     known: Iterable[str],

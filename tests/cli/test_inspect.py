@@ -135,6 +135,13 @@ def test_a_place_that_is_neither_is_one_sentence(capsys, tmp_path):
     assert "holds no record of keyedwm" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["inspect"], ["plot"], ["watch", "--once"]])
+@pytest.mark.parametrize("place", ["x" * 5_000, "\udcff", "s3://"])
+def test_a_place_that_can_name_nothing_is_one_sentence(capsys, command, place):
+    assert main([*command, place]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_checkpoint_of_which_no_batch_was_planned_says_so(capsys, tmp_path):
     (tmp_path / "metadata").write_text('{"id":"ed4a"}')  # Spark's first file
     assert inspected(capsys, str(tmp_path)) == f"checkpoint {tmp_path}: no batch was planned yet\n"

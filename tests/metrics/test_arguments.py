@@ -70,7 +70,7 @@ def session() -> Session:
         ({"address": 9464}, "metrics: address=9464: host:port is expected, such as 0.0.0.0:9464"),
         ({"address": "localhost:70000"}, ("metrics: address='localhost:70000': host:port is expected, such as "
          "0.0.0.0:9464")),
-        ({"address": "..:80"}, "metrics: address='..:80': .. is no name of a host"),
+        ({"address": "..:80"}, "metrics: address='..:80': host:port is expected, such as 0.0.0.0:9464"),
         ({"address": "192.0.2.1:80"}, ("metrics: address=192.0.2.1:80 cannot be listened at ([Errno 99] Cannot assign "
          "requested address): give an address of this host, such as address='0.0.0.0:80'")),
         ({"exporter": "textfile", "path": "/tmp/\0.prom"}, "metrics: path='/tmp/\\x00.prom' cannot be written: "),  # noqa: S108

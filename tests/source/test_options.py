@@ -61,6 +61,7 @@ WRONG = [
     ({"maxOffsetsPerTrigger": "\u00b2"}, r"option maxOffsetsPerTrigger: '\u00b2' is wrong; a whole number"),
     ({"idleTimeout": "9" * 400 + " s"}, r"a duration of at most 9223372036854775807 milliseconds is expected"),
     ({"kafka.bootstrap.servers": "h:" + "9" * 5_000}, r"comma-separated host:port is expected"),
+    ({"kafka.bootstrap.servers": "..:9092"}, r"comma-separated host:port is expected"),
     ({"kafka.bootstrap.servers": "[::1"}, r"comma-separated host:port is expected"),
     ({"kafka.bootstrap.servers": "h:\u00b2"}, r"comma-separated host:port is expected"),
     ({"security.protocol": "SSL"}, r"security.protocol is unknown .*: did you mean kafka.security.protocol\?"),

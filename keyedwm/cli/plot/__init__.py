@@ -14,7 +14,7 @@ from keyedwm.cli.plot.history import Histories
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.config.validation import whole
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
-from keyedwm.core.text import words_of
+from keyedwm.core.text import printable, words_of
 
 HELP = "draw the watermarks of a query over time: an HTML page that zooms, a PNG or an SVG"
 _PAGE = ".html"
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         _write(found, out)
     except OSError as error:
         raise UnavailableError(f"-o {out} cannot be written: {words_of(error)}") from error
-    print(f"{out}: {found.summary()}")
+    print(printable(f"{out}: {found.summary()}"))
     return 0
 
 

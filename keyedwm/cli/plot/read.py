@@ -32,7 +32,7 @@ _PUBLISHED = "Rows published by each batch"
 def histories_of(path: str, storage: Mapping[str, str], most: int) -> Histories:
     """Read the newest batches, at most `most`. Raises InputError for a place that is neither checkpoint nor table."""
     directory = local_directory(path)
-    if directory is not None and not directory.exists():
+    if directory is not None and not Files(path).exists():
         raise InputError(f"{path} does not exist: the checkpoint of a query, or a Delta table is expected")
     if directory is not None or (is_address(path) and not storage):  # a checkpoint is reached without --storage
         files = Files(path)

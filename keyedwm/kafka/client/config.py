@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from keyedwm.config.validation import boolean, choice, whole, wrong
+from keyedwm.config.validation import boolean, choice, is_host_name, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 from keyedwm.kafka.client import token
@@ -108,7 +108,12 @@ def _addresses(name: str, value: str) -> tuple[str, ...]:
     addresses = tuple(_PROTOCOL.sub("", part.strip()) for part in value.split(",") if part.strip())
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65_536:
+        if (
+            not _HOST.fullmatch(host)
+            or not is_host_name(host)
+            or not _PORT.fullmatch(port)
+            or not 0 < int(port) < 65_536
+        ):
             raise wrong(name, value, "comma-separated host:port is expected")
     if not addresses:
         raise wrong(name, value, "host:port of at least one broker is expected")

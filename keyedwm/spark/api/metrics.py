@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.config.secrets import refuse_login_in
-from keyedwm.config.validation import number
+from keyedwm.config.validation import is_host_name, number
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 from keyedwm.spark.arguments import named, require_session
@@ -165,12 +165,8 @@ def _text(given: Mapping[str, Any], argument: str, right: str) -> str:
 def _host_and_port(address: object) -> tuple[str, int]:
     """Split host:port; raises OptionError."""
     found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if found is None or int(found["port"]) > _MOST_PORT:
+    if found is None or int(found["port"]) > _MOST_PORT or not is_host_name(found["host"]):
         if isinstance(address, str):
             refuse_login_in("metrics: address", address)
         raise OptionError(f"metrics: address={named(address)}: host:port is expected, such as {_LISTENS_AT}")
-    try:
-        found["host"].encode("idna")
-    except UnicodeError:
-        raise OptionError(f"metrics: address={named(address)}: {found['host']} is no name of a host") from None
     return found["host"], int(found["port"])
