@@ -135,10 +135,15 @@ def test_a_place_that_is_neither_is_one_sentence(capsys, tmp_path):
     assert "holds no record of keyedwm" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["inspect"], ["plot"], ["watch", "--once"]])
-@pytest.mark.parametrize("place", ["x" * 5_000, "\udcff", "s3://"])
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        *((command, place) for command in ("inspect", "plot", "watch") for place in ("x" * 5_000, "\udcff")),
+        ("watch", "s3://"),  # a variable of the shell that is not set; the others ask the store first
+    ],
+)
 def test_a_place_that_can_name_nothing_is_one_sentence(capsys, command, place):
-    assert main([*command, place]) == 2
+    assert main([command, place, *(["--once"] if command == "watch" else [])]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -217,6 +217,19 @@ def test_a_query_that_starts_again_goes_on_counting_and_another_one_of_its_name_
     assert values(figures, of.RECORDS) == {}
 
 
+def test_operators_that_a_restart_left_out_are_forgotten(figures):
+    told = Told(Simulation({0: [1_000]}))
+    row = {"late_rows": 2, "state_bytes": 70, "largest_bucket_bytes": 60}
+    for run in ("first", "second", "third"):
+        figures.started(told.id, run, told.name)
+        told.simulation.logs[0].append(2_000)
+        figures.progressed(told.progress(observed={run: row, "kept": row}))
+    assert values(figures, of.STATE_BYTES) == {("orders", "third"): 70, ("orders", "kept"): 70}
+    assert values(figures, of.OPERATOR_LATE) == {
+        ("orders", "second"): 2, ("orders", "third"): 2, ("orders", "kept"): 6,
+    }  # fmt: skip
+
+
 def test_two_sessions_may_name_their_queries_alike(figures):
     one, other = Told(Simulation({0: [1_000]})), Told(Simulation({0: [1_000, 2_000]}), id=RUN)
     for told, session in ((one, 1), (other, 2), (one, 1), (other, 2)):

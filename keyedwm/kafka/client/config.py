@@ -108,12 +108,8 @@ def _addresses(name: str, value: str) -> tuple[str, ...]:
     addresses = tuple(_PROTOCOL.sub("", part.strip()) for part in value.split(",") if part.strip())
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if (
-            not _HOST.fullmatch(host)
-            or not is_host_name(host)
-            or not _PORT.fullmatch(port)
-            or not 0 < int(port) < 65_536
-        ):
+        is_host = _HOST.fullmatch(host) and is_host_name(host)
+        if not is_host or not _PORT.fullmatch(port) or not 0 < int(port) < 65_536:
             raise wrong(name, value, "comma-separated host:port is expected")
     if not addresses:
         raise wrong(name, value, "host:port of at least one broker is expected")

@@ -68,6 +68,16 @@ class _Query:
         """Add to a counter."""
         self.counts[metric, labels] = self.counts.get((metric, labels), 0.0) + value
 
+    def forget_operators(self) -> None:
+        """Begin a run, which may have other operators: sizes go, and counts of those that the last run did not have."""
+        last = {operator for _, (operator, *_) in self.gauges}
+        self.counts = {
+            (metric, labels): value
+            for (metric, labels), value in self.counts.items()
+            if "operator" not in metric.labels or labels[0] in last
+        }
+        self.gauges.clear()
+
 
 class Figures:
     """The figures of a session's queries. partitions: how many are shown one by one, of each source and key."""
@@ -82,6 +92,8 @@ class Figures:
         """Take note of a run that begins. session: which listener tells; within one, active queries differ by name."""
         with self._lock:
             query = self._of(query_id, run, name, session)
+            if query.run != run:
+                query.forget_operators()
             query.run, query.active, query.ended_s = run, True, None
 
     def progressed(self, progress: StreamingQueryProgress, session: int = 0) -> None:
