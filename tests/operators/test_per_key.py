@@ -203,6 +203,17 @@ def test_a_key_that_goes_on_before_there_is_a_watermark_leaves_nothing_behind():
     assert max(sizes[10:]) <= sizes[10] + 10
 
 
+def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike():
+    plan = plan_of(WINDOWS[0], PerKey(0, 1000, by=("owner",)))
+    operator = DrivenOperator(plan)
+    names = ["device/" * 20 + end for end in "ab"]
+    for times in ([(name, 500) for name in names], [(names[0], ms) for ms in range(5)] + [(names[1], 0)]):
+        rows = [Row(name, "x", 0, time_ms, at) for at, (name, time_ms) in enumerate(times)]
+        operator.take(combine_rows(plan, table(rows)))
+    assert [lost for _, lost in operator.standing.dropped] == [5, 1]
+    assert len({name for name, _ in operator.standing.slowest}) == 2
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

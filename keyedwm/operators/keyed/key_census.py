@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -157,6 +158,9 @@ def bounded(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return shown(value, _KEY_LETTERS)[1:-1]
-    return "null" if value is None else shown(value, _KEY_LETTERS)
+    """Return a value as it is shown; a checksum tells long ones that begin alike apart."""
+    if value is None:
+        return "null"
+    told = shown(value, _KEY_LETTERS)
+    told, whole = (told[1:-1], value) if isinstance(value, str) else (told, repr(value))
+    return told if len(whole) <= _KEY_LETTERS else f"{told} ({crc32(whole.encode()):08x})"
