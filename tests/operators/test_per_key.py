@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.keyed.key_census import SLOTS
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
+from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state import store
 from keyedwm.operators.state.manifest import MANIFEST
 from pyspark_wm_source.options.frame_stage import FrameSpec
@@ -134,6 +136,34 @@ def test_an_operator_goes_on_after_its_state_was_written(seed, monkeypatch):
     per_key, window, how = drawn(seed)
     for step, (made, told, _) in enumerate(both(per_key, window, stream(seed), steps=7, **how)):
         assert made == told, step
+
+
+@pytest.mark.parametrize("window", WINDOWS[:2], ids=str)
+@pytest.mark.parametrize("early", [Early(rows=3), Early(every_ms=7, by=EveryBy.EVENT)], ids=str)
+@pytest.mark.parametrize("per_key", [KEYS[0], KEYS[3]], ids=str)
+def test_panes_that_discard_tell_every_row_of_a_window_once(window, early, per_key):
+    plan = plan_of(window, per_key, early=early, accumulating=False)
+    blobs, made, told = {}, Counter(), Counter()
+    model = Model(per_key.lag_ms, per_key.behind_ms, window.size_ms, window.slide_ms, per_key.idle_ms)
+    for rows, front_ms in [*stream(1), ([], None)]:
+        operator = DrivenOperator(plan, blobs)
+        if rows:
+            made.update(rows_by_window(panes(operator.take(combine_rows(plan, table(rows))))))
+        told.update(rows_by_window(model.take(rows)))
+        if front_ms is not None:
+            made.update(rows_by_window(panes(operator.advance(front_ms))))
+            told.update(rows_by_window(model.advance(front_ms)))
+        blobs = operator.snapshot()
+    made.update(rows_by_window(panes(DrivenOperator(plan, blobs).complete())))
+    told.update(rows_by_window(model.complete()))
+    assert made == told
+
+
+def rows_by_window(shown) -> Counter:
+    rows = Counter()
+    for owner, page, end, count, _ in shown:
+        rows[owner, page, end] += count
+    return rows
 
 
 @pytest.mark.parametrize("per_key", KEYS[1:3], ids=str)

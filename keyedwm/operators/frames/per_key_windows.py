@@ -50,6 +50,8 @@ class PerKeyOperator(SlidingOperator):
         noted = {window.frame_of(int(start)): told for start, told in state.get("gone", {}).items()}
         self._gone = Counter({frame: closed for frame, (closed, _) in noted.items()})
         self._merged = {frame for frame, (_, is_merged) in noted.items() if is_merged}
+        # Rows stand in so many frames behind their own, too, where each window has its own rows (`_into_windows`).
+        self._further = self._frames_each - self._overlap
         # Then a frame of which all rows are of closed windows is done with, unread.
         self._one_window_each = self._overlap == 1 and not plan.lateness_ms
         self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
@@ -74,7 +76,8 @@ class PerKeyOperator(SlidingOperator):
         yield from super().on_rows(input_number, rows, now_ms)
         self._counted = None
         frames = self._window.frames_of(ints(contiguous(rows[START])))
-        brought = np.unique(frames[np.diff(frames, prepend=frames[:1] - 1) != 0])  # most follow one of their own
+        frames = frames[np.diff(frames, prepend=frames[:1] - 1) != 0]  # most follow one of their own
+        brought = np.unique(np.add.outer(frames, np.arange(self._further + 1)))
         touched = np.zeros(len(before), np.bool_)
         touched[owners] = True
         yield from self._close_own(np.flatnonzero(touched), before, tops, brought)
@@ -169,14 +172,14 @@ class PerKeyOperator(SlidingOperator):
         """Close the windows that the watermarks of these owners have passed now.
 
         before: what counted for every owner. tops: the highest event time that was held of every owner. brought: the
-        frames of the rows of this batch.
+        frames that rows of this batch stand in.
         """
         low, high = self._ends_at(before[owners]) + 1, self._ends_at(self._own.reached()[owners])
         moved = np.flatnonzero(low <= high)
         if not len(moved):
             return
         owners, low, high = owners[moved], low[moved], high[moved]
-        until = np.minimum(high, self._ends_at(tops[owners]) + 1)
+        until = np.minimum(high, self._ends_at(tops[owners]) + 1 + self._further)
         brought = brought[(brought >= low.min() - self._overlap) & (brought < high.max())]
         among = {*brought.tolist(), *self._frames_within(low - self._overlap, until)}
 
@@ -191,7 +194,8 @@ class PerKeyOperator(SlidingOperator):
 
         keys = self._frames.dictionary()
         totals, ends = self._frames.closing_of(keys, lows, highs, among)
-        self._gone.update(self._frames.closed_rows)
+        if self._policy.accumulating:  # panes that discard take the rows out themselves
+            self._gone.update(self._frames.closed_rows)
         yield from self._on_time(keys, int(low.min()), int(high.max()), limits, totals, ends)
         self._look_over(int(self._ends_at(np.array([self._own.reached()[owners].max() - self._plan.lateness_ms]))[0]))
 
