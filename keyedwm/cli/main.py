@@ -1,12 +1,14 @@
 """The `keyedwm` command.
 
 Rule: a command is a module with HELP, add_arguments(parser) and run(args) -> int, imported only when it is asked for.
-Exit codes: what `run` returns (0, or 1 for findings), 2 for an error of ours or a wrong command line, 130 after Ctrl-C.
+Exit codes: what `run` returns (0, or 1 for findings), 1 if the reader of the output left, 2 for an error of ours or a
+wrong command line, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -28,6 +30,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType({
     "warm": "keyedwm.cli.warm",
     "watch": "keyedwm.cli.watch",
 })  # fmt: skip
+CUT = 1
 WRONG = 2
 INTERRUPTED = 130
 
@@ -41,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyedwmError as error:
         print(f"keyedwm: {error}", file=sys.stderr)
         return WRONG
+    except BrokenPipeError:  # the reader, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it ends
+        return CUT
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -77,3 +77,11 @@ def test_broker_prints_its_address_and_ends_quietly(deadly):
     assert f"\nKafka 4.1.2 at {address}" in said
     assert said.endswith("Ctrl-C stops it\n")
     assert not answers(address)
+
+
+def test_a_reader_that_has_enough_ends_a_command_without_a_traceback(planted, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["watch", str(planted.directory), "--once", "--json"]) == 1
