@@ -52,7 +52,7 @@ def shipped(
     events: Iterable[pa.Table],
     control: Sequence[ControlRow],
     *,
-    rejected: list[pa.Array],
+    rejected: list[pa.Array] | None = None,
     input_number: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to be shuffled (`SHIPPED`).
@@ -73,13 +73,14 @@ def shipped_together(
     events: Iterable[Sequence[pa.Table]],
     control: Sequence[ControlRow],
     *,
-    rejected: list[pa.Array],
+    rejected: list[pa.Array] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to be shuffled of inputs that are read together; events: of each input its rows, group by group.
 
     All else is as for `shipped`.
     """
     part = task << 32
+    records = [] if rejected is None else rejected
     null_event_times, no_gaps = dict.fromkeys(inputs, 0), dict.fromkeys(inputs, 0)
     for group in events:
         for (number, plan), rows in zip(inputs.items(), group, strict=True):
@@ -91,9 +92,9 @@ def shipped_together(
                 partials = plan.staged(rows)
             if partials.num_rows:
                 yield _pieces(partials, plan, ids, part, number)
-        yield from _rejected_row(rejected, ids, part)
+        yield from _rejected_row(records, ids, part)
         part += 1
-    yield from _rejected_row(rejected, ids, part)
+    yield from _rejected_row(records, ids, part)
     for number in inputs:
         left_out = (null_event_times[number], no_gaps[number])
         if control or any(left_out):

@@ -16,7 +16,6 @@ import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
-from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsResponse
 
 from keyedwm.kafka.records.encode import encode
@@ -84,13 +83,15 @@ def simulated_kafka(clock: Clock) -> Iterator[SimulatedKafka]:
         try:
             yield broker
         finally:
-            _close([listener, *peers])
+            _shut([listener, *peers])
             accepting.join()
 
 
 def _offered() -> ApiVersionsResponse:
-    kind = ResponseClassRegistry._response_class_registry[ApiVersionsResponse.API_KEY]  # noqa: SLF001 (no public way)
-    keys = [kind.ApiVersion(api_key=api, min_version=0, max_version=newest) for api, newest in _VERSIONS.items()]
+    keys = [
+        ApiVersionsResponse.ApiVersion(api_key=api, min_version=0, max_version=newest)
+        for api, newest in _VERSIONS.items()
+    ]
     return ApiVersionsResponse(error_code=0, throttle_time_ms=0, api_keys=keys)
 
 
@@ -105,11 +106,11 @@ def _accept(broker: SimulatedKafka, listener: socket.socket, peers: set[socket.s
 def _serve(broker: SimulatedKafka, peer: socket.socket, peers: set[socket.socket]) -> None:
     with suppress(OSError, EOFError), peer:
         while True:
-            peer.sendall(broker.answer(_read(peer, *struct.unpack(">i", _read(peer, 4)))))
+            peer.sendall(broker.answer(_receive(peer, *struct.unpack(">i", _receive(peer, 4)))))
     peers.discard(peer)
 
 
-def _read(peer: socket.socket, size: int) -> bytes:
+def _receive(peer: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         part = peer.recv(size - len(data))
@@ -119,7 +120,7 @@ def _read(peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _close(sockets: Iterable[Any]) -> None:
+def _shut(sockets: Iterable[Any]) -> None:
     for one in sockets:
         with suppress(OSError):  # closed by its peer
             one.shutdown(socket.SHUT_RDWR)
