@@ -28,6 +28,7 @@ from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.places.ledger_files import is_address
 from pyspark_wm_sink.places.paths import local_directory
 
+_CHECKPOINT_STORES = ("s3://", "s3a://")
 HELP = "print the snapshots, watermarks and offsets that a sink has written down"
 _MOST = 10
 
@@ -102,10 +103,23 @@ def _state(entry: Entry) -> str:
     return f"{'published' if entry.published else 'decided'}, {count} transactions"
 
 
+def _holds_checkpoint(path: str) -> bool:
+    """Whether a checkpoint is there; of a store that refuses, the table's own sentence says what it misses."""
+    # Without a login the clients of other stores ask the machine for one, for minutes.
+    if is_address(path) and not path.lower().startswith(_CHECKPOINT_STORES):
+        return False
+    try:
+        return is_checkpoint(Files(path))
+    except InputError:
+        if not is_address(path):
+            raise
+        return False
+
+
 def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int) -> None:
     directory = local_directory(path)
     # A checkpoint is reached without --storage, and by addresses that deltalake may not know.
-    if (directory is not None or (is_address(path) and not storage)) and is_checkpoint(Files(path)):
+    if (directory is not None or (is_address(path) and not storage)) and _holds_checkpoint(path):
         if print_checkpoint(out, Files(path)):
             return
         raise InputError(

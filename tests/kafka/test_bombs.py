@@ -198,5 +198,5 @@ def test_bytes_behind_what_a_codec_wrote_are_damage(codec: Codec, size: int) -> 
     sound = codecs.compress(codec, bytes(size))
     assert sum(len(chunk) for chunk in codecs.chunks(codec, sound, LIMITS)) == size
     for rest in (b"x", bytes(8), b"others' bytes that are long enough to be a header"):
-        with pytest.raises(codecs.DamagedError):
+        with pytest.raises(codecs.DamagedBytesError):
             list(codecs.chunks(codec, sound + rest, LIMITS))

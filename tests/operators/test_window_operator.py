@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -10,7 +9,6 @@ from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.messages.functions import median, quantile, window_function
-from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import (
@@ -212,19 +210,6 @@ def test_offsets_that_are_no_messages_count_and_each_channel_has_windows_of_its_
         (1, 10, 13, [10, 11]),
         (1, 12, 15, [15]),
     ]
-
-
-def test_early_panes_that_an_earlier_version_left_of_windows_before_the_first_offset_do_not_come(monkeypatch):
-    plan = plan_of(hopping_rows(6, 2), (("offsets", agg.collect("offset")),), early=Early(every_ms=10))
-    store = MemoryStore()
-    with monkeypatch.context() as before:
-        before.setattr(Grid, "_from_first", lambda _, ends: np.asarray(ends))
-        operator = WindowOperator(plan, store)
-        operator.add_message(messages((10, 1, 1), (11, 1, 1)), now_ms=0)
-        operator.flush()
-    operator = WindowOperator(plan, store)
-    operator.timeout(10)
-    assert results(operator, "offsets") == [(10, "early", [10, 11])]
 
 
 def test_windows_of_rows_are_kept_by_number():

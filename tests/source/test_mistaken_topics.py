@@ -12,6 +12,7 @@ from keyedwm.core.errors import OptionError, StartBeyondEndError, UnavailableErr
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver.resolve_offsets import assigned
 from pyspark_wm_source.options.start_offsets import Topics
@@ -46,7 +47,7 @@ def test_a_pattern_that_matches_nothing_is_told_once_and_shown(monkeypatch, capl
     assert caplog.text.count(why) == 1
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{planner_module.json.dumps(driver.offset)}\n")
-    assert print_checkpoint(PlainConsole.open(), tmp_path)
+    assert print_checkpoint(PlainConsole.open(), Files(str(tmp_path)))
     assert "no partition is selected: its topics, or those of its pattern, are not there" in capsys.readouterr().out
     driver.cluster.logs[TopicPartition("vists-1", 0)] = Log.of(1)
     assert driver.plan()

@@ -16,7 +16,8 @@ from pyspark_wm_source.options import source_options as source
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 NAME = re.compile(r"`([A-Za-z][\w.]*(?:\.\*)?)`")
-SOURCE = {*source._OURS, *source._BATCH_ONLY, *source._NO_EFFECT}
+# testClock is set by keyedwm.testing.pipeline alone.
+SOURCE = {*source._OURS, *source._BATCH_ONLY, *source._NO_EFFECT} - {"testClock"}
 SINK = {*sink._OURS, *sink.KAFKA_NAMES}
 
 
