@@ -12,14 +12,16 @@ from pathlib import Path
 HELP = "run the main job on real flights and a real Kafka, side by side with Spark's own watermark"
 DAYS = 365
 STEPS = 50
+DEVICES, DEVICE_STEPS = 10_000, 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--days, --steps and --out."""
+    """--days, --steps, --devices and --out."""
     parser.add_argument("--days", type=int, default=DAYS, help="how many days of 2013 (default: all %(default)s)")
-    parser.add_argument(
-        "--steps", type=int, default=STEPS, help="in how many steps of simulated time (default: %(default)s)"
-    )
+    steps = f"in how many steps of simulated time (default: {STEPS}, of devices {DEVICE_STEPS})"
+    parser.add_argument("--steps", type=int, help=steps)
+    late = "instead of flights: N devices (default: %(const)s), of which 5 %% upload up to a day late"
+    parser.add_argument("--devices", type=int, nargs="?", const=DEVICES, metavar="N", help=late)
     parser.add_argument(
         "--out", type=Path, default=Path("build"), help="directory for demo.json and demo.png (default: %(default)s)"
     )
@@ -27,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the demo."""
+    if args.devices is not None:
+        from keyedwm.cli.demo.show_devices import show_devices
+
+        return show_devices(
+            devices=args.devices, step_count=DEVICE_STEPS if args.steps is None else args.steps, out=args.out
+        )
     from keyedwm.cli.demo.show import show
 
-    return show(days=args.days, step_count=args.steps, out=args.out)
+    return show(days=args.days, step_count=STEPS if args.steps is None else args.steps, out=args.out)

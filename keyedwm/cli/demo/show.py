@@ -81,7 +81,7 @@ def show(*, days: int, step_count: int, out: Path) -> int:
 
 
 def _run(plan: list[Step], last: Step, console: Console) -> Run:
-    jars = _native_connector(console)
+    jars = native_connector(console)
     console.print("starting Kafka and Spark: half a minute, the first time longer")
     temporary_directory = tempfile.TemporaryDirectory(prefix="keyedwm-demo-", ignore_cleanup_errors=True)
     with temporary_directory as temporary, broker() as kafka:
@@ -108,7 +108,7 @@ def reason(said: str) -> str:
     return (raised or said.splitlines())[0]
 
 
-def _native_connector(console: Console) -> list[Path]:
+def native_connector(console: Console) -> list[Path]:
     """The jars of Spark's own Kafka connector; none where they cannot be fetched."""
     try:
         jars = spark_kafka_connector_jars()
