@@ -52,5 +52,5 @@ def test_a_lost_event_of_a_device_with_a_watermark_of_its_own_ends_with_1(monkey
 
 
 def test_no_device_is_one_sentence(tmp_path):
-    with pytest.raises(OptionError, match="--devices 0 --steps 3: at least 1 and 2 are expected"):
+    with pytest.raises(OptionError, match="--devices 0 --steps 3: 1 device and 2 steps are expected at least"):
         show_devices.show_devices(devices=0, step_count=3, out=tmp_path)

@@ -100,6 +100,7 @@ CALLS = {
     "column 'n' is given Column<'count(": lambda df: aggregate(df, "k", TEN, {"n": F.count("*")}),
     "sum(Column<'n'>): the name of a column": lambda df: aggregate(df, "k", TEN, {"n": sum(F.col("n"))}),
     "early='10 seconds': keyedwm.spark.early": lambda df: aggregate(df, "k", TEN, N, early="10 seconds"),
+    "per_key: behind is missing": lambda _: per_key("15 minutes"),
     "behind must be the longer one": lambda _: per_key("2 days", behind="1 day"),
     "option partitions: 'all' is wrong": lambda _: per_key("1 second", behind="1 day", partitions="all"),
     "per_key: by names 'device'": lambda df: aggregate(

@@ -84,7 +84,7 @@ class Figures:
 def show_devices(*, devices: int, step_count: int, out: Path) -> int:
     """Run the demo; 1 if a watermark of its own lost a device's event."""
     if devices < 1 or step_count < 2:
-        raise OptionError(f"--devices {devices} --steps {step_count}: at least 1 and 2 are expected")
+        raise OptionError(f"--devices {devices} --steps {step_count}: 1 device and 2 steps are expected at least")
     console = Console(soft_wrap=True)
     events, late = made_up(devices)
     console.print(
@@ -191,6 +191,7 @@ def _progress(count: int, console: Console) -> Iterator[Callable[[], None]]:
         bar, done = progress.add_task("", total=count), 0
 
         def tell() -> None:
+            """A step is done."""
             nonlocal done
             done += 1
             progress.update(bar, advance=1)

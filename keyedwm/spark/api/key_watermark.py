@@ -15,18 +15,24 @@ from keyedwm.spark.api.store import Store
 def per_key(
     lag: str,
     *,
-    behind: str,
+    behind: str | None = None,
     by: str | Sequence[str] | None = None,
     idle: str | None = None,
     partitions: str = "slowest",
 ) -> PerKey:
     """A watermark for each key, its highest event time less `lag`, for `aggregate`, `process` and `running`.
 
-    behind: how far a key may be behind the watermark of all; that less `behind` closes windows of every key, and is the
-    watermark of the results. by: the key columns that own a watermark, by default all of them. idle: a key without rows
-    while the watermark of all rises by so much closes by that one. partitions: a key that comes from several partitions
-    follows the `slowest` that brought it within `behind`, or the `fastest`. See docs/per-key-watermarks.md.
+    behind, which is required: how far a key may be behind the watermark of all; that less `behind` closes windows of
+    every key, and is the watermark of the results. by: the key columns that own a watermark, by default all of them.
+    idle: a key without rows while the watermark of all rises by so much closes by that one. partitions: a key that
+    comes from several partitions follows the `slowest` that brought it within `behind`, or the `fastest`. See
+    docs/per-key-watermarks.md.
     """
+    if behind is None:
+        raise OptionError(
+            "per_key: behind is missing: it says how far a key may be behind the watermark of all, and bounds the "
+            "state: give behind='1 day', for example"
+        )
     return PerKey(
         lag_ms=duration_ms("lag", lag),
         behind_ms=duration_ms("behind", behind),

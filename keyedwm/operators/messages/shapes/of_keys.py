@@ -9,6 +9,7 @@ begun before. Messages that no window needs any more leave their log when it is 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,21 +39,21 @@ class KeyedRowsShape(StoreShape):
         super().__init__(plan, kept, state)
         self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
 
+    @abstractmethod
     def needed(self, counts: Ints) -> Ints:
         """Return how many of the last messages of a key windows need, after so many came."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begun(self, counts: Ints) -> Ints:
         """Return how many windows of a key hold a message and are not complete, after so many came."""
-        raise NotImplementedError
 
+    @abstractmethod
     def known(self, counts: Ints) -> Ints:
         """Return the counts that must be known, 0 of keys that go on as new ones do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
         """Show the windows of these keys that hold a message and are not complete."""
-        raise NotImplementedError
 
     def shrink(self) -> Iterator[Output]:
         """Drop the keys whose messages lie farthest behind in offsets."""
