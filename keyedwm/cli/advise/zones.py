@@ -37,6 +37,8 @@ def zone_of(event_ms: Numbers, timestamp_ms: Numbers) -> int | None:
 
 def zones_of(event_ms: Numbers, timestamp_ms: Numbers, partition: Numbers) -> dict[int, int]:
     """Return the sign of a zone, in ms, of each partition that has one. partition: sorted."""
+    if not len(partition):
+        return {}
     numbers, first = np.unique(partition, return_index=True)
     each = zip(numbers.tolist(), np.split(event_ms, first[1:]), np.split(timestamp_ms, first[1:]), strict=True)
     found = {number: zone_of(events, timestamps) for number, events, timestamps in each}

@@ -20,7 +20,7 @@ from keyedwm.kafka.requests.produce import Sender, send
 from keyedwm.kafka.requests.transactional_offsets import commit_as
 from keyedwm.kafka.requests.transactions import (
     Fate,
-    Holder,
+    IdHolder,
     Transaction,
     add_partitions,
     begin,
@@ -158,8 +158,8 @@ def test_a_new_begin_aborts_what_is_open_under_the_id(cluster: Cluster, topic: s
     second = begin(cluster, name, TIMEOUT_MS)
     assert (second.producer_id, second.epoch) != (first.producer_id, first.epoch)
     assert end(cluster, [first], commit=True)[first] is not Fate.COMMITTED
-    assert holder(cluster, first) is Holder.ANOTHER
-    assert holder(cluster, second) is Holder.OURS
+    assert holder(cluster, first) is IdHolder.ANOTHER
+    assert holder(cluster, second) is IdHolder.OURS
     assert read(cluster, topic, ends(cluster, topic)[0], Isolation.READ_COMMITTED) == []
 
 
