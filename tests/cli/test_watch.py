@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,20 @@ def test_the_document_and_the_table_tell_the_same(planted, monkeypatch, capsys):
     ]
     assert any("watermark: 2023-11-14T22:13:40.000Z, 40 s behind the clock" in line for line in lines)
     assert any("held by t-1: backlog" in line for line in lines)
+
+
+def test_a_query_that_plans_no_batch_while_records_wait_is_said_to_have_stopped(planted):
+    planted.cluster.logs[B] = Log.of(9)
+    picture = planted.picture()
+    committed = replace(picture, committed_batch=picture.planned_batch, committed_ms=picture.taken_ms - 60_000)
+    assert "no batch for 60 s, and records wait: the query stopped or its trigger waits" in shown(committed)
+    for other in (
+        picture,
+        replace(committed, committed_ms=picture.taken_ms - 59_000),
+        replace(committed, planned_batch=picture.planned_batch + 1),
+        replace(committed, sources=()),
+    ):
+        assert "no batch for" not in shown(other)
 
 
 def test_the_ledger_in_the_checkpoint_tells_the_last_publication(planted):

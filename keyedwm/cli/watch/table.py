@@ -25,6 +25,7 @@ _WIDE = 120  # columns, from which on a row has more than what tells why the wat
 _WIDE_NAME, _NARROW_NAME = 40, 22
 _LEAST_ROWS = 3
 _S = 1_000
+_SILENT_MS = 60 * _S  # after which a query that could plan a batch is worth a word
 
 
 def layout(picture: Picture, before: Picture | None = None, *, width: int, view: View = FIRST_VIEW) -> RenderableType:
@@ -73,11 +74,22 @@ def _query_lines(picture: Picture) -> list[Text]:
     lines = [
         line(f"{time_text(picture.taken_ms)} {picture.checkpoint}"),
         line(f"planned batch {picture.planned_batch}, {committed}"),
+        *_stopped(picture),
         *_published(picture),
     ]
     if picture.trouble:
         lines.append(line(f"the broker does not answer: {picture.trouble}"))
     return lines
+
+
+def _stopped(picture: Picture) -> list[Text]:
+    """Say that nothing reads the backlog: a checkpoint holds neither the end of a query nor its error."""
+    if picture.committed_ms is None or picture.committed_batch != picture.planned_batch:
+        return []
+    silent_ms = picture.taken_ms - picture.committed_ms
+    if silent_ms < _SILENT_MS or not any(part.backlog for source in picture.sources for part in source.partitions):
+        return []
+    return [line(f"no batch for {span(silent_ms)}, and records wait: the query stopped or its trigger waits")]
 
 
 def _published(picture: Picture) -> list[Text]:
