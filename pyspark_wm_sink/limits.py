@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """group_rows, delta_group_bytes, kafka_group_bytes: of what a task works on at once.
+    """group_rows, table_group_bytes, kafka_group_bytes: of what a task works on at once.
 
-    delta_file_bytes: large enough to need no compaction, small enough for a reader to split the work.
+    table_file_bytes: large enough to need no compaction, small enough for a reader to split the work.
     control_rows: of one task, kept as objects there, and again on the driver. lock_timeout_s: of the ledger.
     record_chars: of a record that is still written as plain JSON. unpacked_bytes: of a record's channels.
     """
 
     group_rows: int = 1 << 20
-    delta_group_bytes: int = 64 << 20
-    delta_file_bytes: int = 128 << 20
+    table_group_bytes: int = 64 << 20
+    table_file_bytes: int = 128 << 20
     kafka_group_bytes: int = 16 << 20
     control_rows: int = 1_000_000
     lock_timeout_s: float = 60.0

@@ -6,6 +6,7 @@ Rule: only the target in question is imported: Spark asks in fresh processes, fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
@@ -13,7 +14,10 @@ from pyspark.sql.types import StructType
 from keyedwm.core.errors import OptionError
 from pyspark_wm_sink.batch.source_columns import has_control, late_by_spark
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
-from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from pyspark_wm_sink.options.sink_options import DeltaTarget, SinkOptions, SnapshotMode
+
+if TYPE_CHECKING:
+    from pyspark_wm_sink.tables.publication import Publication
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -33,10 +37,10 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
         how = kafka_publication(chosen, chosen.target, mode, schema, stream=True)
         return KafkaStreamWriter(how, late_by_spark(schema))
-    from pyspark_wm_sink.delta.writer import DeltaStreamWriter, delta_publication
+    from pyspark_wm_sink.tables.writer import TableStreamWriter
 
-    to_table = delta_publication(chosen, chosen.target, mode, schema, overwrite=overwrite, stream=True)
-    return DeltaStreamWriter(to_table, late_by_spark(schema))
+    how_table = _table_publication(chosen, chosen.target, mode, schema, overwrite=overwrite, stream=True)
+    return TableStreamWriter(how_table, late_by_spark(schema))
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -56,8 +60,22 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         if overwrite:
             raise OptionError("save mode overwrite: Kafka's records cannot be replaced; use append")
         return KafkaBatchWriter(kafka_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, stream=False))
-    from pyspark_wm_sink.delta.writer import DeltaBatchWriter, delta_publication
+    from pyspark_wm_sink.tables.writer import TableBatchWriter
 
-    return DeltaBatchWriter(
-        delta_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, overwrite=overwrite, stream=False)
+    return TableBatchWriter(
+        _table_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, overwrite=overwrite, stream=False)
     )
+
+
+def _table_publication(
+    chosen: SinkOptions,
+    target: DeltaTarget,
+    mode: SnapshotMode,
+    schema: StructType,
+    *,
+    overwrite: bool,
+    stream: bool,
+) -> Publication:
+    from pyspark_wm_sink.delta.writer import delta_publication
+
+    return delta_publication(chosen, target, mode, schema, overwrite=overwrite, stream=stream)

@@ -15,9 +15,9 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from keyedwm.core.errors import OptionError, UnavailableError
-from pyspark_wm_sink.delta.library_errors import one_line, shown_cause
 from pyspark_wm_sink.delta.storage import files_of
 from pyspark_wm_sink.places.paths import local_directory
+from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 
 _STAGED = re.compile(r"part-\d{5}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-c000\.zstd\.parquet")
 _OUR_WRITER = "parquet-cpp"  # as Arrow signs; Spark, whose names are like ours, signs parquet-mr

@@ -1,7 +1,6 @@
-"""The words of deltalake for its failures, without the values of `storage.*` that it repeats.
+"""The meaning of deltalake's errors.
 
-Rule: a login inside an address and a value that could not be parsed show in no message, and in no cause below one.
-deltalake has few kinds of error, so what it means is read from its words.
+Rule: deltalake has few kinds of error, so what one means is read from its words.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import re
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.core.text import nearest
+from pyspark_wm_sink.tables.library_errors import LOGIN, one_line
 
-_CAUSE = re.compile(r"\s*(\x1b\[\d+m)?↳(\x1b\[\d+m)?\s*")
-_LOGIN = re.compile(r"://[^/@\s]*@")
 _NO_LOGIN = re.compile(
     r"credential|token request|access ?denied|\b40[13] (?:forbidden|unauthorized)|invalidaccesskey|"
     r"signaturedoesnotmatch",
@@ -27,7 +25,6 @@ _LOGINS = {
     "az": "azure_storage_account_name and azure_storage_account_key",
 }
 _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az", "adl": "az"}
-_VALUE = re.compile(r'(failed to parse|invalid value:?) "[^"]*"', re.IGNORECASE)
 
 _NO_SERVER = re.compile(r"No NameNode hosts found|No fs\.defaultFS|No viewfs")
 _NO_ANSWER = re.compile(r"failed to lookup address|Connection refused", re.IGNORECASE)
@@ -67,7 +64,7 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
     if _NO_SERVER.search(text):
         return wrong("path", path, f"an address that names its server is expected ({one_line(error)})")
     if found := _NO_ANSWER.search(text):
-        match = _ASKED.search(_LOGIN.sub("://", text))
+        match = _ASKED.search(LOGIN.sub("://", text))
         server = (path.partition("://")[2] if match is None else match[1]).partition("/")[0].rpartition("@")[2]
         why = "no machine has this name" if "lookup" in found[0] else "its port refuses connections"
         return NoAnswerError(f"the Delta table {path} could not be opened, because nothing answers at {server}: {why}")
@@ -92,20 +89,3 @@ def unread_feature(error: BaseException) -> str | None:
 def is_refusal(error: BaseException) -> bool:
     """Whether deltalake refused a commit for what the table is, so that the same commit cannot come through."""
     return _REFUSED.search(str(error)) is not None
-
-
-def one_line(error: BaseException) -> str:
-    """Return a library error's message: its first line and the causes that deltalake lists below, without the stack."""
-    first, *more = (str(error).strip() or type(error).__name__).splitlines()
-    said = ": ".join([first.strip(), *(_CAUSE.sub("", line) for line in more if _CAUSE.match(line))])
-    return _without_values(said)
-
-
-def shown_cause(error: BaseException) -> BaseException | None:
-    """Return the cause to raise from: None, which shows none, if its text holds what `one_line` leaves out."""
-    text = str(error)
-    return error if _without_values(text) == text else None
-
-
-def _without_values(text: str) -> str:
-    return _VALUE.sub(r"\1 the value given", _LOGIN.sub("://***@", text))

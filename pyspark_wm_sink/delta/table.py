@@ -21,9 +21,10 @@ from deltalake.transaction import AddAction
 from keyedwm.core.errors import InputError, UnavailableError
 from pyspark_wm_sink.batch.record import METADATA_KEY, Record
 from pyspark_wm_sink.delta.features import check_features
-from pyspark_wm_sink.delta.fitting import ODD_NAME, Fitted, fit, odd_names
-from pyspark_wm_sink.delta.library_errors import access_error, one_line, shown_cause, unread_feature
-from pyspark_wm_sink.delta.stage import StagedFile
+from pyspark_wm_sink.delta.library_errors import access_error, unread_feature
+from pyspark_wm_sink.delta.stage import DeltaFile
+from pyspark_wm_sink.tables.fitting import ODD_NAME, Fields, fit, odd_names
+from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 
 # How many commits of the history are searched for the record, step by step: it is nearly always in the newest.
 _LOOK_BACK: tuple[int | None, ...] = (1, 32, 1_024, None)
@@ -71,7 +72,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 def check_names(wanted: Schema) -> None:
     """Refuse to make a table with columns whose names Spark takes in none."""
-    odd = [name for field in json.loads(wanted.to_json())["fields"] for name in odd_names(field["name"], field)]
+    odd = [name for field in _fields(wanted) for name in odd_names(field["name"], field)]
     if odd:
         raise InputError(
             f"column {odd[0]!r} cannot be in a new Delta table, because {ODD_NAME}: rename it, for example "
@@ -90,8 +91,8 @@ def _check_holds(field: pa.Field) -> None:
 
 def check_table(
     table: DeltaTable, wanted: Schema, partition_by: Sequence[str], *, merge: bool, overwrite: bool
-) -> Fitted:
-    """Refuse a table that these rows do not fit; returns how they are written.
+) -> Schema:
+    """Refuse a table that these rows do not fit; returns the columns as they are written.
 
     merge: columns that the table lacks will be added, columns that the rows lack become null. overwrite: its rows go.
     """
@@ -105,16 +106,17 @@ def check_table(
             f"the option out, or write to another table"
         )
     check_features(table, where)
-    fitted = fit(wanted, table.schema(), merge=merge)
+    there = _fields(table.schema())
+    fitted = fit(_fields(wanted), there, merge=merge)
     if fitted.differs:
-        would_help = not merge and not fit(wanted, table.schema(), merge=True).differs
+        would_help = not merge and not fit(_fields(wanted), there, merge=True).differs
         fix = (
             "mergeSchema=true adds columns that are missing" if would_help else "cast, add or rename the rows' columns"
         )
         raise InputError(
             f"{where} has another schema than the rows ({'; '.join(fitted.differs)}); nothing was written; {fix}"
         )
-    return fitted
+    return Schema.from_json(json.dumps({"type": "struct", "fields": fitted.fields}))
 
 
 def add_missing(table: DeltaTable, wanted: Schema) -> bool:
@@ -132,7 +134,11 @@ def add_missing(table: DeltaTable, wanted: Schema) -> bool:
 
 def columns_of(schema: Schema) -> dict[str, str]:
     """Each column's type as text, without nullability, which may differ between rows and table."""
-    return {field["name"]: json.dumps(_stripped(field["type"])) for field in json.loads(schema.to_json())["fields"]}
+    return {field["name"]: json.dumps(_stripped(field["type"])) for field in _fields(schema)}
+
+
+def _fields(schema: Schema) -> Fields:
+    return json.loads(schema.to_json())["fields"]
 
 
 def _stripped(value: object) -> object:
@@ -238,7 +244,7 @@ def _records(commits: Sequence[Mapping]) -> Iterator[Record]:
     return (Record.from_json(commit[METADATA_KEY]) for commit in commits if METADATA_KEY in commit)
 
 
-def append(table: DeltaTable, files: Iterable[StagedFile], record: Record, *, overwrite: bool) -> None:
+def append(table: DeltaTable, files: Iterable[DeltaFile], record: Record, *, overwrite: bool) -> None:
     """Publish: files, application transaction and record in one commit; raises deltalake's own errors."""
     staged = list(files)
     actions = [

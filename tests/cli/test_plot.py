@@ -128,7 +128,7 @@ def test_one_watermark_for_all_never_goes_back():
 
 
 def test_a_table_tells_the_rows_of_its_batches_at_the_times_of_its_commits(tmp_path, capsys):
-    from pyspark_wm_sink.delta.publish import publish
+    from pyspark_wm_sink.tables.publish import publish
 
     to = how(tmp_path / "table", SnapshotMode.BATCH)
     for batch in (0, 1):

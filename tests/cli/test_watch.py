@@ -19,9 +19,9 @@ from keyedwm.kafka.requests.transactions import Transaction
 from keyedwm.savepoint_files import Files
 from keyedwm.testing.local import free_ports
 from pyspark_wm_sink.batch.record import Record
-from pyspark_wm_sink.delta.publish import publish
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause
 from pyspark_wm_source.values.offsets import IdleTimeout

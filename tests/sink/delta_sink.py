@@ -13,8 +13,9 @@ from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.delta.publish import DeltaPublication
-from pyspark_wm_sink.delta.stage import DeltaStagePlan, StagedFiles, stage
+from pyspark_wm_sink.delta.stage import DeltaStagePlan
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.stage import StagedFiles, stage
 
 COLUMNS = pa.schema([("n", pa.int64())])
 SPARK_COLUMNS = StructType().add("n", LongType())

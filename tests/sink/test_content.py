@@ -12,9 +12,10 @@ from pyspark.sql.types import LongType, StructType
 from keyedwm.core.errors import FencedError, OptionError
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.delta.publish import DeltaPublication, publish
-from pyspark_wm_sink.delta.stage import StagedFiles, stage
+from pyspark_wm_sink.delta.publish import DeltaPublication
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import StagedFiles, stage
 from pyspark_wm_sink.writer import batch_writer
 from tests.sink.delta_sink import files, how, numbers
 

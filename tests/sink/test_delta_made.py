@@ -16,8 +16,8 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampNTZType
 
 from keyedwm.core.errors import InputError
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.delta.publish import publish
-from pyspark_wm_sink.delta.stage import stage
+from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer
 
 MADE = Path(__file__).parent / "delta_made"

@@ -15,9 +15,9 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from keyedwm.core.errors import InputError, OptionError, UnavailableError
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.delta import written as written_module
-from pyspark_wm_sink.delta.publish import publish
-from pyspark_wm_sink.delta.stage import stage
+from pyspark_wm_sink.tables import written as written_module
+from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer
 from tests.sink.delta_sink import how, numbers, staged
 from tests.sink.test_delta_made import ROWS, made, parquet, write

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from keyedwm.core.errors import FencedError, InputError, RegressionError, UnavailableError
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.delta.publish import publish
-from pyspark_wm_sink.delta.stage import stage
+from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer
 from tests.sink.delta_sink import SPARK_COLUMNS, barrier, files, how, staged
 

@@ -274,7 +274,7 @@ def test_large_tasks_make_several_files_of_a_good_size(spark, table):
     import pyspark_wm_sink.delta.stage as module
     from tests.sink.delta_sink import how
 
-    plan = replace(how(table).stage, limits=Limits(delta_file_bytes=100_000, delta_group_bytes=50_000))
+    plan = replace(how(table).stage, limits=Limits(table_file_bytes=100_000, table_group_bytes=50_000))
     rows = [pa.record_batch({"value": pa.array([f"{n:08d}{n * 7919 % 10**9}" for n in range(k, k + 5_000)])})
             for k in range(0, 100_000, 5_000)]  # fmt: skip
     schema = pa.schema([("value", pa.string())])

@@ -13,9 +13,9 @@ from keyedwm.core.errors import FencedError, InputError, KeyedwmError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.delta import publish as publishing
-from pyspark_wm_sink.delta.publish import publish
-from pyspark_wm_sink.delta.stage import StagedFiles, stage
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import StagedFiles, stage
 from pyspark_wm_sink.writer import batch_writer, stream_writer
 from tests.sink.conftest import records_of
 from tests.sink.delta_sink import barrier, files, how, numbers

@@ -10,8 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from keyedwm.core.errors import FencedError, InputError
 from pyspark_wm_sink.batch.record import Record
-from pyspark_wm_sink.delta.publish import publish
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.publish import publish
 from tests.sink.delta_sink import barrier, files, how, numbers, staged
 from tests.tools import wait_until
 

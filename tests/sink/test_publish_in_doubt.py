@@ -11,7 +11,8 @@ from deltalake.exceptions import CommitFailedError
 
 from keyedwm.core.errors import FormatError, InputError, UnavailableError
 from pyspark_wm_sink.delta import publish as publish_module
-from pyspark_wm_sink.delta.publish import publish
+from pyspark_wm_sink.tables import publish as committing
+from pyspark_wm_sink.tables.publish import publish
 from tests.sink.delta_sink import answer_lost, disk_full, files, how, numbers, staged
 
 
@@ -57,7 +58,7 @@ def test_files_of_an_append_that_happened_stay_though_it_cannot_be_read_back(tmp
         broken.setattr(publish_module.delta, "append", answer_lost(publish_module.delta.append))
         broken.setattr(publish_module.delta, "newest_record", fail)
         broken.setattr(publish_module.delta, "holds_attempt", fail)
-        broken.setattr(publish_module._Commit, "_last", lambda *_: None)
+        broken.setattr(committing._Commit, "_last", lambda *_: None)
         with pytest.raises(UnavailableError, match=r"batch 1 could not be published .* connection reset"):
             publish(to, [message], batch=1)
     assert numbers(tmp_path) == [1, 2]

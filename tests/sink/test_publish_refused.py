@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from keyedwm.core.errors import FencedError, FormatError, InputError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.delta.publish import publish
-from pyspark_wm_sink.delta.stage import stage
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import stage
 from tests.sink.delta_sink import COLUMNS, barrier, files, how, numbers, staged
 
 

@@ -15,8 +15,8 @@ from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.batch.monotone import check_watermarks
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
-from pyspark_wm_sink.delta.library_errors import one_line
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from pyspark_wm_sink.tables.library_errors import one_line
 from pyspark_wm_sink.writer import batch_writer, stream_writer
 
 ONCE, LEAST = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE

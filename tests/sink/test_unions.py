@@ -23,8 +23,8 @@ from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
 from pyspark_wm_sink.batch.source_columns import has_control
-from pyspark_wm_sink.delta.columns import table_columns
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.columns import table_columns
 from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
 

@@ -19,7 +19,8 @@ from keyedwm.spark import sliding, with_watermark
 from keyedwm.testing.broker import broker
 from keyedwm.testing.container import why_no_container
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.delta.stage import DeltaStagePlan, stage
+from pyspark_wm_sink.delta.stage import DeltaStagePlan
+from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_source.options.source_options import SourceOptions
 
 

@@ -16,7 +16,8 @@ from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.delta import table
 from pyspark_wm_sink.delta.library_errors import StoreAccessError
-from pyspark_wm_sink.delta.stage import DeltaStagePlan, stage
+from pyspark_wm_sink.delta.stage import DeltaStagePlan
+from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer
 
 SCHEMA = StructType().add("n", LongType())

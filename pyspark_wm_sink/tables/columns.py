@@ -1,7 +1,7 @@
-"""The columns of a DataFrame as columns of a Delta table.
+"""The columns of a DataFrame as columns of a table.
 
 Rule: everything may be null, however deep: the nullability that Spark infers for one batch need not hold for the
-next one. A type that Delta does not have is refused, never converted.
+next one. A type that the table's format does not have is refused, never converted.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1
 _UNSUPPORTED = frozenset({"void", "variant", "yearmonthinterval", "geometry", "geography"})
 
 
-def table_columns(schema: StructType, *, drop_control: bool) -> pa.Schema:
-    """Return the table's columns; raises InputError for names it cannot tell apart and types it cannot hold."""
+def table_columns(schema: StructType, *, drop_control: bool, table: str) -> pa.Schema:
+    """Return the columns of a table of the kind that `table` names, such as "a Delta table".
+
+    Raises InputError for names that it cannot tell apart and types that it cannot hold.
+    """
     doubled = [name for name, count in Counter(name.lower() for name in schema.fieldNames()).items() if count > 1]
     if doubled:
         raise InputError(f"the rows have several columns named {doubled[0]}, a table needs one of each name")
     fields = [_as_kept(field) for field in schema.fields if not (drop_control and field.name == CONTROL)]
     if not fields:
         raise InputError("the rows have no column besides control, a table needs at least one")
-    return pa.schema([_column(field) for field in fields])
+    return pa.schema([_column(field, table) for field in fields])
 
 
 def _as_kept(field: StructField) -> StructField:
@@ -38,11 +41,11 @@ def _as_kept(field: StructField) -> StructField:
     return StructField(field.name, StructType(kept), field.nullable, field.metadata)
 
 
-def _column(field: StructField) -> pa.Field:
+def _column(field: StructField, table: str) -> pa.Field:
     unsupported = _unsupported_part(field.dataType)
     if unsupported is not None:
         raise InputError(
-            f"column {field.name} has type {field.dataType.simpleString()}, and a Delta table cannot hold "
+            f"column {field.name} has type {field.dataType.simpleString()}, and {table} cannot hold "
             f"{unsupported.simpleString()}: cast it"
         )
     frame = StructType([StructField(field.name, _nullable(field.dataType))])

@@ -9,31 +9,33 @@ say nothing a warning names the other query.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-
-from deltalake import DeltaTable
+from collections.abc import Callable, Mapping
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import is_of_operator
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
-from pyspark_wm_sink.delta.table import is_restored_behind, newest_of_each_query
 
 _log = logging.getLogger("keyedwm.sink")
 
 
 def check_reads_nothing_again(
-    table: DeltaTable, where: str, report: BatchReport, begins: Mapping[str, int], *, may_refuse: bool
+    others: Mapping[str, Record],
+    is_restored_behind: Callable[[str], bool],
+    where: str,
+    report: BatchReport,
+    begins: Mapping[str, int],
+    *,
+    may_refuse: bool,
 ) -> None:
     """Raise InputError where this first batch begins before the end of what another query has published.
 
-    begins: the lowest offset of each channel's rows. may_refuse: else a warning is all. Operators count their own
-    barriers, from the start in each query, so their names alone are compared.
+    others: the newest record of each other query. begins: the lowest offset of each channel's rows. may_refuse: else a
+    warning is all. Operators count their own barriers, from the start in each query, so their names alone are compared.
     """
-    others = {name: record for name, record in newest_of_each_query(table).items() if name != report.query}
     for name, record in others.items():
         said = _reads_again(record, report, begins)
-        if said is None or is_restored_behind(table, name):  # those rows were taken out again
+        if said is None or is_restored_behind(name):  # those rows were taken out again
             continue
         sentence = f"{where} holds what query {name} wrote of {said}, which are there twice if that query wrote them"
         if may_refuse:

@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from keyedwm.core.errors import InputError
-from pyspark_wm_sink.delta.library_errors import one_line
-from pyspark_wm_sink.delta.row_rules import RowRules
+from pyspark_wm_sink.tables.library_errors import one_line
+from pyspark_wm_sink.tables.row_rules import RowRules
 
 _ZONE = "spark.sql.session.timeZone"
 

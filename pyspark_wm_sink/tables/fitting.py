@@ -1,21 +1,19 @@
 """Fits the columns of the rows to those of a table: which type each is written as, and what does not fit.
 
 Rule: a value is written as the table's type where every value of the rows' type has an equal there, else the column is
-refused. Fields of a struct take the table's order. With `mergeSchema` the rows may lack columns and fields that may be
-null, and have further ones.
+refused. Columns and types are as in the JSON of Spark's and Delta's schemas. Fields of a struct take the table's order.
+With `mergeSchema` the rows may lack columns and fields that may be null, and have further ones.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltalake import Schema
-
 Type = str | dict
+Fields = Sequence[dict]
 _WHOLE = {"byte": 3, "short": 5, "integer": 10, "long": 19}  # digits
 _WIDER = {
     "byte": {"short", "integer", "long", "float", "double"},
@@ -23,6 +21,7 @@ _WIDER = {
     "integer": {"long", "double"},
     "float": {"double"},
     "date": {"timestamp_ntz"},
+    "string": {"uuid"},  # which Spark shows as text; one that is none is refused when its row is staged
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _DEFAULT = "CURRENT_DEFAULT"
@@ -34,20 +33,17 @@ ODD_NAME = "its name holds a blank, a tab, a line end, or one of ,;{}()=, which 
 class Fitted:
     """The rows' columns as they are written; differs: one clause for each thing that does not fit."""
 
-    schema: Schema
+    fields: Fields
     differs: tuple[str, ...]
 
 
-def fit(rows: Schema, table: Schema, *, merge: bool) -> Fitted:
+def fit(rows: Fields, table: Fields, *, merge: bool) -> Fitted:
     """Fit the rows' columns to the table's; they keep their own order."""
-    here, there = json.loads(rows.to_json())["fields"], json.loads(table.to_json())["fields"]
     fitting = _Fitting(merge=merge)
-    fields = fitting.fields("", here, there)
-    order = [field["name"] for field in here]
+    fields = fitting.fields("", rows, table)
+    order = [field["name"] for field in rows]
     written = sorted((field for field in fields if field["name"] in order), key=lambda one: order.index(one["name"]))
-    return Fitted(
-        schema=Schema.from_json(json.dumps({"type": "struct", "fields": written})), differs=tuple(fitting.differs)
-    )
+    return Fitted(fields=written, differs=tuple(fitting.differs))
 
 
 class _Fitting:

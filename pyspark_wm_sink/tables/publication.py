@@ -1,0 +1,110 @@
+"""A format of tables, as the driver's commit asks it: read the table as it is, and append to it.
+
+Rule: the order of a commit, and what it refuses, stand in `publish` for all formats; a format says how its log answers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableWords:
+    """What messages call things of a format of tables.
+
+    forgotten: why a table may know no batch of a query that wrote to it, None if only one that was made again does not.
+    """
+
+    kind: str
+    restored: str
+    undo: str
+    place: str
+    forgotten: str | None
+
+
+class CurrentTable(ABC):
+    """A table as it is at one moment."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The table as messages name it, with its kind."""
+
+    @abstractmethod
+    def published_batch(self, query: str) -> int | None:
+        """The newest batch of this query that is in the table."""
+
+    @abstractmethod
+    def newest_record(self, query: str, batch: int | None = None) -> Record | None:
+        """This query's newest record, or the one of `batch`; None if the table no longer holds it."""
+
+    @abstractmethod
+    def newest_of_each_query(self) -> Mapping[str, Record]:
+        """The newest record of each query, as far back as the table holds them."""
+
+    @abstractmethod
+    def holds_attempt(self, attempt: str) -> bool:
+        """Whether a commit of the table is the one of this attempt."""
+
+    @abstractmethod
+    def is_restored_behind(self, query: str) -> bool:
+        """Whether the table holds an older version again, without rows of this query's newest record."""
+
+    @abstractmethod
+    def is_after(self, seen: Any) -> bool:
+        """Whether a commit came after the moment at which the other was read."""
+
+    @abstractmethod
+    def newest_commit(self) -> str:
+        """The newest commit, in words."""
+
+    @abstractmethod
+    def check_fits(self) -> str | None:
+        """Refuse rows that do not fit the table; returns what changed in the table since they were staged, or None."""
+
+    @abstractmethod
+    def add_missing(self) -> bool:
+        """Add the columns that the table lacks, in a commit of its own; says whether there were any."""
+
+    @abstractmethod
+    def append(self, files: Sequence[StagedFile], record: Record) -> None:
+        """Publish: files and record in one commit; raises one of the publication's `conflicts` or `failures`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication(ABC):
+    """How the batches of one query are published to a table; errors: to another one, of rejected messages.
+
+    is_shared: other queries write rows of the same input to the table.
+    """
+
+    stage: StagePlan
+    mode: SnapshotMode
+    guarantee: Guarantee
+    overwrite: bool
+    is_shared: bool = False
+    errors: Publication | None = None
+
+    conflicts: ClassVar[tuple[type[Exception], ...]]  # of an append that another commit came before
+    failures: ClassVar[tuple[type[Exception], ...]]  # of one that may have happened all the same
+    words: ClassVar[TableWords]
+
+    @abstractmethod
+    def open(self) -> CurrentTable | None:
+        """Read the table; None if there is none."""
+
+    @abstractmethod
+    def created(self) -> CurrentTable | None:
+        """Create the table; None when another writer has done so meanwhile."""
+
+    def is_refusal(self, error: Exception) -> bool:  # noqa: ARG002 - a format says
+        """Whether a conflict is none: the same commit cannot come through."""
+        return False

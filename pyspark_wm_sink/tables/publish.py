@@ -1,0 +1,288 @@
+"""The driver's commit: the only place that decides what becomes visible.
+
+Rule: check, then publish. A batch is published at most once, because its commit carries (query, batch) and is refused
+where another one of the same query came before it. A batch that is refused leaves nothing visible, and no staged file
+if no append of it was attempted; once one was, its files stay, because deleting one that a commit names would lose its
+rows (unless the log shows that another attempt published the batch). Of two tables (`errorsTo`) the one of rejected
+messages comes first, once the results were checked: what was published when the driver died is found by its batch at
+the next start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
+from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.reports import merge_reports
+from pyspark_wm_sink.batch.seal import check_replay, seal
+from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
+from pyspark_wm_sink.tables.other_queries import check_reads_nothing_again
+from pyspark_wm_sink.tables.publication import CurrentTable, Publication
+from pyspark_wm_sink.tables.stage import StagedFiles
+
+_ATTEMPTS = 10
+_log = logging.getLogger("keyedwm.sink")
+
+
+def publish(how: Publication, messages: Sequence[StagedFiles], *, batch: int | None) -> None:
+    """Publish one batch; `batch` None for a batch write.
+
+    Raises InputError, RegressionError, FencedError or FormatError: nothing was published; the staged files are deleted
+    unless an append of them was attempted. Raises UnavailableError: the table did not answer, the same batch can be
+    committed again.
+    """
+    results = _Commit(how, messages, batch)
+    if how.errors is not None:
+        errors = _Commit(how.errors, [message.errors for message in messages if message.errors is not None], batch)
+        with _nothing_left(results, errors):
+            results.check()
+            errors.publish()
+    results.publish()
+
+
+@contextmanager
+def _nothing_left(*commits: _Commit) -> Iterator[None]:
+    """Where one refuses its batch, delete what all of them staged."""
+    try:
+        yield
+    except UnavailableError:
+        raise
+    except KeyedwmError:
+        for commit in commits:
+            commit.discard()
+        raise
+
+
+def _lowest(begins: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for of_task in begins:
+        for channel, offset in of_task.items():
+            found[channel] = min(offset, found.get(channel, offset))
+    return found
+
+
+class _Commit:
+    """One batch's commit; from its first append on, no staged file is deleted, since the log may name it."""
+
+    def __init__(self, how: Publication, messages: Sequence[StagedFiles], batch: int | None) -> None:
+        self._how = how
+        self._files = [file for message in messages for file in message.files]
+        self._report = merge_reports(messages, batch)
+        if self._files:
+            # Equal for equal staged files, so that a commit which is repeated recognizes what it has published itself.
+            names = "\n".join(sorted(file.name for file in self._files))
+            self._report = replace(self._report, attempt=hashlib.sha256(names.encode()).hexdigest()[:32])
+        self._begins = _lowest(message.begins for message in messages)
+        self._is_append_attempted = False
+        self._came_before = ""
+
+    def publish(self) -> None:
+        """Publish the batch, whatever other writers do to the table meanwhile."""
+        try:
+            for _ in range(_ATTEMPTS):
+                if self._try_once():
+                    return
+        except UnavailableError:
+            raise
+        except KeyedwmError:
+            self.discard()
+            raise
+        raise UnavailableError(
+            f"{self._name} could not be published to the table {self._how.stage.place} in {_ATTEMPTS} attempts: "
+            f"another writer came before it each time, the last one was {self._came_before}"
+        )
+
+    def check(self) -> None:
+        """Refuse the batch if the table as it is now does not take it; publishes nothing."""
+        table = self._how.open()
+        if table is None or not self._is_published(table):
+            self._sealed(table)
+
+    def _sealed(self, table: CurrentTable | None) -> Record:
+        how = self._how
+        changed = None if table is None else table.check_fits()
+        if changed is not None:
+            raise UnavailableError(
+                f"{changed} changed after the rows of {self._name} were staged: start the query again, with the table "
+                f"as it is now"
+            )
+        return seal(self._last(table), self._report, how.mode, how.guarantee)
+
+    def _try_once(self) -> bool:
+        """Check against the table as it is now, then publish; False when another writer committed meanwhile."""
+        how = self._how
+        table = how.open()
+        if table is not None and self._is_published(table):
+            return True
+        record = self._sealed(table)
+        table = table if table is not None else how.created()
+        if table is None:
+            return False
+        try:
+            if table.add_missing():
+                return False  # look at the table as it is now
+            self._check_files()
+            self._is_append_attempted = True
+            table.append(self._files, record)
+        except how.conflicts as error:
+            return self._is_conflict(error, table)
+        except how.failures as error:
+            self._resolve_failed_append(error)
+        if record.ignored:
+            _log.warning("%s: %d watermark regressions ignored (at-least-once)", self._name, record.ignored)
+        return True
+
+    def _is_conflict(self, error: Exception, seen: CurrentTable) -> bool:
+        """Return False, for another try, if another writer has committed meanwhile; else the error is not of one."""
+        now = self._how.open()
+        if now is None or now.is_after(seen):
+            self._came_before = "one that deleted the table" if now is None else now.newest_commit()
+            return False
+        if self._how.is_refusal(error):
+            raise InputError(
+                f"{self._name} could not be published, because {seen.where} does not take it: {one_line(error)}"
+            ) from shown_cause(error)
+        self._resolve_failed_append(error)
+        return True
+
+    def _check_files(self) -> None:
+        """Refuse files that the driver does not see: a local path, and executors on other hosts."""
+        directory = self._how.stage.local_directory
+        if directory is None:
+            return
+        absent = [file.name for file in self._files if not (directory / file.name).is_file()]
+        if absent:
+            raise InputError(
+                f"{len(absent)} of {len(self._files)} files that the tasks staged are not in the table's directory "
+                f"{directory} on the driver, {absent[0]} is one: {self._how.words.place} is a local directory, so "
+                f"executors on other hosts wrote to their own (use a file system that all hosts share), or the "
+                f"directory was removed after they wrote (start the query again)"
+            )
+
+    def _last(self, table: CurrentTable | None) -> Record | None:
+        """Read the record of this query's newest published batch; refuse a table that lacks batches of the query."""
+        query, batch = self._report.query, self._report.batch
+        before = None if table is None or query is None else table.published_batch(query)
+        if query is not None and batch is not None:
+            _check_lacks_nothing(self._how, query, batch, before, is_there=table is not None)
+        if table is not None and batch == 0 and before is None:
+            self._check_reads_nothing_again(table)
+        if table is None or query is None or before is None:
+            return None
+        _check_not_restored(self._how, query, batch, table)
+        record = table.newest_record(query)
+        if record is None:
+            _log.warning(
+                "the record of batch %d of query %s is no longer in the history of the table: watermarks and "
+                "snapshots are not checked against it", before, query,
+            )  # fmt: skip
+        return record
+
+    def _check_reads_nothing_again(self, table: CurrentTable) -> None:
+        how = self._how
+        if not how.is_shared and not how.overwrite:
+            others = {name: of for name, of in table.newest_of_each_query().items() if name != self._report.query}
+            may_refuse = how.guarantee is Guarantee.EXACTLY_ONCE
+            check_reads_nothing_again(
+                others, table.is_restored_behind, table.where, self._report, self._begins, may_refuse=may_refuse
+            )
+
+    def _is_published(self, table: CurrentTable) -> bool:
+        """Whether this batch is in the table already; the files of another attempt at it are then deleted.
+
+        Raises FencedError when the published batch holds other rows: another query has the same id.
+        """
+        report = self._report
+        if report.query is None or report.batch is None:
+            return False
+        newest = table.published_batch(report.query)
+        if newest is None or newest < report.batch:
+            return False
+        record = table.newest_record(report.query, report.batch)
+        if record is None:
+            # Whether it names these files cannot be known any more, so they stay.
+            _log.warning("batch %d is published, but its record is no longer in the history", report.batch)
+            return True
+        if record.attempt == report.attempt:
+            return True
+        check_replay(record, report, f"the table {self._how.stage.place}", self._how.guarantee)
+        self._discard()  # the batch is another attempt's, so no commit can ever name these files
+        return True
+
+    def _resolve_failed_append(self, error: Exception) -> None:
+        """Find out whether an append that raised an error happened all the same; else raise UnavailableError."""
+        failures: tuple[type[Exception], ...] = (KeyedwmError, *self._how.failures)
+        try:
+            table = self._how.open()
+            found = table is not None and table.holds_attempt(self._report.attempt)
+        except failures as unreadable:
+            _log.warning("%s: whether its append happened cannot be read: %s", self._name, one_line(unreadable))
+            found = False
+        if not found:
+            raise UnavailableError(
+                f"{self._name} could not be published to the table {self._how.stage.place}: {one_line(error)}"
+            ) from shown_cause(error)
+
+    @property
+    def _name(self) -> str:
+        return "the batch write" if self._report.batch is None else f"batch {self._report.batch}"
+
+    def discard(self) -> None:
+        """Delete the staged files, unless a commit can name them."""
+        if not self._is_append_attempted:
+            self._discard()
+
+    def _discard(self) -> None:
+        self._how.stage.discard([file.name for file in self._files])
+
+
+def _check_lacks_nothing(how: Publication, query: str, batch: int, before: int | None, *, is_there: bool) -> None:
+    """Refuse to go on where batches of this query are missing: the table was deleted, replaced or restored.
+
+    A table without any batch of the query is accepted, with a warning, where its format forgets batches: it may have
+    been made for the query to go on in.
+    """
+    if batch == 0 or how.guarantee is not Guarantee.EXACTLY_ONCE:
+        return
+    place, words = how.stage.place, how.words
+    if not is_there:
+        raise InputError(
+            f"there is no {words.kind} at {place}, but batch {batch} of query {query} follows batches that "
+            f"were written before: the table was deleted or moved; restore it, or start with a new checkpoint, or "
+            f"create an empty table there to go on without the rows of the earlier batches"
+        )
+    if before is None and words.forgotten is None:
+        raise InputError(
+            f"the {words.kind} {place} has no batch of query {query}, and now comes batch {batch}: it was dropped and "
+            f"created again; restore it, or start with a new checkpoint, or, to go on without the rows of earlier "
+            f"batches, start the query once with guarantee=at-least-once"
+        )
+    if before is None:
+        _log.warning(
+            "the %s %s has no batch of query %s, and now comes batch %d: it was made again, or %s; the query goes on "
+            "in it, without the rows of earlier batches if it was made again", words.kind, place, query, batch,
+            words.forgotten,
+        )  # fmt: skip
+    elif before < batch - 1:
+        raise InputError(
+            f"the newest batch of query {query} in the {words.kind} {place} is {before}, and now comes batch "
+            f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "
+            f"{batch - 1}, or start with a new checkpoint"
+        )
+
+
+def _check_not_restored(how: Publication, query: str, batch: int | None, table: CurrentTable) -> None:
+    """Refuse a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
+    if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite or not table.is_restored_behind(query):
+        return
+    raise InputError(
+        f"{table.where} was {how.words.restored} after the newest batch of query {query}, and now comes batch {batch}: "
+        f"{how.words.undo}, or start with a new checkpoint, or, to go on without the rows that were taken out, start "
+        f"the query once with guarantee=at-least-once"
+    )

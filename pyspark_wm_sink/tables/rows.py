@@ -1,0 +1,69 @@
+"""The rows of a query that go to a table, and to that of errors, as its options and columns say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.rows import REJECTED
+from pyspark_wm_sink.batch.errors_to import check_rejected
+from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.options.sink_options import ControlRows, SinkOptions, SnapshotMode
+from pyspark_wm_sink.tables.columns import table_columns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableRows:
+    """The rows of one table; mode: its snapshots, the rest as in `StagePlan`."""
+
+    schema: StructType
+    mode: SnapshotMode
+    has_control: bool
+    inline: bool
+    has_offsets: bool
+    compares_content: bool
+
+    def columns(self, table: str) -> pa.Schema:
+        """Their columns in a table of the kind that `table` names, such as "a Delta table"."""
+        return table_columns(self.schema, drop_control=self.has_control and not self.inline, table=table)
+
+
+def table_rows(
+    chosen: SinkOptions, mode: SnapshotMode, schema: StructType, *, has_errors: bool, overwrite: bool, stream: bool
+) -> tuple[TableRows, TableRows | None]:
+    """Return the results, and the rejected messages where a table of errors takes them.
+
+    Raises OptionError or InputError for rows that do not have the columns which the options need.
+    """
+    inline = chosen.control_rows is ControlRows.INLINE
+    if inline:
+        check_inline(schema)
+    errors = None
+    if has_errors:
+        errors = TableRows(
+            schema=_rejected(schema, overwrite=overwrite), mode=SnapshotMode.BATCH, has_control=False, inline=False,
+            has_offsets=False, compares_content=chosen.compares_content(mode),
+        )  # fmt: skip
+        schema = StructType([field for field in schema.fields if field.name != REJECTED])
+    results = TableRows(
+        schema=schema, mode=mode, has_control=has_control(schema), inline=inline, has_offsets=has_offsets(schema),
+        compares_content=stream and chosen.compares_content(mode),
+    )  # fmt: skip
+    return results, errors
+
+
+def _rejected(schema: StructType, *, overwrite: bool) -> StructType:
+    """The columns of rejected messages, batch by batch as the results."""
+    check_rejected(schema)
+    kind = schema[REJECTED].dataType
+    if not isinstance(kind, StructType):
+        raise InputError(
+            f"option errorsTo: column {REJECTED} has type {kind.simpleString()}, the rows of a table are made of the "
+            f"struct that aggregate(..., late='emit') gives: leave it as it is"
+        )
+    if overwrite:
+        raise OptionError("option errorsTo: output mode complete replaces the table's rows in each batch; use append")
+    return kind

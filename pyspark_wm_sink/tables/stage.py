@@ -1,0 +1,250 @@
+"""Stage one task's rows: Parquet files that no log of the table names, and a report of them.
+
+Rule: staging decides nothing and publishes nothing. A staged file is visible to no reader of the table until the
+driver's commit names it. A file that a killed task leaves behind stays invisible.
+"""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from keyedwm.arrow.hashing import MODULUS, content_sum
+from keyedwm.arrow.valid_text import valid_texts
+from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.core.rows import CONTROL, REJECTED, channel_name
+from pyspark_wm_sink.batch.errors_to import split_rejected
+from pyspark_wm_sink.batch.reports import TaskReport
+from pyspark_wm_sink.batch.task import Task, TaskInput
+from pyspark_wm_sink.limits import LIMITS, Limits
+from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
+from pyspark_wm_sink.tables.row_rules import NO_RULES, RowRules
+from pyspark_wm_sink.tables.written import as_written
+
+_MAX_OPEN_FILES = 64  # partitions that one task writes at the same time
+# Trying again cannot help.
+_UNWRITABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedFile:
+    """One staged file: its name, which is unique, bytes and rows."""
+
+    name: str
+    size: int
+    rows: int
+
+
+class OpenFile(Protocol):
+    """One file that is being written."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows of this file's partition."""
+
+    def close(self) -> StagedFile:
+        """Finish the file; returns what the table's log records about it."""
+
+    def abandon(self) -> str:
+        """Close the file without finishing it; returns its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePlan(ABC):
+    """How every task of a query stages; pickled to the executors. Each format of tables has its own.
+
+    schema: the columns of the rows as the table has them. has_control: the frame has the `control` column. inline:
+    control rows go into the file. has_offsets: the frame has Kafka's topic, partition and offset columns, so that rows
+    behind a barrier can be detected. compares_content: the content of the rows that are written is summed up. rules:
+    the rules of the table's columns for a row.
+    """
+
+    schema: pa.Schema
+    has_control: bool
+    inline: bool
+    has_offsets: bool
+    compares_content: bool = False
+    rules: RowRules = NO_RULES
+    limits: Limits = LIMITS
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """The table as messages name it."""
+
+    @property
+    @abstractmethod
+    def options(self) -> tuple[str, str]:
+        """The options that name the place of the table, and of the table and that of errors, as messages say them."""
+
+    @property
+    @abstractmethod
+    def local_directory(self) -> Path | None:
+        """The directory of this machine that holds the table; None where it lies elsewhere."""
+
+    @abstractmethod
+    def partitions_of(self, rows: pa.Table) -> Iterator[tuple[Hashable, pa.Table]]:
+        """Yield the rows of each partition of the table, in the order in which they came."""
+
+    @abstractmethod
+    def new_file(self, task: Task, partition: Any) -> OpenFile:
+        """Begin a file for rows of one partition."""
+
+    @abstractmethod
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove files that no commit names, now or later; one that is already gone is fine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedFiles(TaskReport):
+    """The files that one task staged; no file if it had no row to write.
+
+    begins: the lowest offset of each channel's event rows, in a query's first batch.
+    """
+
+    files: tuple[StagedFile, ...]
+    errors: StagedFiles | None = None
+    begins: Mapping[str, int] = field(default_factory=dict)
+
+
+def stage(
+    plan: StagePlan, task: Task, batches: Iterable[pa.RecordBatch], errors: StagePlan | None = None
+) -> StagedFiles:
+    """Write the rows of one task; raises UnavailableError, or OptionError for a place that cannot be written.
+
+    errors: of the table that rejected messages go to, None where they are rows like all others.
+    """
+    files = _TaskFiles(plan, task)
+    rejected = None if errors is None else _TaskErrors(errors, task)
+    content = [name for name in plan.schema.names if name != CONTROL] + ([] if rejected is None else [REJECTED])
+    task_input = TaskInput(
+        has_control=plan.has_control, has_offsets=plan.has_offsets, group_bytes=plan.limits.table_group_bytes,
+        content=content if plan.compares_content else None, limits=plan.limits,
+    )  # fmt: skip
+    begins: dict[str, int] = {}
+    try:
+        for rows, events in task_input.groups(batches):
+            if plan.has_offsets and task.batch == 0:
+                _update_begins(begins, events)
+            written = rows if plan.inline else events
+            files.write(written if rejected is None else rejected.take(written))
+        staged, of_errors = files.close(), None if rejected is None else rejected.close()
+    except BaseException as error:
+        files.remove()
+        if rejected is not None:
+            rejected.remove()
+        if isinstance(error, OSError):
+            raise _explained(error, plan, errors) from shown_cause(error)
+        raise
+    return StagedFiles(
+        task=task,
+        event_rows=task_input.event_rows - (0 if of_errors is None else of_errors.event_rows),
+        control=tuple(task_input.control),
+        event_tops=task_input.event_tops,
+        content=task_input.content,
+        files=staged,
+        errors=of_errors,
+        begins=begins,
+    )
+
+
+def _update_begins(begins: dict[str, int], events: pa.Table) -> None:
+    """Record the lowest offset of each channel's event rows."""
+    found = events.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "min")])
+    for row in found.to_pylist():
+        if None not in row.values():
+            channel = channel_name(row["topic"], row["partition"])
+            begins[channel] = min(row["offset_min"], begins.get(channel, row["offset_min"]))
+
+
+def _explained(error: OSError, plan: StagePlan, errors: StagePlan | None) -> OptionError | UnavailableError:
+    """Return what an error of the file system means; a table of errors lies in the same store."""
+    where = plan.place if errors is None else f"{plan.place} or {errors.place}"
+    if error.errno in _UNWRITABLE:
+        name = plan.options[errors is not None]
+        return OptionError(
+            f"option {name}: {where} cannot be written ({error}); it must be a place that this user may write to"
+        )
+    return UnavailableError(f"the rows of table {where} could not be staged: {one_line(error)}")
+
+
+class _TaskFiles:
+    """The files of one task: one per partition of the table, a new one whenever one is full."""
+
+    def __init__(self, plan: StagePlan, task: Task) -> None:
+        self._plan, self._task = plan, task
+        self._open: dict[Hashable, OpenFile] = {}
+        self._closed: list[StagedFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows, each to the file of its partition."""
+        if not rows.num_rows:
+            return
+        plan = self._plan
+        written = as_written(valid_texts(rows), plan.schema, plan.rules, has_offsets=plan.has_offsets)
+        for partition, of_partition in plan.partitions_of(written):
+            if partition not in self._open and len(self._open) == _MAX_OPEN_FILES:
+                self._close(list(self._open))
+            if partition not in self._open:
+                self._open[partition] = plan.new_file(self._task, partition)
+            self._open[partition].write(of_partition)
+            if self._open[partition].size >= plan.limits.table_file_bytes:
+                self._close([partition])
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Finish all files; returns every one that was staged."""
+        self._close(list(self._open))
+        return tuple(self._closed)
+
+    def remove(self) -> None:
+        """Delete the files; those that cannot be deleted stay, visible to no reader."""
+        with suppress(OSError):
+            names = [output.abandon() for output in self._open.values()] + [file.name for file in self._closed]
+            self._plan.discard(names)
+
+    def _close(self, which: list[Hashable]) -> None:
+        for partition in which:
+            self._closed.append(self._open[partition].close())
+            del self._open[partition]
+
+
+class _TaskErrors:
+    """The rejected messages of one task: rows of a table of their own."""
+
+    def __init__(self, plan: StagePlan, task: Task) -> None:
+        self._plan, self._task = plan, task
+        self._files = _TaskFiles(plan, task)
+        self._rows = self._content = 0
+
+    def take(self, rows: pa.Table) -> pa.Table:
+        """Write the messages among the rows; returns the other rows."""
+        results, rejected = split_rejected(rows)
+        if rejected.num_rows:
+            messages = pa.Table.from_struct_array(rejected.column(REJECTED))
+            self._rows += messages.num_rows
+            if self._plan.compares_content:
+                self._content = (self._content + content_sum(messages.select(self._plan.schema.names))) % MODULUS
+            self._files.write(messages)
+        return results
+
+    def close(self) -> StagedFiles:
+        """Finish the files; returns the report for the table of errors, which has no control rows."""
+        content = self._content if self._plan.compares_content else None
+        return StagedFiles(
+            task=self._task, event_rows=self._rows, control=(), event_tops={}, content=content,
+            files=self._files.close(),
+        )  # fmt: skip
+
+    def remove(self) -> None:
+        """Delete the files."""
+        self._files.remove()

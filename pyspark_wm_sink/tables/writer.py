@@ -1,0 +1,80 @@
+"""Spark's two writer interfaces to a table.
+
+Rule: a writer holds the user's options and nothing else. Spark pickles it to the executors for `write`, and makes a
+new one in a fresh process for each `commit` or `abort`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from keyedwm.runtime.worker import VersionChecked, freeze_gc
+from pyspark_wm_sink.batch.reports import require_all
+from pyspark_wm_sink.batch.source_columns import warn_of_sparks_watermark
+from pyspark_wm_sink.batch.task import Task
+from pyspark_wm_sink.tables.publication import Publication
+from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import StagedFiles, stage
+
+
+class _TableWriter(VersionChecked):
+    """The common part of both interfaces."""
+
+    def __init__(self, how: Publication, late_by_spark: tuple[str, ...] = ()) -> None:
+        """late_by_spark: the columns on which Spark's own watermark is set."""
+        self._how = how
+        self._late_by_spark = late_by_spark
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+        """Stage one task's rows (executor)."""
+        errors = self._how.errors
+        staged = stage(self._how.stage, Task.current(), iterator, None if errors is None else errors.stage)
+        freeze_gc()
+        return staged
+
+    def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what was staged, if no commit can have been asked for.
+
+        With every message present a commit may still be on its way in another process, when the query was stopped in
+        the middle of it; its files stay. Should it not have come through, they are invisible, and the table's upkeep;
+        a commit that refuses its batch has removed them itself.
+        """
+        staged = [message for message in messages if message is not None]
+        if len(staged) == len(messages):
+            return
+        reports = require_all(staged, StagedFiles)
+        _discard(self._how, reports)
+        if self._how.errors is not None:
+            _discard(self._how.errors, [report.errors for report in reports if report.errors is not None])
+
+
+def _discard(how: Publication, reports: Sequence[StagedFiles]) -> None:
+    how.stage.discard([file.name for report in reports for file in report.files])
+
+
+class TableStreamWriter(_TableWriter, DataSourceStreamArrowWriter):
+    """The streaming sink to a table."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish the batch, or refuse it as a whole (driver)."""
+        warn_of_sparks_watermark(self._late_by_spark)
+        publish(self._how, require_all(messages, StagedFiles), batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
+        """Remove what the batch's successful tasks staged (driver)."""
+        self._clean(messages)
+
+
+class TableBatchWriter(_TableWriter, DataSourceArrowWriter):
+    """The batch sink to a table."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the write, or refuse it as a whole (driver)."""
+        publish(self._how, require_all(messages, StagedFiles), batch=None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the successful tasks staged (driver)."""
+        self._clean(messages)
