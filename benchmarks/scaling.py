@@ -1,4 +1,4 @@
-"""The constants of docs/scaling.md: what one more partition, key, frame, bucket and task costs.
+"""The constants of docs/explanation/scaling.md: what one more partition, key, frame, bucket and task costs.
 
 Run: python -m benchmarks.scaling [--no-broker]
 Bytes and requests are exact; times are CPU seconds of one process, the best of a few runs, and belong to the machine

@@ -169,7 +169,7 @@ def join(asked: Asked) -> None:
 
 
 def curves(asked: Asked) -> None:
-    """What docs/scaling.md shows (`state_curves.py`)."""
+    """What docs/explanation/scaling.md shows (`state_curves.py`)."""
     module("benchmarks.state_curves", "--most", str(int(10_000_000 * asked.scale)))
 
 

@@ -1,4 +1,4 @@
-"""The curves of docs/scaling.md: what a batch costs against open entries, keys, and rows of the batch.
+"""The curves of docs/explanation/scaling.md: what a batch costs against open entries, keys, and rows of the batch.
 
 Run: python -m benchmarks.state_curves [--most 10000000]
 One bucket in this process (`bucket_drive.py`): CPU milliseconds of the processor, the median of 40 batches in which

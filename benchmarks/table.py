@@ -1,4 +1,6 @@
-"""Writes docs/performance.md and its plots out of the result files, so that the page never says what no run has shown.
+"""Writes docs/reference/performance.md and its plots out of the result files.
+
+Rule: the page never says what no run has shown.
 
 Run: python -m benchmarks.table
 Prints the targets and what became of them.
@@ -55,13 +57,14 @@ def write(results: Path, docs: Path) -> None:
     """Write the page of some result files into a directory, plots into `figures` below it."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
     drawn = plots(found)
-    (docs / "figures").mkdir(parents=True, exist_ok=True)
+    for below in ("figures", "reference"):
+        (docs / below).mkdir(parents=True, exist_ok=True)
     for name, svg in drawn.items():
         (docs / "figures" / name).write_text(svg, encoding="utf-8")
-    shown = "".join(f"![{FIGURES[name]}](figures/{name})\n\n" for name in drawn)
+    shown = "".join(f"![{FIGURES[name]}](../figures/{name})\n\n" for name in drawn)
     asked = targets.table(found)
     sections = "\n".join(_section(one) for one in found.values())
-    (docs / "performance.md").write_text(f"{HEAD}{asked}\n{shown}{sections}", encoding="utf-8")
+    (docs / "reference" / "performance.md").write_text(f"{HEAD}{asked}\n{shown}{sections}", encoding="utf-8")
     print(asked)
 
 

@@ -1,4 +1,6 @@
-"""Which function of the product each family of vectors drives; the table of docs/conformance.md is made of it.
+"""Which function of the product each family of vectors drives.
+
+The table of docs/reference/conformance.md is made of it.
 
 Rule: every vector belongs to one family. A family drives functions of the product (`keyedwm`, `pyspark_wm_source`,
 `pyspark_wm_sink`), or it has no counterpart there: then a model of `conformance/models` is played, or the benchmark.
@@ -188,7 +190,7 @@ def family_of(path: Path) -> Family:
 
 
 def table(outcomes: Iterable[tuple[Path, Outcome]]) -> str:
-    """The table of docs/conformance.md."""
+    """The table of docs/reference/conformance.md."""
     counts = Counter((family_of(path).name, outcome) for path, outcome in outcomes)
     lines = ["| family | driven | match | decided otherwise |", "|---|---|---|---|"]
     for family in FAMILIES:

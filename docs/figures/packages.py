@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  a script beside the picture it draws
-"""Draws docs/figures/packages.svg, the picture in docs/architecture.md: `python docs/figures/packages.py`.
+"""Draws docs/figures/packages.svg, the picture in docs/design/architecture.md: `python docs/figures/packages.py`.
 
 Rule: packages, arrows and the table of imports are read from the code, so the picture cannot show what is not so. A
 test draws it again and compares. An arrow that follows from others (a package over another one) is left out.
@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = HERE.parent / "architecture.md"
+PAGE = HERE.parent / "design" / "architecture.md"
 BEGIN, END = "<!-- imports: begin -->", "<!-- imports: end -->"
 # Row and column of each package in the picture, from the top down: every arrow finds its way between the boxes.
 PLACES = {

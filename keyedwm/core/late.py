@@ -1,4 +1,4 @@
-"""When an event is late (rule 11 and docs/glossary.md): a status, and what becomes of it: a policy."""
+"""When an event is late (rule 11 and docs/reference/glossary.md): a status, and what becomes of it: a policy."""
 
 from __future__ import annotations
 

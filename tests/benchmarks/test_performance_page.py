@@ -43,7 +43,7 @@ def latency() -> None:
 
 def page(results: Path) -> str:
     write(results, results.parent)
-    return (results.parent / "performance.md").read_text(encoding="utf-8")
+    return (results.parent / "reference" / "performance.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -98,11 +98,11 @@ def test_a_side_of_few_batches_stands_beside_the_verdict(results):
 
 
 def test_the_page_shows_the_plots_that_there_are_results_for(results):
-    assert "](figures/" not in page(results)
+    assert "](../figures/" not in page(results)
     windows(1, ours=600_000.0, spark=300_000.0)
     windows(60, ours=600_000.0, spark=50_000.0)
     latency()
-    shown = re.findall(r"\]\((figures/[^)]+)\)", page(results))
+    shown = re.findall(r"\]\(\.\./(figures/[^)]+)\)", page(results))
     assert shown == ["figures/overlap.svg", "figures/latency-2-seconds.svg"]
     assert all((results.parent / one).read_text().startswith("<svg") for one in shown)
 

@@ -132,7 +132,7 @@ def test_idle_partitions_can_be_left_out(monkeypatch, tmp_path):
 
 
 def test_the_page_shows_what_the_view_shows():
-    """The example of docs/watch.md, from the picture that it tells of."""
+    """The example of docs/how-to/watch.md, from the picture that it tells of."""
     now_ms = 1_795_692_000_000
 
     def partition(
@@ -173,5 +173,5 @@ def test_the_page_shows_what_the_view_shows():
         )  # fmt: skip
 
     said = [line.rstrip() for line in shown(picture(2), before=picture(0)).splitlines()]
-    page = (Path(__file__).parents[2] / "docs" / "watch.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "watch.md").read_text()
     assert said == page.partition("```text\n")[2].partition("\n```")[0].splitlines()

@@ -1,4 +1,4 @@
-"""The table of docs/conformance.md: each function in it exists, and a verdict changes when it answers wrongly."""
+"""The table of docs/reference/conformance.md: each function exists, and a verdict changes when it answers wrongly."""
 
 from __future__ import annotations
 

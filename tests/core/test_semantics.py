@@ -1,4 +1,4 @@
-"""docs/semantics.md says what the code does: its pictures are drawn again, its code runs, its numbers hold."""
+"""docs/explanation/semantics.md says what the code does: pictures are drawn again, its code runs, its numbers hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "semantics.md").read_text()
+TEXT = (DOCS / "explanation" / "semantics.md").read_text()
 
 
 def drawn() -> dict[str, str]:
@@ -25,7 +25,7 @@ PICTURES = drawn()
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_shows_what_the_core_answers_now(name):
     assert (DOCS / "figures" / name).read_text() == PICTURES[name], "run: python docs/figures/draw.py"
-    assert f"](figures/{name})" in TEXT
+    assert f"](../figures/{name})" in TEXT
 
 
 def test_every_rule_has_its_section_and_its_picture():
@@ -37,4 +37,4 @@ def test_the_code_in_the_page_runs():
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert blocks
     for block in blocks:
-        exec(compile(block, "docs/semantics.md", "exec"), {})  # noqa: S102  our own page
+        exec(compile(block, "docs/explanation/semantics.md", "exec"), {})  # noqa: S102  our own page

@@ -19,7 +19,7 @@ from keyedwm.cli import main as command
 from keyedwm.core.errors import InputError
 
 VECTORS = Path(__file__).parent.parent / "vectors"
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "conformance.md"
 # Read when the tests are collected, replayed when they run: collecting is cheap, however many processes collect.
 FOUND = list(read_all([VECTORS]))
 
@@ -115,7 +115,7 @@ def test_the_oracle_lines_decided_otherwise_are_those_that_say_so() -> None:
 
 def test_the_table_of_the_page_counts_these_vectors() -> None:
     made = table((replayed.path, replayed.verdict.outcome) for replayed in all_replayed())
-    assert made in PAGE.read_text(), f"docs/conformance.md must hold this table:\n{made}"
+    assert made in PAGE.read_text(), f"docs/reference/conformance.md must hold this table:\n{made}"
 
 
 def test_every_decision_names_its_reason() -> None:

@@ -1,4 +1,4 @@
-"""docs/architecture.md says what the code does: its picture is drawn again, its functions are looked up."""
+"""docs/design/architecture.md says what the code does: its picture is drawn again, its functions are looked up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-TEXT = (DOCS / "architecture.md").read_text()
-PAGES = [ROOT / "CONTRIBUTING.md", *(DOCS / name for name in ("architecture.md", "glossary.md", "semantics.md"))]
+TEXT = (DOCS / "design" / "architecture.md").read_text()
+PAGES = [ROOT / "CONTRIBUTING.md", DOCS / "reference" / "glossary.md", DOCS / "explanation" / "semantics.md"]
 PAGES += sorted((DOCS / "design").glob("*.md"))
 PASSED = re.compile(r"`([\w/]+\.py)` `([\w.]+)`")
 FOLDERS = "keyedwm|pyspark_wm_source|pyspark_wm_sink|conformance|tests|benchmarks|examples|docs"
@@ -42,7 +42,7 @@ def test_the_picture_shows_the_imports_of_today():
     assert (DOCS / "figures" / "packages.svg").read_text() == drawing().picture(), (
         "run: python docs/figures/packages.py"
     )
-    assert "](figures/packages.svg)" in TEXT
+    assert "](../figures/packages.svg)" in TEXT
 
 
 def test_the_table_shows_the_imports_of_today():
@@ -74,7 +74,7 @@ def test_the_files_that_a_page_names_exist(page):
 
 
 def test_the_classes_in_the_glossary_exist():
-    _, _, table = (DOCS / "glossary.md").read_text().partition("## In the code")
+    _, _, table = (DOCS / "reference" / "glossary.md").read_text().partition("## In the code")
     told = [name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line)]
     packages = ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink")
     classes = {

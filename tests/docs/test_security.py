@@ -1,4 +1,4 @@
-"""docs/security.md names tests: each of them exists."""
+"""docs/explanation/security.md names tests: each of them exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_test_that_the_page_of_security_names_exists():
-    text = (ROOT / "docs" / "security.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "security.md").read_text()
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     named = set(re.findall(r"`(test_\w+)`", text))
     assert len(named) >= 10

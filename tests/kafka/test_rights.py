@@ -1,4 +1,4 @@
-"""`keyedwm doctor` asks real brokers, with and without an authorizer, for the rights of docs/security.md."""
+"""`keyedwm doctor` asks brokers, with and without an authorizer, for the rights of docs/explanation/security.md."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_state_of_another_version_is_refused():
         replace(ONE, schema=pa.schema([("id", pa.list_(pa.string()))]))
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "processors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "processors.md"
 SHOP = pa.schema([("shop", pa.string()), ("n", pa.int64()), ("event_time", TIMESTAMP), ("__time", pa.int64())])
 TWO = (
     ProcessInput(schema=SHOP, by=("shop",), time="__time"),

@@ -63,17 +63,17 @@ def aggregate(
 
     df: rows of the keyedwm source, or of another aggregate, control rows included; or a `keyedwm.spark.source`, which
     is not loaded: then events become frames in the tasks that read them, and `by` and the aggregates name fields (such
-    as `key::string`, `json:$.amount::double`, see docs/windows.md). by: key columns, none for all rows together; over a
-    source also result column → field. aggs: result column → aggregate. late: what becomes of late rows (`drop`, `emit`,
-    `fail`). lateness: how long closed windows still take them. late_rule: `window`, `frame` or `event` (rule 11).
-    early: see `keyedwm.spark.early`. accumulating: whether each pane holds the window's whole total or what is new.
-    axis: the time axis, when several are configured. buckets: how many groups the keys are spread over, by default
-    spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
-    max_rows_per_batch: about so many windows of all keys close in one batch at most, the others in the next ones; the
-    result's watermark follows what has left. By default all that a watermark closes leaves in its batch. continue_from:
-    a savepoint, whose windows are open at the start of a new checkpoint (docs/windows.md). store: keep the messages of
-    windows, and compute each result anew over all of them (docs/window-store.md). key_watermark: windows of a key close
-    by a watermark of its own (`keyedwm.spark.per_key`).
+    as `key::string`, `json:$.amount::double`, see docs/reference/windows.md). by: key columns, none for all rows
+    together; over a source also result column → field. aggs: result column → aggregate. late: what becomes of late rows
+    (`drop`, `emit`, `fail`). lateness: how long closed windows still take them. late_rule: `window`, `frame` or `event`
+    (rule 11). early: see `keyedwm.spark.early`. accumulating: whether each pane holds the window's whole total or what
+    is new. axis: the time axis, when several are configured. buckets: how many groups the keys are spread over, by
+    default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and
+    metrics. max_rows_per_batch: about so many windows of all keys close in one batch at most, the others in the next
+    ones; the result's watermark follows what has left. By default all that a watermark closes leaves in its batch.
+    continue_from: a savepoint, whose windows are open at the start of a new checkpoint (docs/reference/windows.md).
+    store: keep the messages of windows, and compute each result anew over all of them (docs/reference/window-store.md).
+    key_watermark: windows of a key close by a watermark of its own (`keyedwm.spark.per_key`).
 
     Returns the `by` columns, `window`, one column per aggregate, `pane`, and `event_time` (the window's last
     millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.

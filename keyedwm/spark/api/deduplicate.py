@@ -1,4 +1,4 @@
-"""`deduplicate`: each key once within a time (docs/windows.md).
+"""`deduplicate`: each key once within a time (docs/reference/windows.md).
 
 Rule: a wrong call is refused here, before a row is read. The query plan is that of `process`.
 """

@@ -26,7 +26,7 @@ def per_key(
     every key, and is the watermark of the results. by: the key columns that own a watermark, by default all of them.
     idle: a key without rows while the watermark of all rises by so much closes by that one. partitions: a key that
     comes from several partitions follows the `slowest` that brought it within `behind`, or the `fastest`. See
-    docs/per-key-watermarks.md.
+    docs/how-to/per-key-watermarks.md.
     """
     if behind is None:
         raise OptionError(

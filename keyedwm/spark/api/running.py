@@ -1,4 +1,4 @@
-"""`running`: each row with the aggregates of all rows of its key up to it (docs/window-store.md).
+"""`running`: each row with the aggregates of all rows of its key up to it (docs/reference/window-store.md).
 
 Rule: what cannot be is refused here, before a row is read. The plan is that of `process`.
 """

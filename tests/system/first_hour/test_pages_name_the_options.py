@@ -42,16 +42,16 @@ def plain(names: dict[str, str]) -> set[str]:
 
 
 def test_every_option_of_the_source_has_a_row_and_every_row_an_option():
-    assert plain(table_of("source.md", "option")) == SOURCE - {"kafka.group.id"}
-    assert "kafka.group.id" in table_of("source.md", "option")
+    assert plain(table_of("reference/source.md", "option")) == SOURCE - {"kafka.group.id"}
+    assert "kafka.group.id" in table_of("reference/source.md", "option")
 
 
 def test_every_option_of_the_sink_has_a_row_and_every_row_an_option():
-    assert plain(table_of("sink.md", "option")) | plain(table_of("delivery.md", "option")) == SINK
+    assert plain(table_of("reference/sink.md", "option")) | plain(table_of("explanation/delivery.md", "option")) == SINK
 
 
 def test_every_kafka_property_with_an_effect_has_a_row_with_its_default():
-    rows = table_of("properties.md", "property (with `kafka.` in front)")
+    rows = table_of("reference/properties.md", "property (with `kafka.` in front)")
     assert set(rows) == set(_PROPERTIES)
     defaults = ClientConfig.from_options({"bootstrap.servers": "a:1"})
     for name, (attribute, _) in _PROPERTIES.items():
@@ -71,7 +71,7 @@ def test_every_environment_variable_that_is_read_has_a_row():
             read |= set(re.findall(r"^(?:VARIABLE|WORKERS|LOOKUP) = \"([A-Z_]+)\"", text, re.MULTILINE))
     # Set for the demo's own Spark, not read.
     read -= {"SPARK_LOCAL_IP"}
-    assert read <= set(table_of("properties.md", "variable"))
+    assert read <= set(table_of("reference/properties.md", "variable"))
     assert {"KEYEDWM_CACHE", "KEYEDWM_BOOTSTRAP", "PYSPARK_PYTHON", "NUMBA_CACHE_DIR"} <= read
 
 

@@ -1,4 +1,4 @@
-"""Names that were replaced by a word of the field do not come back (docs/glossary.md)."""
+"""Names that were replaced by a word of the field do not come back (docs/reference/glossary.md)."""
 
 from __future__ import annotations
 
