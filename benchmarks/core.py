@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from conformance.models.axis import Axis
 from keyedwm.arrow.axis import AxisRun, late
-from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.axis import AxisConfig, AxisState, Counts
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
 from keyedwm.core.coalescer import ChannelAdded, Coalescer, WatermarkAdvanced
-from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, decode_committed, encode_committed
 from keyedwm.core.policy import FixedLag, LagAndLull, RealTimeLag
 from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep

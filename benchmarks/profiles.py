@@ -57,7 +57,7 @@ READING = {
         "pyspark_wm_source/task/channel.py",
         "keyedwm/core/",
         "keyedwm/arrow/axis.py",
-        "keyedwm/arrow/event_times.py",
+        "keyedwm/arrow/places.py",
     ),
     "fetch": ("keyedwm/kafka/requests/fetch.py", *_WIRE),
     "rows": ("pyspark_wm_source/", "keyedwm/arrow/"),

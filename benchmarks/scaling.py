@@ -25,10 +25,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from benchmarks.measure import through_json
 from benchmarks.planning import append, count_requests
 from conformance.driver import DrivenOperator
-from keyedwm.core.axis import AxisState
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.control_row import ControlRow, encode_rows
-from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import METADATA_BYTES, CommittedState, encode_committed
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.rows import ControlKind

@@ -19,8 +19,8 @@ from conformance.models.results import Late, WindowResult
 from conformance.models.sessions import Session, SessionConfig, Sessions, SessionState
 from conformance.models.sliding import Sliding, SlidingConfig, SlidingState
 from keyedwm.core.aggregate import AccumulatorFunctions
-from keyedwm.core.frames import floor_frame
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.throttle import floor_frame
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as aggregates
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan

@@ -79,7 +79,7 @@ FAMILIES = (
     Family(
         name="throttling and frames",
         files=("jet/frames_and_throttling", "oracle/jet-frames", "oracle/jet-legacy-throttle"),
-        drives=(f"{_AXIS}.rows", "keyedwm.core.frames:floor_frame"),
+        drives=(f"{_AXIS}.rows", "keyedwm.core.throttle:floor_frame"),
     ),
     Family(
         name="source of several partitions",

@@ -13,12 +13,11 @@ from conformance.models.peers import Ring, RingDelay
 from conformance.oracle_sources import MapperPlayer
 from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
 from keyedwm.core.errors import InputError
-from keyedwm.core.frames import floor_frame
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, Policy, PolicyRun, RealTimeLag
 from keyedwm.core.policy import TimestampAndWallClockLag as TimestampAndWallClock
 from keyedwm.core.retention import History
-from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByFrame, ThrottleByStep
+from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByFrame, ThrottleByStep, floor_frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from conformance.models.sliding import SlidingConfig, SlidingState, common_windo
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.late import LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LateRule, Touching
 
 
 def _shown(results: Results) -> list[dict]:

@@ -17,10 +17,10 @@ from conformance.verdict import Verdict, compare, fail
 from keyedwm.arrow.axis import AxisRun
 from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.core.axis import AxisConfig, AxisState
-from keyedwm.core.late import LateRule
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import NoThrottle
 from keyedwm.core.watermark import MIN_MS
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan

@@ -18,8 +18,8 @@ from keyedwm.core.coalescer import (
     Output,
     WatermarkAdvanced,
 )
-from keyedwm.core.touching import Touching
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
+from keyedwm.core.window_rules import Touching
 
 
 def channels(count: int) -> list[str]:

@@ -12,10 +12,9 @@ from conformance.oracle_coalescing import shown
 from conformance.planned import mapper_of
 from conformance.players import Maker, Player
 from keyedwm.core.coalescer import CoalescerState, CommonState
-from keyedwm.core.frames import floor_frame
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, Policy, RealTimeLag, TimestampAndWallClockLag
-from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByFrame, ThrottleByStep
+from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByFrame, ThrottleByStep, floor_frame
 from keyedwm.core.watermark import Status
 
 

@@ -13,8 +13,7 @@ from conformance.models.sessions import SessionConfig
 from conformance.models.sliding import SlidingConfig
 from conformance.players import Maker, Player
 from keyedwm.core.aggregate import AccumulatorFunctions
-from keyedwm.core.late import LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LateRule, Touching
 
 
 def _same(accumulator: object) -> object:

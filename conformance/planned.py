@@ -16,9 +16,8 @@ from conformance.axis_runs import AxisPolicy
 from conformance.disagreement import DisagreementError
 from conformance.models.mapper import Mapper, MapperConfig
 from keyedwm.arrow.axis import AxisRun
-from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.axis import AxisConfig, AxisState, Counts
 from keyedwm.core.coalescer import CommonState, Output
-from keyedwm.core.counts import Counts
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import NoThrottle
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark

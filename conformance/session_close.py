@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 
 
 class Closing:

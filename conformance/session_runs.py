@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.disagreement import DisagreementError
 from conformance.models.sessions import merge
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.frames.session_merge import joined_runs
 

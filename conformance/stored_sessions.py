@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from conformance.store_plans import AGGREGATES, KEEP, SCHEMA, late_ms
 from conformance.verdict import MATCH, Verdict, fail, otherwise
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.windows import session_rows

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.names import PANE, WINDOW

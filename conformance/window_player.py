@@ -12,7 +12,7 @@ import pyarrow as pa
 from conformance.driver import DrivenOperator
 from conformance.stream_words import Told, table_of
 from conformance.trigger_plans import Panes
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 

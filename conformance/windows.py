@@ -31,9 +31,8 @@ from conformance.stream_words import Told
 from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
 from conformance.window_joins import session_join, window_join
 from conformance.window_streams import streams
-from keyedwm.core.late import LateRule
 from keyedwm.core.policy import FixedLag, PolicyRun
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LateRule, Touching
 
 SCHEMA = "keyedwm.windows.vector/1"
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import shared

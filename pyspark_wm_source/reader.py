@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import OnBadTime
+from keyedwm.core.places import OnBadTime
 from keyedwm.core.rows import AXIS_KEY, WATERMARK
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, freeze_planner_gc
 from pyspark_wm_source.options.source_options import SourceOptions

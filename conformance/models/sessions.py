@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from conformance.models.results import Late, WindowResult
 from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LateRule, Touching
 
 
 def joins(one: tuple[int, int], other: tuple[int, int], touching: Touching) -> bool:

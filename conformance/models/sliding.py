@@ -14,9 +14,9 @@ from conformance.models.frames import higher_frame
 from conformance.models.results import Late, WindowResult
 from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.frames import floor_frame
-from keyedwm.core.late import LateRule
+from keyedwm.core.throttle import floor_frame
 from keyedwm.core.watermark import Guarantee
+from keyedwm.core.window_rules import LateRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, Policy, RealTimeLag
 from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
-from keyedwm.core.touching import Touching
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
+from keyedwm.core.window_rules import Touching
 
 HERE = Path(__file__).parent
 STEP, LANE, LEFT, TOP = 74, 40, 150, 44

@@ -1,17 +1,23 @@
 """The row schema in Arrow (docs/design/rows.md), exactly as Spark's own conversion writes it.
 
-Rule: the order of columns is fixed; `columns` only leaves some out. Timestamps are microseconds in UTC.
+Rule: the order of columns is fixed; `columns` only leaves some out. Timestamps are microseconds in UTC. The column of
+rejected records or messages is a struct that says whence the record is, and why it came back; any other column called
+`rejected` is the user's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.core import rows
+from keyedwm.core.errors import InputError
+from keyedwm.core.rows import REASON, REJECTED
 
+# Of a record's headers, as Spark's Kafka source has it: of rows read, and of rows written.
+HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 TIMESTAMP = pa.timestamp("us", "UTC")
 US_PER_MS = 1_000
 CONTROL_TYPE = pa.struct(
@@ -90,3 +96,43 @@ def nullable(field: pa.Field) -> pa.Field:
     elif pa.types.is_list(kind):
         kind = pa.list_(nullable(kind.value_field))
     return field.with_type(kind).with_nullable(nullable=True)
+
+
+_SAID = ("topic", "partition", "offset", REASON)
+
+
+def is_rejected_type(kind: pa.DataType) -> bool:
+    """Return whether a column `rejected` of this type holds records that came back."""
+    return pa.types.is_struct(kind) and all(kind.get_field_index(name) >= 0 for name in _SAID)
+
+
+def together(kinds: Iterable[pa.StructType], caller: str) -> pa.StructType | None:
+    """Return a type with the fields of all, the reason last; None for none.
+
+    Raises InputError for fields of one name that differ in type.
+    """
+    found: dict[str, pa.DataType] = {}
+    for kind in kinds:
+        for field in kind:
+            known = found.setdefault(field.name, field.type)
+            if known != field.type:
+                raise InputError(
+                    f"{caller}: {field.name} of the records in column {REJECTED} is {known} on one way in and "
+                    f"{field.type} on another: give the column of messages another name, or cast it to {known}"
+                )
+    if not found:
+        return None
+    found[REASON] = found.pop(REASON)
+    return pa.struct(list(found.items()))
+
+
+def fitted(records: pa.Array, kind: pa.StructType) -> pa.Array:
+    """Return records as ones of a type with more fields, or in which timestamps have another zone."""
+    there = {field.name for field in records.type}
+    arrays = [
+        pc.struct_field(records, field.name).cast(field.type)
+        if field.name in there
+        else pa.nulls(len(records), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=records.is_null())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from keyedwm.core.event_time import Unit
+from keyedwm.core.places import Unit
 from keyedwm.runtime.compiled import bare
 
 _PER_SECOND = {Unit.SECONDS: 1, Unit.MILLISECONDS: 10**3, Unit.MICROSECONDS: 10**6, Unit.NANOSECONDS: 10**9}

@@ -11,9 +11,7 @@ from types import MappingProxyType
 
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import EventTime, Place, Unit
-from keyedwm.core.field import Field, FieldType
-from keyedwm.core.json_path import json_steps
+from keyedwm.core.places import EventTime, Field, FieldType, Place, Unit, json_steps
 from keyedwm.core.rows import KEY, VALUE
 from keyedwm.core.text import nearest
 

@@ -1,6 +1,7 @@
 """One channel on one time axis: the maker of its watermarks, policy then throttle (rules 7, 8), and its state at rest.
 
-Rule: values only; `AxisRun` in keyedwm.arrow.axis runs them over whole batches.
+Rule: values only; `AxisRun` in keyedwm.arrow.axis runs them over whole batches. Counts travel with the channel's state,
+so that they too are the same after a replay or a restart.
 """
 
 from __future__ import annotations
@@ -116,3 +117,23 @@ def concatenate(config: AxisConfig, first: AxisState, then: AxisState) -> AxisSt
     """
     numbers = config.policy.concatenate(first.policy_state(), then.policy_state())
     return AxisState(policy=numbers, emitted_ms=first.emitted_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """bad: event times that could not be read; late: events below the coalesced watermark stamped on their batch.
+
+    With several time axes an event counts once for each. control: records with the reserved header that are no rows
+    and were not read as control records either. future: event times too far ahead (option `maxEventTimeAhead`).
+    """
+
+    bad: int = 0
+    late: int = 0
+    control: int = 0
+    future: int = 0
+
+    def plus(self, more: Counts) -> Counts:
+        """Return the sum."""
+        return Counts(
+            self.bad + more.bad, self.late + more.late, self.control + more.control, self.future + more.future
+        )

@@ -17,8 +17,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keyedwm.core.axis import AxisState, StateTag
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts, StateTag
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.watermark import MAX_KEY, MIN_KEY
 

@@ -1,7 +1,8 @@
 """Throttles: the choice of the watermarks that are worth sending (rule 8).
 
 Rule: a throttle turns the watermark that is true into the one to send, or into nothing; what it sends strictly
-increases. `admit` is asked before every event, `end_of_batch` once after the last event of a batch.
+increases. `admit` is asked before every event, `end_of_batch` once after the last event of a batch. Frames begin at
+`offset + n * size`, for every whole `n`, negative ones too (rule 11).
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.core.frames import floor_frame
-from keyedwm.core.watermark import MAX_MS
+from keyedwm.core.watermark import MAX_MS, clamp_ms
+
+
+def floor_frame(time_ms: int, size_ms: int, offset_ms: int = 0) -> int:
+    """The highest boundary at or below a time."""
+    return clamp_ms(time_ms - (time_ms - offset_ms) % size_ms)
 
 
 class ThrottleRun(Protocol):

@@ -8,8 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from keyedwm.core.axis import AxisState
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.encoding import KEY_BYTES, METADATA_BYTES, CommittedState, encode_committed
 from keyedwm.core.policy import Policy, PolicyRun
 from keyedwm.core.watermark import MAX_MS, MIN_MS

@@ -4,7 +4,7 @@
 Rule: nothing else of the project imports this package, so the workers of Spark never load it.
 """
 
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates.functions import (
     Aggregate,
     approx_count_distinct,

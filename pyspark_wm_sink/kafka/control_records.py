@@ -13,11 +13,10 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from keyedwm.arrow.headers import HEADERS_TYPE
-from keyedwm.core.control_code import sign
+from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, KeyedwmError
-from keyedwm.core.inline import HEADER, VERSION, Upstream, UpstreamBarrier, encode_change, encode_cut
+from keyedwm.core.inline import HEADER, VERSION, Upstream, UpstreamBarrier, encode_change, encode_cut, sign
 from keyedwm.core.rows import ORDER, ControlKind
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster

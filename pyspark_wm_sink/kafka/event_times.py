@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType, TimestampType
 
-from keyedwm.core.written_time import header_of, is_event_time
+from keyedwm.core.places import header_of, is_event_time
 from pyspark_wm_sink.kafka.header_lists import with_headers
 
 _US_PER_MS = 1_000

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.headers import HEADERS_TYPE
+from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.rows import HEADERS
 
 

@@ -13,7 +13,7 @@ from keyedwm.config.secrets import refuse_login_in, secret_of
 from keyedwm.config.validation import boolean, duration_ms, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import ClientConfig
-from keyedwm.kafka.requests.topic_names import check_topics
+from keyedwm.kafka.client.values import check_topics
 from pyspark_wm_sink.places.ledger_files import SCHEMES, is_address
 from pyspark_wm_sink.places.paths import file_in_the_way, local_directory
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from keyedwm.arrow.axis import AxisRun
-from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.axis import AxisConfig, AxisState, Counts
 from keyedwm.core.coalescer import (
     Change,
     ChannelAdded,
@@ -22,7 +22,6 @@ from keyedwm.core.coalescer import (
     CoalescerState,
     WatermarkAdvanced,
 )
-from keyedwm.core.counts import Counts
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import LagAndLull, NoWatermarks
 from keyedwm.core.watermark import Guarantee, Status

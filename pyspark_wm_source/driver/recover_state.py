@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from keyedwm.core.axis import AxisState, concatenate
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts, concatenate
 from keyedwm.core.encoding import CommittedState, try_decode
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.core.event_time import OnBadTime
+from keyedwm.core.places import OnBadTime
 from keyedwm.kafka.client.errors import GroupAccessError
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keyedwm.arrow.instants import iso_text
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Seen

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from keyedwm.core.axis import Counts
 from keyedwm.core.control_row import ControlRow, channel_row
-from keyedwm.core.counts import Counts
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.places import FieldReader
 from keyedwm.config.places import field_of
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.field import Field
-from keyedwm.core.late import LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.places import Field
+from keyedwm.core.window_rules import LateRule, Touching
 from keyedwm.operators.aggregates.functions import AggregateSpec, aggregate_of
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.places import FieldReader
 from keyedwm.arrow.schema import axis_column, nullable
 from keyedwm.config.places import field_of
 from keyedwm.config.validation import wrong
-from keyedwm.core.field import Field
+from keyedwm.core.places import Field
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from pyspark_wm_source.options.stage import STAGE, SourceColumns, Stage, StageSpec, are_texts, axis_of, check_fields

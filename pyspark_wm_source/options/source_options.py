@@ -16,8 +16,8 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.config.secrets import secret_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import OnBadTime
 from keyedwm.core.idleness import Idleness
+from keyedwm.core.places import OnBadTime
 from keyedwm.core.rows import CONTROL, HEADERS, REJECTED
 from keyedwm.core.text import nearest
 from keyedwm.core.watermark import Guarantee

@@ -15,8 +15,7 @@ from typing import Any
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.parsing import parse_json
-from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.kafka.requests.topic_names import check_topics
+from keyedwm.kafka.client.values import TopicPartition, check_topics
 
 EARLIEST, LATEST = -2, -1
 # Kafka's own: a pattern never matches them, as with `exclude.internal.topics` of the Java consumer.

@@ -14,12 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.arrow.axis import AxisRun, late
-from keyedwm.arrow.event_times import EventTimeReader, EventTimes
+from keyedwm.arrow.places import EventTimeReader, EventTimes
 from keyedwm.arrow.rows import Rejects
-from keyedwm.core.axis import AxisState
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.event_time import EventTime, OnBadTime, Place
+from keyedwm.core.places import EventTime, OnBadTime, Place
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard

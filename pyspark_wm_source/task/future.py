@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keyedwm.arrow.event_times import EventTimes
 from keyedwm.arrow.instants import instant_text
+from keyedwm.arrow.places import EventTimes
 from keyedwm.core.errors import InputError
 from keyedwm.core.future_time import FutureTime, OnFuture
 from keyedwm.kafka.client.values import TopicPartition

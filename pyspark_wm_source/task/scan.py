@@ -16,8 +16,8 @@ from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.core.event_time import OnBadTime, Place
 from keyedwm.core.inline import HEADER
+from keyedwm.core.places import OnBadTime, Place
 from keyedwm.core.rows import HEADERS, REJECTED, ControlKind
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import Records, Wanted

@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.arrow.event_times import EventTimeReader, EventTimes
 from keyedwm.arrow.instants import iso_text
-from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.arrow.places import EventTimeReader, EventTimes
+from keyedwm.core.places import EventTime, Place, Unit, column_of
 from keyedwm.core.text import shown
-from keyedwm.core.written_time import column_of
 from keyedwm.kafka.records.read import Records
 
 _log = logging.getLogger("keyedwm.source")

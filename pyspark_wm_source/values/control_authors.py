@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from keyedwm.core.control_code import is_genuine
-from keyedwm.core.inline import query_of
+from keyedwm.core.inline import is_genuine, query_of
 from keyedwm.core.text import shown
 from keyedwm.kafka.client.values import TopicPartition
 

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from keyedwm.core.axis import AxisState
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.counts import Counts
 from keyedwm.core.errors import DamagedError, FormatError
 from keyedwm.core.parsing import whole_number, whole_number_or_none
 from keyedwm.core.text import error_text, shown

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keyedwm.core.axis import AxisState
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.kafka.client.values import TopicPartition
 
 

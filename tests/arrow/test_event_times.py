@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyedwm.arrow.event_times import EventTimeReader
+from keyedwm.arrow.places import EventTimeReader
 from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.arrow.time_text import MAX_EVENT_MS, MIN_EVENT_MS
 from keyedwm.config.places import event_time_of
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.core.places import EventTime, Place, Unit
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 PER_MS = {Unit.SECONDS: Fraction(1000), Unit.MILLISECONDS: Fraction(1), Unit.MICROSECONDS: Fraction(1, 1000),

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.places import FieldReader
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
-from keyedwm.core.field import Field, FieldType
+from keyedwm.core.places import Field, FieldType
 
 COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64())])
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")

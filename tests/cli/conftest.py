@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def planted(monkeypatch, tmp_path):
     """A query of two partitions: 10 offsets of A read up to its watermark of 50 s, 5 of B up to 20 s."""
-    from keyedwm.core.counts import Counts
+    from keyedwm.core.axis import Counts
     from tests.cli.planted import T_MS, A, B, Planted
     from tests.source.scripted import Log
 

@@ -29,7 +29,7 @@ from keyedwm.cli.demo.flights import data_file
 from keyedwm.cli.main import main
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError
-from keyedwm.core.event_time import Unit
+from keyedwm.core.places import Unit
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.offsets import QueryOffset
 from tests.tools import NO_TIMESTAMP, Record, produce

@@ -13,7 +13,7 @@ from keyedwm.cli.main import main
 from keyedwm.cli.plot.history import Histories, Track, Unit, bounds_of, spells
 from keyedwm.cli.plot.page import page_of
 from keyedwm.cli.plot.read import histories_of
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.batch.record import ChannelRecord, Record

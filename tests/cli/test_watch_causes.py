@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyedwm.cli.query import source as source_module
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
 from pyspark_wm_source.values.holding import Cause
 from tests.cli.planted import T_MS, A, B, C, Planted, only_cause, shown

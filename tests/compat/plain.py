@@ -14,17 +14,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from keyedwm.core.axis import AxisConfig, AxisState, PropagatedState
+from keyedwm.core.axis import AxisConfig, AxisState, Counts, PropagatedState
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import CommittedState, decode_committed, encode_committed
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.inline import Upstream, UpstreamBarrier, decode_cut, encode_cut
-from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.throttle import ThrottleByBatch
-from keyedwm.core.touching import Touching
 from keyedwm.core.watermark import Guarantee, Status
+from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
 from keyedwm.operators.aggregates import functions as agg

@@ -54,7 +54,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "keyedwm.core.barriers:collect_cuts": lambda cuts: cuts[1:],
     "keyedwm.core.idleness:Idleness.is_idle": lambda idle: not idle,
     "keyedwm.core.retention:History.known_at": one_more,
-    "keyedwm.core.frames:floor_frame": lambda time_ms: time_ms - 1,
+    "keyedwm.core.throttle:floor_frame": lambda time_ms: time_ms - 1,
     "keyedwm.arrow.axis:AxisRun.rows": lambda found: (found[0], found[1] + 1),
     "keyedwm.arrow.axis:AxisRun.end": one_more,
     "keyedwm.arrow.axis:late": lambda flags: ~flags,

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyedwm.core.axis import AxisState, PropagatedState
+from keyedwm.core.axis import AxisState, Counts, PropagatedState
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
 from keyedwm.core.coalescer import CoalescerState, CommonState
-from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import (
     KEY_BYTES,
     METADATA_BYTES,

@@ -15,10 +15,9 @@ from conformance.models.frames import higher_frame
 from conformance.models.mapper import Mapper, MapperConfig
 from keyedwm.core.coalescer import ChannelAdded, Coalescer
 from keyedwm.core.errors import KeyedwmError, UnavailableError
-from keyedwm.core.frames import floor_frame
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag
-from keyedwm.core.throttle import ThrottleByFrame
+from keyedwm.core.throttle import ThrottleByFrame, floor_frame
 from keyedwm.core.watermark import IdleMarker, Status
 from tests.core.hazelcast import IDLE, NONE, Hazelcast, hazelcast, hazelcast_jar
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyedwm.core.axis import AxisState
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.encoding import KEY_BYTES, METADATA_BYTES, CommittedState, encode_committed
 from keyedwm.core.policy import LagAndDelay
 from keyedwm.core.retention import MOST_POINTS, History

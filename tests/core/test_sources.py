@@ -11,11 +11,10 @@ from conformance.models.frames import higher_frame
 from conformance.models.mapper import Mapper, MapperConfig
 from keyedwm.core.axis import AxisConfig, AxisState, concatenate
 from keyedwm.core.errors import FormatError, InputError, OptionError, OutOfTurnError
-from keyedwm.core.frames import floor_frame
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.retention import History
-from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
+from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep, floor_frame
 from keyedwm.core.watermark import MAX_MS, MIN_MS, IdleMarker, Watermark
 
 POLICIES = [

@@ -13,9 +13,8 @@ from conformance.models.sessions import SessionConfig, Sessions, merge
 from conformance.models.sliding import Sliding, SlidingConfig, SlidingState, common_window_end
 from conformance.models.time_bounds import Limits, bounds_of, tightest
 from keyedwm.core.errors import InputError, OptionError, RegressionError
-from keyedwm.core.late import LateRule
-from keyedwm.core.touching import Touching
 from keyedwm.core.watermark import Guarantee, Watermark
+from keyedwm.core.window_rules import LateRule, Touching
 
 SUM, COUNT = AGGREGATES["sum"], AGGREGATES["count"]
 LATE = Late()

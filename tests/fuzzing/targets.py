@@ -24,14 +24,12 @@ from hypothesis import strategies as st
 
 from keyedwm.arrow.json_scan import Path, find
 from keyedwm.arrow.time_text import MAX_EVENT_MS, MIN_EVENT_MS, milliseconds
-from keyedwm.core.axis import AxisState, PropagatedState
+from keyedwm.core.axis import AxisState, Counts, PropagatedState
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.control_code import is_genuine
-from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import KEY_BYTES, CommittedState, decode_committed, encode_committed, try_decode
 from keyedwm.core.errors import FormatError, InputError, KeyedwmError
-from keyedwm.core.event_time import Unit
-from keyedwm.core.inline import VERSION, Upstream, UpstreamBarrier, decode_cut, encode_cut
+from keyedwm.core.inline import VERSION, Upstream, UpstreamBarrier, decode_cut, encode_cut, is_genuine
+from keyedwm.core.places import Unit
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction

@@ -17,8 +17,7 @@ from typing import TypeVar
 
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.client.limits import LIMITS, WireLimits
-from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.client.values import LIMITS, Codec, WireLimits
 from keyedwm.kafka.records import read as records
 from keyedwm.kafka.records.batches import find_batches
 from tests.kafka.reference import EVERYTHING, WHERE, Record, read_by_us, read_plainly, signed, write

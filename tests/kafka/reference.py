@@ -15,8 +15,7 @@ import crc32c
 import kafka.codec
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from keyedwm.kafka.client.limits import LIMITS, WireLimits
-from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition, WireLimits
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.read import Wanted, read_records
 

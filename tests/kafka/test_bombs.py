@@ -14,8 +14,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from keyedwm.core.inline import HEADER
 from keyedwm.kafka.client.connection import Retry
-from keyedwm.kafka.client.limits import LIMITS, WireLimits
-from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition, WireLimits
 from keyedwm.kafka.records import codecs
 from keyedwm.kafka.records import read as records
 from keyedwm.kafka.records.read import Wanted

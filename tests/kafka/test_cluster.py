@@ -15,8 +15,7 @@ from keyedwm.core.errors import InputError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.client import connection
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import Code, UnknownTopicError
-from keyedwm.kafka.client.limits import WireLimits
-from keyedwm.kafka.client.values import Committed, TopicPartition
+from keyedwm.kafka.client.values import Committed, TopicPartition, WireLimits
 from keyedwm.kafka.requests import produce
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.testing import admin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from keyedwm.kafka.client.limits import WireLimits
+from keyedwm.kafka.client.values import WireLimits
 from keyedwm.kafka.requests.coordinators import TRANSACTION, Coordinators
 
 

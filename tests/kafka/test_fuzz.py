@@ -11,8 +11,7 @@ import pytest
 import zstandard
 
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.client.limits import WireLimits
-from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.client.values import Codec, WireLimits
 from keyedwm.kafka.records.batches import find_batches
 from keyedwm.kafka.records.codecs import compress
 from keyedwm.kafka.records.read import Records, Wanted, read_records

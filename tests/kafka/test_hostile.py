@@ -19,8 +19,7 @@ from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.framing import LOGIN_BYTES, OTHER_BYTES
-from keyedwm.kafka.client.limits import WireLimits
-from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition, WireLimits
 from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared

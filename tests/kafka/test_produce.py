@@ -15,8 +15,7 @@ from kafka.protocol.producer import ProduceRequest
 from keyedwm.core.errors import FencedError, InputError, UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import UnknownTopicError
-from keyedwm.kafka.client.limits import WireLimits
-from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition
+from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition, WireLimits
 from keyedwm.kafka.records.encode import Producer
 from keyedwm.kafka.records.read import HEADERS_TYPE
 from keyedwm.kafka.requests import produce

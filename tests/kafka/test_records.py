@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.arrow.headers import HEADERS_TYPE
+from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
 from keyedwm.kafka.client.values import Codec

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.kafka.client.errors import UnknownTopicError
-from keyedwm.kafka.client.limits import LIMITS
+from keyedwm.kafka.client.values import LIMITS
 from keyedwm.kafka.requests import metadata as module
 from keyedwm.kafka.requests.metadata import Metadata
 

@@ -7,10 +7,11 @@ import traceback
 
 import pytest
 
+from keyedwm.config import user_functions
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError
-from keyedwm.kafka.client.token import PROPERTY, find
+from keyedwm.kafka.client.properties import OAUTH_PROVIDER as PROPERTY
 from keyedwm.kafka.requests.cluster import Cluster
 from tests import tokens
 from tests.secured import Secured, login
@@ -62,7 +63,7 @@ def test_a_login_without_a_good_token_fails_at_once_in_one_sentence(secured: Sec
 )
 def test_a_wrong_name_is_refused_when_the_options_are_read(name: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"option kafka.{PROPERTY}: .*{said}"):
-        find(name)
+        user_functions.find(f"kafka.{PROPERTY}", name)
 
 
 def test_a_missing_provider_is_asked_for(secured: Secured) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyedwm.config.places import event_time_of
-from keyedwm.core.event_time import Unit
+from keyedwm.core.places import Unit
 from keyedwm.kafka.records.batches import find_batches
 from keyedwm.kafka.records.read import Wanted, read_records
 from pyspark_wm_source.task.unreadable import sentence

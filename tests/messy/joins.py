@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
 from keyedwm.operators.plan_checks import FARTHEST_MS

@@ -6,8 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from keyedwm.core.late import LatePolicy
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LatePolicy, Touching
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 from keyedwm.operators.panes import Early, EveryBy
 from tests.messy.drive import Pipeline

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.headers import HEADERS_TYPE
 from keyedwm.arrow.rows import Events, Rejects
-from keyedwm.arrow.schema import row_schema
+from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
 from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields

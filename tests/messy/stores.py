@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.late import LatePolicy
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LatePolicy, Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.messages.on_demand import OnDemandWindow

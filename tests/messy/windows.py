@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.late import LatePolicy, LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from tests.messy.drive import Pipeline
 from tests.messy.feed import RECORD, TIME, Batch, Feed, Row, random_feed

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.keys import HASH, key_hashes
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide

@@ -11,8 +11,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from conformance.driver import DrivenOperator
-from keyedwm.core.late import LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LateRule, Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan

@@ -19,7 +19,7 @@ import pytest
 from pyspark import cloudpickle
 
 from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling

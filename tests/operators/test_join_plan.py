@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.join import keys, operator, side_buffer
 from keyedwm.operators.join.bounds import Bound, TimeBounds

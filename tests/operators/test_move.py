@@ -11,8 +11,8 @@ import pytest
 
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FormatError, InputError, OptionError
-from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.rows import ControlKind
+from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan

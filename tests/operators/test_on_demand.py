@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from keyedwm.core.errors import FormatError, InputError, OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REJECTED
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand

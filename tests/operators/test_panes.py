@@ -11,8 +11,7 @@ import pytest
 
 from conformance.driver import DrivenOperator
 from keyedwm.core.errors import FormatError, InputError
-from keyedwm.core.late import LatePolicy, LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow

@@ -14,7 +14,7 @@ import pytest
 from conformance.driver import DrivenOperator
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LateRule
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows

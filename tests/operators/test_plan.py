@@ -13,7 +13,7 @@ import pytest
 
 from conformance.driver import DrivenOperator
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.late import LateRule
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.partials import combine_rows

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process import running

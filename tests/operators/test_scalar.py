@@ -10,8 +10,7 @@ from conformance.aggregates import AGGREGATES
 from conformance.engine import BothSessions, BothSliding, DisagreementError
 from conformance.models.sessions import SessionConfig
 from conformance.models.sliding import SlidingConfig
-from keyedwm.core.late import LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LateRule, Touching
 
 steps = st.lists(
     st.one_of(

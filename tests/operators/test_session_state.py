@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyedwm.core.late import LatePolicy, LateRule
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames import session_log
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages import pieces
 from keyedwm.operators.messages.functions import median

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.driver import DrivenOperator
-from keyedwm.core.late import LatePolicy, LateRule
+from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.frames import session_log
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REJECTED, ControlKind
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.retention import Retention

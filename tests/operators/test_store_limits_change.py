@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.driver import message_operator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyedwm.core.errors import InputError
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How

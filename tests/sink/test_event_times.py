@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType, TimestampType
 
-from keyedwm.arrow.headers import HEADERS_TYPE
+from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.control_row import channel_row
 from keyedwm.core.rows import ControlKind
 from pyspark_wm_sink.batch.task import Task

@@ -10,10 +10,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1
-from keyedwm.core.axis import AxisState, PropagatedState
+from keyedwm.core.axis import AxisState, Counts, PropagatedState
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.control_row import ControlRow
-from keyedwm.core.counts import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL_FIELDS_1, ControlKind
 from keyedwm.core.watermark import Guarantee, Status

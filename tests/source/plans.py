@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from conformance.models.axis import Axis
-from keyedwm.core.axis import AxisConfig
+from keyedwm.core.axis import AxisConfig, Counts
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.counts import Counts
-from keyedwm.core.event_time import EventTime
 from keyedwm.core.idleness import Idleness
+from keyedwm.core.places import EventTime
 from keyedwm.core.policy import FixedLag, Policy
 from keyedwm.core.throttle import Throttle, ThrottleByBatch
 from keyedwm.core.watermark import Guarantee, Status

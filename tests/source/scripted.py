@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from keyedwm.core.axis import AxisState
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.client.values import Committed, Isolation, LogEnd, TopicPartition

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import EventTime, Place, Unit
+from keyedwm.core.places import EventTime, Place, Unit
 from keyedwm.core.policy import (
     FixedLag,
     LagAndDelay,

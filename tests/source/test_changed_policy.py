@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from keyedwm.arrow.axis import AxisRun
-from keyedwm.core.axis import AxisState
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import ControlKind

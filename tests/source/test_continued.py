@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from keyedwm.core.axis import Counts
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.core.watermark import Status

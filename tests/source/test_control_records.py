@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from keyedwm.core import inline
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.inline import MOST_BYTES, VERSION, Upstream, UpstreamBarrier, decode_cut, encode_cut, query_of
 from keyedwm.core.watermark import Guarantee

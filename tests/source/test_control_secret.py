@@ -11,10 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyedwm.config.secrets import secret_of
-from keyedwm.core.control_code import is_genuine, sign
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import OptionError, RegressionError
-from keyedwm.core.inline import VERSION, Upstream, UpstreamBarrier, decode_cut, encode_change, encode_cut
+from keyedwm.core.inline import (
+    VERSION,
+    Upstream,
+    UpstreamBarrier,
+    decode_cut,
+    encode_change,
+    encode_cut,
+    is_genuine,
+    sign,
+)
 from keyedwm.core.rows import ControlKind
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records

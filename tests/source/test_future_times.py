@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records

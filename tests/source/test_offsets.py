@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyedwm.core.axis import AxisState, PropagatedState
+from keyedwm.core.axis import AxisState, Counts, PropagatedState
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.counts import Counts
 from keyedwm.core.errors import FormatError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition

@@ -9,7 +9,7 @@ import pytest
 
 from keyedwm.cli.inspect_checkpoint import print_checkpoint
 from keyedwm.cli.printable import PlainConsole
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint_files import Files

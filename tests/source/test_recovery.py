@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka.protocol.admin import CreateAclsRequest, DeleteGroupsRequest
 
-from keyedwm.core.axis import AxisState
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.kafka.client.connection import Retry
 from keyedwm.kafka.client.values import TopicPartition

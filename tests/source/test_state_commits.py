@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from keyedwm.core.axis import AxisState
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.counts import Counts
 from keyedwm.core.encoding import KEY_BYTES
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
 from keyedwm.core.watermark import Status

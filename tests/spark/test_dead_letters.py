@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.spark import (
     aggregate,
     count,

@@ -86,7 +86,7 @@ def wrong_options(planted: Planted, home: Path) -> dict[str, list[tuple[str, str
 
 def settings(secured: Secured, planted: Planted, topics: tuple[str, str, str], home: Path) -> dict[str, Any]:
     """What the program is given: options of source and sinks with passwords wherever Kafka takes one."""
-    from keyedwm.kafka.client.token import PROPERTY
+    from keyedwm.kafka.client.properties import OAUTH_PROVIDER
 
     kafka = secured.options(ssl_keystore_type="PEM", ssl_keystore_location=str(secured.home / "locked.pem")) | {
         "ssl.key.password": KEY_PASSWORD,
@@ -100,7 +100,7 @@ def settings(secured: Secured, planted: Planted, topics: tuple[str, str, str], h
         "home": str(home), "topic": topics[0], "damaged": topics[1], "source": prefixed,
         "sink": prefixed | {"topic": topics[2], "snapshot": "batch"},
         "table": {"path": str(home / "table"), "storage.aws_secret_access_key": planted("storage")},
-        "tokens": [(f"kafka.{PROPERTY}", f"tests.tokens:{name}") for name in ("good", "failing", "empty")],
+        "tokens": [(f"kafka.{OAUTH_PROVIDER}", f"tests.tokens:{name}") for name in ("good", "failing", "empty")],
         "wrong": {
             "login": login("plain.Plain", username="boss", password=planted("wrong password")),
             "options": wrong_options(planted, secured.home),

@@ -18,7 +18,7 @@ from keyedwm.config.validation import duration_ms, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import KEY
 from keyedwm.core.text import shown
-from keyedwm.kafka.requests.topic_names import check_topics
+from keyedwm.kafka.client.values import check_topics
 
 if TYPE_CHECKING:
     from keyedwm.cli.advise.read import Tell

@@ -15,15 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.arrow.event_times import EventTimeReader
-from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.places import EventTimeReader, FieldReader
 from keyedwm.arrow.schema import row_schema
 from keyedwm.cli.advise.losses import Numbers, arrivals
 from keyedwm.cli.advise.zones import zones_of
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.event_time import Place
-from keyedwm.core.field import Field
+from keyedwm.core.places import Field, Place
 from keyedwm.core.rows import KEY, VALUE
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records

@@ -13,7 +13,7 @@ from pathlib import Path
 from keyedwm.config.secrets import pairs_of, settings_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import shown
-from keyedwm.kafka.requests.topic_names import check_topics
+from keyedwm.kafka.client.values import check_topics
 
 HELP = "check this machine, the settings and the cluster; each finding with its fix"
 _EXAMPLE = "kafka.security.protocol=SASL_SSL"

@@ -8,15 +8,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.event_times import EventTimes
 from keyedwm.arrow.hashing import content_sum
-from keyedwm.arrow.headers import HEADERS_TYPE
+from keyedwm.arrow.places import EventTimes
 from keyedwm.arrow.rows import Events, RowBuilder, pack
-from keyedwm.arrow.schema import row_schema
-from keyedwm.core.counts import Counts
-from keyedwm.core.late import LateRule
-from keyedwm.kafka.client.limits import LIMITS
-from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
+from keyedwm.core.axis import Counts
+from keyedwm.core.window_rules import LateRule
+from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.encode import encode
 from keyedwm.kafka.records.partitioner import partition_of

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME, ControlKind
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan

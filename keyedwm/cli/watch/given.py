@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.requests.topic_names import check_topics
+from keyedwm.kafka.client.values import check_topics
 
 _EVERY_S = 2.0
 _IDLE_TIMEOUT = "idletimeout"

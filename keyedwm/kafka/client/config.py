@@ -16,11 +16,9 @@ from typing import Any
 from keyedwm.config.validation import boolean, choice, is_host_name, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
-from keyedwm.kafka.client import token
-from keyedwm.kafka.client.limits import LIMITS, WireLimits
-from keyedwm.kafka.client.properties import KNOWN
+from keyedwm.kafka.client.properties import KNOWN, OAUTH_PROVIDER
 from keyedwm.kafka.client.security import Security
-from keyedwm.kafka.client.values import Codec, Isolation
+from keyedwm.kafka.client.values import LIMITS, Codec, Isolation, WireLimits
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class ClientConfig:
         a name that is unknown and close to a known one.
         """
         properties = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(properties) - KNOWN - {token.PROPERTY})
+        unknown = sorted(set(properties) - KNOWN - {OAUTH_PROVIDER})
         for name in unknown:
             meant = nearest(name, KNOWN, similarity=_MISTYPED)
             if meant:

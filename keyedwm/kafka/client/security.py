@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from keyedwm.config import user_functions
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.client import token
 from keyedwm.kafka.client.keystores import TRUSTED, Keystore, refusal
+from keyedwm.kafka.client.properties import OAUTH_PROVIDER
 from keyedwm.kafka.client.tls import TlsLimits
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Mechanism(enum.Enum):
     @property
     def settings_option(self) -> str:
         """The option that a refused login is settled by."""
-        return f"kafka.{token.PROPERTY}" if self is Mechanism.OAUTHBEARER else "kafka.sasl.jaas.config"
+        return f"kafka.{OAUTH_PROVIDER}" if self is Mechanism.OAUTHBEARER else "kafka.sasl.jaas.config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,13 +253,13 @@ def _kerberos_service(option: str | None, login: Mapping[str, str]) -> str:
 
 def _oauth(properties: Mapping[str, str]) -> dict[str, Any]:
     """The provider, and the extensions that Java's client takes from the JAAS entry, too."""
-    name = properties.get(token.PROPERTY)
+    name = properties.get(OAUTH_PROVIDER)
     if name is None:
         raise OptionError(
-            f"option kafka.{token.PROPERTY} is missing: OAUTHBEARER needs module:function, a function without "
+            f"option kafka.{OAUTH_PROVIDER} is missing: OAUTHBEARER needs module:function, a function without "
             "arguments that returns a token (Java's callback handlers and token endpoints have no effect here)"
         )
-    token.find(name)
+    user_functions.find(f"kafka.{OAUTH_PROVIDER}", name)
     login = _jaas(properties["sasl.jaas.config"]) if "sasl.jaas.config" in properties else {}
     found = {key.removeprefix(_EXTENSION): value for key, value in login.items() if key.startswith(_EXTENSION)}
     return {"token_provider": name, "extensions": tuple(sorted(found.items()))}

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import kafka.errors as wire_errors
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from keyedwm.kafka.client.token import find
+from keyedwm.config import user_functions
+from keyedwm.kafka.client.properties import OAUTH_PROVIDER
 
 # RFC 6750: what may stand behind `Bearer`; anything else would break the login's own framing.
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
@@ -26,7 +27,8 @@ class Provider(AbstractTokenProvider):
 
     def __init__(self, name: str, extensions: Mapping[str, str]) -> None:
         super().__init__()
-        self._name, self._give, self._extensions = name, find(name), dict(extensions)
+        self._name, self._extensions = name, dict(extensions)
+        self._give = user_functions.find(f"kafka.{OAUTH_PROVIDER}", name)
 
     def __str__(self) -> str:
         return f"the token provider {self._name}"

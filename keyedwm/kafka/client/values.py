@@ -1,13 +1,19 @@
-"""The plain values of this package; no type of kafka-python leaves it.
+"""The plain values of this package, and its limits that no option sets; no type of kafka-python leaves it.
 
-Rule: values only, picklable and comparable; nothing here opens a connection.
+Rule: values only, picklable and comparable; nothing here opens a connection. Each room has limits of its own: one value
+for all would stand in the core, name the sizes of files and locks that the core knows nothing of, and change with every
+room.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+from keyedwm.config.validation import wrong
 
 _Part = TypeVar("_Part")
 
@@ -73,3 +79,41 @@ class Committed(NamedTuple):
 
     next_offset: int
     metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireLimits:
+    """answer_grace_ms: how much longer than its own time-outs an answer is waited for, looked at every answer_poll_s.
+
+    unknown_topic_grace_s: how long brokers may not know a topic yet. coordinators: how many are kept.
+    batch_bytes: of a record batch before compression, of a topic whose limit is unknown; a broker takes 1,048,588 by
+    default. unit_bytes: the longest record or block of a codec to decompress. A batch that decompresses to no more than
+    first_bytes comes in one chunk, as nearly all do; from then on in chunks of next_bytes. rows: of one step.
+    """
+
+    answer_grace_ms: int = 5_000
+    answer_poll_s: float = 1.0
+    unknown_topic_grace_s: float = 0.5
+    coordinators: int = 10_000
+    batch_bytes: int = 900_000
+    unit_bytes: int = 14 << 20
+    first_bytes: int = 4 << 20
+    next_bytes: int = 1 << 20
+    rows: int = 1 << 17
+
+
+LIMITS = WireLimits()
+
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NOT_NAMES = frozenset({".", ".."})
+
+
+def check_topics(option: str, topics: Iterable[str]) -> None:
+    """Raise OptionError for the first name that no topic can have; option: where it was given."""
+    for topic in topics:
+        if topic in _NOT_NAMES or not _LEGAL.fullmatch(topic):
+            raise wrong(
+                option, topic,
+                "the name of a topic has 1 to 249 letters (a to z), digits, '.', '_' and '-', and is not '.' or '..'",
+            )  # fmt: skip

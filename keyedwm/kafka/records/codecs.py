@@ -14,8 +14,7 @@ import lz4.frame
 import snappy
 import zstandard
 
-from keyedwm.kafka.client.limits import WireLimits
-from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.client.values import Codec, WireLimits
 
 _GZIP_WINDOW = 31
 # What a member is fed first: a stream of many small ones must not copy its rest for each of them.

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
-from keyedwm.kafka.client.limits import LIMITS
-from keyedwm.kafka.client.values import Codec
+from keyedwm.kafka.client.values import LIMITS, Codec
 from keyedwm.kafka.records.batches import CHECKED_FROM, HEADER_BYTES, TRANSACTIONAL
 from keyedwm.kafka.records.codecs import compress
 from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out

@@ -14,8 +14,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.client.limits import WireLimits
-from keyedwm.kafka.client.values import Codec, TopicPartition
+from keyedwm.kafka.client.values import Codec, TopicPartition, WireLimits
 from keyedwm.kafka.records.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME, Batches, BatchField
 from keyedwm.kafka.records.codecs import DamagedBytesError, TooLargeError, chunks
 from keyedwm.kafka.records.decode import FAULTS, Fault, PlanColumn, whole_records

@@ -15,7 +15,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import Connection, Retry
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.client.values import Committed, Isolation, LogEnd, TopicPartition
-from keyedwm.kafka.requests import groups, leader_epochs, offsets, topic_limits
+from keyedwm.kafka.requests import groups, metadata, offsets
 from keyedwm.kafka.requests.coordinators import Coordinators
 from keyedwm.kafka.requests.metadata import Metadata
 
@@ -102,7 +102,7 @@ class Cluster:
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Where the records of leader epochs up to the given one end in the log as it is now; None where unknown."""
-        return leader_epochs.epoch_ends(self.metadata, epochs)
+        return offsets.epoch_ends(self.metadata, epochs)
 
     def by_timestamp(self, timestamps_ms: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int | None]:
         """The first offset whose timestamp is at or after the given one; None where there is none."""
@@ -111,7 +111,7 @@ class Cluster:
     def largest_batch_bytes(self, topic: str) -> int | None:
         """The largest record batch that a topic takes, asked for once; None if that may not be read."""
         if topic not in self._largest_batches:
-            self._largest_batches[topic] = topic_limits.largest_batch_bytes(self.connection, topic)
+            self._largest_batches[topic] = metadata.largest_batch_bytes(self.connection, topic)
         return self._largest_batches[topic]
 
     def commit_offsets(

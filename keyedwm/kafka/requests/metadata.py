@@ -1,6 +1,7 @@
-"""Topics, partitions and leaders of one cluster, as its metadata has them.
+"""Topics, partitions and leaders of one cluster, as its metadata has them, and the largest record batch of a topic.
 
 Rule: a read never creates a topic. A kept leader is a hint: a caller that finds it elsewhere calls `forget_leaders`.
+A topic's limit is one, too: a client that may not read it, or reads it too early, learns from the broker's refusal.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.kafka.client.connection import Connection, Retry, TransientError
 from keyedwm.kafka.client.errors import AccessError, Code, UnknownTopicError, described
-from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.client.values import TopicPartition, number_of
 
 _NO_LEADER = -1
 _NO_ID = UUID(int=0)
@@ -178,3 +180,21 @@ def _raise_unless_missing(topic: str, code: int) -> None:
     if kind is Code.INVALID_TOPIC:
         raise InputError(f"{topic!r} is not a legal topic name; letters, digits, '.', '_' and '-' are (249 at most)")
     raise UnavailableError(f"the partitions of topic {topic!r} cannot be read: {described(code)}")
+
+
+_TOPIC_RESOURCE, _LIMIT = 2, "max.message.bytes"
+
+
+def largest_batch_bytes(connection: Connection, topic: str) -> int | None:
+    """The largest record batch, as compressed, that a topic takes; None if that cannot be read."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[_LIMIT]
+    )
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, max_version=2)
+    try:
+        answer = connection.call(None, request)
+    except TransientError:
+        return None
+    sound = [result for result in answer.results if Code.of(result.error_code) is Code.NONE]
+    values = [number_of(config.value) for result in sound for config in result.configs if config.name == _LIMIT]
+    return next((value for value in values if value), None)

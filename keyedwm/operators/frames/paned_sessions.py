@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.core.late import LateRule
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_panes import FramePanes
 from keyedwm.operators.frames.neutral import neutral

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.owned_sessions import OwnedSessionTable
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.core.late import LateRule
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.sliding import SlidingOperator

@@ -16,9 +16,8 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints
 from keyedwm.config.validation import MS, expect_member, number, settle
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.text import span_text
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import Aggregate, AggregateSpec, described_by_code
 from keyedwm.operators.frames.digest_v1 import digest_v1

@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.kernels import sorted_by_number
 from keyedwm.runtime.compiled import compiled

@@ -8,8 +8,7 @@ import numpy as np
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import InputError
-from keyedwm.core.late import LatePolicy
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import LatePolicy, Touching
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.results import Output, late_sentence

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, contiguous, ints
-from keyedwm.core.late import LateRule
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.frames.session_log import SessionLog

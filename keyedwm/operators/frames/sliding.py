@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.errors import InputError
-from keyedwm.core.late import LatePolicy, LateRule
+from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_log import FrameLog, Limits
 from keyedwm.operators.frames.frame_panes import FramePanes, Shown

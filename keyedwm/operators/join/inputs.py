@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags
 from keyedwm.core.errors import InputError
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.keys import HASH
 from keyedwm.operators.join.plan import LEFT, JoinPlan
 from keyedwm.operators.join.results import alone

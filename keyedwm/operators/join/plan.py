@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.core.watermark import MAX_KEY
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.keys import HASH, can_be_key, hash_is_key

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REJECTED
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.results import Output, no_times
 
 

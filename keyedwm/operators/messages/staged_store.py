@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.rejected_rows import RejectedRows

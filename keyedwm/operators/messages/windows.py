@@ -19,7 +19,7 @@ import pyarrow as pa
 from keyedwm.config.validation import number, settle
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.text import span_text
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.checks import check_retention
 from keyedwm.operators.messages.grid import Grid

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, millis
 from keyedwm.core.errors import InputError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.aggregate_function import RowOrder
 from keyedwm.operators.grouping import row_groups
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor

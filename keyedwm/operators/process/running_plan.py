@@ -8,8 +8,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.aggregates.kept_values import TopN

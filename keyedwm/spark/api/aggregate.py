@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from keyedwm.config.validation import choice, duration_ms, whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy, LateRule
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
+from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates.functions import AggregateSpec
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan

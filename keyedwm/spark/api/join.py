@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.config.validation import choice, duration_ms
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
 from keyedwm.spark.api.two_sides import check_names, joined, sides_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.config.validation import choice
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from keyedwm.arrow.schema import axis_column
 from keyedwm.config.validation import choice, duration_ms
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import EVENT_TIME
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.running import VERSION, Running

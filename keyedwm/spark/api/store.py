@@ -14,8 +14,8 @@ import pyarrow as pa
 from keyedwm.arrow.schema import axis_column
 from keyedwm.config.validation import choice, duration_ms, whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LateRule
 from keyedwm.core.rows import EVENT_TIME
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.functions import check_aggregate
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.messages import functions

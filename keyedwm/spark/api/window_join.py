@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from keyedwm.arrow.schema import axis_column
 from keyedwm.config.validation import choice, whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import refuse_zoned

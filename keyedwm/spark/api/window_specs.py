@@ -5,7 +5,7 @@ from __future__ import annotations
 from keyedwm.config.validation import choice, duration_ms, months_of, names_months, offset_ms, whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import shown, span_text
-from keyedwm.core.touching import Touching
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.messages import windows

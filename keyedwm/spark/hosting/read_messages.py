@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.fields import FieldReader
+from keyedwm.arrow.places import FieldReader
 from keyedwm.arrow.schema import row_schema
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
-from keyedwm.core.field import Field
+from keyedwm.core.places import Field
 from keyedwm.core.rows import WATERMARK
 from keyedwm.spark.hosting.source_description import Source, named_fields
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.rejected import is_rejected_type
-from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, REJECTED_TYPE, axis_column, nullable
+from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, REJECTED_TYPE, axis_column, is_rejected_type, nullable
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.event_time import OnBadTime
+from keyedwm.core.places import OnBadTime
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, REJECTED, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.control_rows import control_array
-from keyedwm.arrow.rejected import fitted, together
-from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, with_control_rows
+from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, fitted, together, with_control_rows
 from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import CONTROL, EVENT_TIME, REJECTED, WATERMARK
 from keyedwm.operators.join.plan import JoinPlan

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from keyedwm.cli.main import main
-from keyedwm.core.axis import AxisState
+from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.counts import Counts
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.offsets import Channel, QueryOffset

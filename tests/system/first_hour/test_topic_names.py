@@ -7,7 +7,7 @@ import json
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.requests.topic_names import check_topics
+from keyedwm.kafka.client.values import check_topics
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_source.options.source_options import SourceOptions
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.config.places import event_time_of
-from keyedwm.core.counts import Counts
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.event_time import OnBadTime, Unit
+from keyedwm.core.places import OnBadTime, Unit
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import axes_of

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.late import LatePolicy
 from keyedwm.core.rows import REASON
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.join.join_description import describe
 from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan

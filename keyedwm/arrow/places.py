@@ -1,6 +1,7 @@
-"""Event times of a run of records, wherever the option `eventTime` says they are.
+"""Event times and fields of a run of records, wherever options say they are.
 
-Rule: whole columns; a time that cannot be read is invalid and the row stays.
+Rule: whole columns; a time that cannot be read is invalid and the row stays, a field that does not read as its type is
+null.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.arrow.json_scan import Path, buffers, find
+from keyedwm.arrow.text_values import floats, strings, whole_numbers
 from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
-from keyedwm.core.event_time import EventTime, Place
+from keyedwm.arrow.valid_text import text_of
+from keyedwm.core.places import EventTime, Field, FieldType, Place
 
 EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
@@ -73,3 +76,33 @@ def _from_timestamps(timestamp_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64]
 
 def _whole(ms: NDArray[np.int64], valid: NDArray[np.bool_]) -> EventTimes:
     return ms, None if valid.all() else valid
+
+
+_TYPES = {FieldType.STRING: pa.string(), FieldType.BIGINT: pa.int64(), FieldType.DOUBLE: pa.float64()}
+
+
+class FieldReader:
+    """Reads one field; `columns`: the source's."""
+
+    def __init__(self, field: Field, columns: pa.Schema) -> None:
+        self.field = field
+        self.type = columns.field(field.column).type if field.kind is None else _TYPES[field.kind]
+        self._path = Path(field.path) if field.path else None
+
+    def read(self, batch: pa.RecordBatch) -> pa.Array:
+        """The field of each row."""
+        values = batch.column(self.field.column)
+        kind = self.field.kind
+        if kind is None:
+            return values
+        if self._path is not None:
+            data, start, end = find(values, self._path)
+        elif kind is FieldType.STRING:
+            return text_of(values)
+        else:
+            data, ends = buffers(values)
+            start, end = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)
+            start[np.asarray(values.is_null())] = -1
+        if kind is FieldType.STRING:
+            return strings(data, start, end)
+        return whole_numbers(data, start, end) if kind is FieldType.BIGINT else floats(data, start, end)

@@ -1,0 +1,130 @@
+"""The places of values in a record, as options name them: of event times, and of fields.
+
+Rule: values only. `timestamp` is the record's own, `json:PATH` lies in the value, `key:PATH` in the key, `header:NAME`
+in a header (the last one of that name). WRITTEN is what `propagate=true` reads by default: the header that the sink has
+written, and the record's timestamp where there is none. That header is named after the column, `keyedwm.event_time` or
+`keyedwm.event_time_AXIS`; its value is the event time in ms since the epoch, as decimal text, null for a row that has
+none. It is not the record's timestamp, because brokers delete records by that. A field is a column of the source, or a
+value inside of one: `offset`, `key::string`, `json:$.amount::double`. A type behind `::`, as in Spark's SQL, says how
+the text is read; without one a value out of JSON is a string.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from keyedwm.core.rows import EVENT_TIME
+
+_PREFIX = "keyedwm."
+_STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
+
+
+def header_of(column: str) -> str:
+    """Return the header of a column of event times."""
+    return _PREFIX + column
+
+
+def column_of(header: str) -> str:
+    """Return the column of event times that a header is of."""
+    return header.removeprefix(_PREFIX)
+
+
+def is_event_time(column: str) -> bool:
+    """Whether a column is named as the source names event times: `event_time`, or `event_time_AXIS`."""
+    return column == EVENT_TIME or column.startswith(f"{EVENT_TIME}_")
+
+
+def json_steps(path: str) -> tuple[str | int, ...] | None:
+    """Return the steps (a member's name or an array index) of a path, None if it is none."""
+    at, steps = 1, list[str | int]()
+    while path.startswith("$") and at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            return None
+        name = step[1] or step[2] or step[3]
+        steps.append(name if name is not None else int(step[4]))
+        at = step.end()
+    return tuple(steps) or None
+
+
+def json_path(steps: tuple[str | int, ...]) -> str:
+    """Write steps as a path, the reverse of `json_steps`."""
+    return "$" + "".join(_written(step) for step in steps)
+
+
+def _written(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    if _STEP.fullmatch(f".{step}"):
+        return f".{step}"
+    return f'["{step}"]' if "'" in step else f"['{step}']"
+
+
+class Place(Enum):
+    """The part of the record that holds the event time."""
+
+    TIMESTAMP = "timestamp"
+    VALUE = "json"
+    KEY = "key"
+    HEADER = "header"
+    WRITTEN = "written"
+
+
+class OnBadTime(Enum):
+    """The fate of a record whose event time cannot be read (`onBadEventTime`); each is counted."""
+
+    NULL = "null"  # the row has no event time
+    FAIL = "fail"  # the query ends
+    REJECT = "reject"  # the record is no event: it is given back as it came, with the reason
+
+
+class Unit(Enum):
+    """How the event time is written: a number of these since the epoch, or ISO 8601 text."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+    ISO = "iso"
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """One axis's event time; `path`: steps into a JSON text (a name or an array index), or the header's name."""
+
+    place: Place = Place.TIMESTAMP
+    path: tuple[str | int, ...] = ()
+    unit: Unit = Unit.MILLISECONDS
+
+    @staticmethod
+    def written(column: str) -> EventTime:
+        """The header that the sink writes of a column of event times with `controlRows=inline`."""
+        return EventTime(Place.WRITTEN, (header_of(column),))
+
+    @property
+    def text(self) -> str:
+        """As the option names it."""
+        if self.place is Place.TIMESTAMP:
+            return self.place.value
+        if self.place is Place.WRITTEN:
+            return f"header:{self.path[0]}, else timestamp"
+        return f"{self.place.value}:{self.path[0] if self.place is Place.HEADER else json_path(self.path)}"
+
+
+class FieldType(Enum):
+    """How the text of a key, a value or a place in JSON is read."""
+
+    STRING = "string"
+    BIGINT = "bigint"
+    DOUBLE = "double"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where it lies: a column, and the steps into the JSON text there; `kind`: None for the column as it is."""
+
+    column: str
+    path: tuple[str | int, ...] = ()
+    kind: FieldType | None = None
