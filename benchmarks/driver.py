@@ -26,7 +26,7 @@ from benchmarks.measure import Sheet, cpu_seconds
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 from keyedwm.testing.local import local_broker
 from pyspark_wm_source.reader import row_schema, stream_reader
 from tests.support.standalone import standalone

@@ -29,7 +29,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import recommended_conf
 from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.support.standalone import standalone
 
 if TYPE_CHECKING:

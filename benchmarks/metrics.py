@@ -21,7 +21,7 @@ from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.spark import metrics
-from keyedwm.spark.metrics.listener import MetricsListener
+from keyedwm.spark.metrics.exporter import MetricsListener
 from keyedwm.testing.local import local_broker
 
 _PATIENCE_S = 600

@@ -23,7 +23,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import PROVIDER, recommended_conf, session_conf
 from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from benchmarks.measure import Run, Sheet, session
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

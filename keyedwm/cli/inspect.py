@@ -17,7 +17,7 @@ from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.inspect_checkpoint import print_checkpoint
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.log import is_checkpoint
-from keyedwm.cli.query.records import in_order, lowest_of_channels
+from keyedwm.cli.query.target import in_order, lowest_of_channels
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import one_line

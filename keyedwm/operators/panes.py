@@ -244,3 +244,27 @@ class PanePolicy:
     def state(self) -> dict[str, Any]:
         """Called when the state is written. Return what a later instance needs to know, ready for JSON."""
         return {timing.value: times.state() for timing, times in self._times.items() if self.waits(timing)}
+
+
+class PanesAgain(Enum):
+    """The setting that makes results addable, by its word."""
+
+    EARLY_OR_LATE = "panes"
+    STORE = "store_panes"
+    WHOLE = "whole_panes"
+
+    @property
+    def advice(self) -> str:
+        """The remedy, for an error."""
+        return _ADVICE[self]
+
+
+_BY_HAND = "or take the last pane of each window and key from the column pane in a process(...)"
+_ADVICE = {
+    PanesAgain.EARLY_OR_LATE: (
+        "give the first aggregate accumulating=False, so that each pane holds new rows only, or leave its early and "
+        "lateness out"
+    ),
+    PanesAgain.STORE: f"give the first aggregate accumulating=False, so that each pane holds new rows only, {_BY_HAND}",
+    PanesAgain.WHOLE: "they cannot hold only what is new: take the last row of each window and key in a process(...)",
+}

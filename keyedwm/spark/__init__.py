@@ -25,14 +25,12 @@ from keyedwm.operators.process.processor import Processor
 from keyedwm.spark.api.aggregate import aggregate
 from keyedwm.spark.api.async_map import async_map
 from keyedwm.spark.api.deduplicate import deduplicate
-from keyedwm.spark.api.events import events
 from keyedwm.spark.api.join import join
 from keyedwm.spark.api.join_latest import join_latest
 from keyedwm.spark.api.key_watermark import per_key
-from keyedwm.spark.api.late_rows import late_rows, on_time_rows
+from keyedwm.spark.api.late_rows import events, late_rows, on_time_rows, rejected, with_rejected
 from keyedwm.spark.api.metrics import metrics
 from keyedwm.spark.api.process import process
-from keyedwm.spark.api.rejected import rejected, with_rejected
 from keyedwm.spark.api.running import running
 from keyedwm.spark.api.savepoint import savepoint
 from keyedwm.spark.api.source import source
@@ -52,8 +50,7 @@ from keyedwm.spark.api.window_specs import (
     tumbling_key_rows,
     tumbling_rows,
 )
-from keyedwm.spark.inspect.list_state import held_messages, held_windows
-from keyedwm.spark.inspect.oldest import oldest_offsets
+from keyedwm.spark.inspect.list_state import held_messages, held_windows, oldest_offsets
 from keyedwm.spark.inspect.progress import log_progress, source_progress
 from keyedwm.spark.inspect.reason import reason, show_reason_last
 from keyedwm.spark.setup.conf import recommended_conf, session_conf

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import CONTROL, REJECTED
 from keyedwm.spark import recommended_conf, source, source_progress, start_in_turn
-from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.log import Clock
 from keyedwm.testing.simulated_kafka.server import SimulatedKafka, simulated_kafka
 from keyedwm.testing.steps import RESTART, TOPIC, Record, Restart, Silence, Step, columns_of, records_of
 

@@ -21,10 +21,10 @@ from keyedwm.cli.advise.losses import (
     highest_before,
     late_with_idleness,
     silences,
+    zone_of,
 )
 from keyedwm.cli.advise.read import Sample, TimeFate, newest
 from keyedwm.cli.advise.report import _span
-from keyedwm.cli.advise.zones import zone_of
 from keyedwm.cli.demo.flights import data_file
 from keyedwm.cli.main import main
 from keyedwm.config.validation import duration_ms

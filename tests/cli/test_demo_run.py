@@ -14,7 +14,7 @@ import pytest
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import VARIABLE
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.tools import wait_until
 
 pytestmark = pytest.mark.starts

@@ -13,7 +13,7 @@ import pyarrow as pa
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running import Running
-from keyedwm.operators.process.running_plan import RunningPlan
+from keyedwm.operators.process.running_state import RunningPlan
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TIME, Feed, Row, random_feed
 from tests.messy.scalar import Maker

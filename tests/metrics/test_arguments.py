@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from keyedwm.core.errors import OptionError
 from keyedwm.spark import metrics
 from keyedwm.spark.metrics import otel, prometheus
-from keyedwm.spark.metrics.listener import MetricsListener
+from keyedwm.spark.metrics.exporter import MetricsListener
 from tests.metrics.told import Told
 from tests.source.plans import Simulation
 

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages import pieces
+from keyedwm.operators.messages import results
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state import store as logs
@@ -228,7 +228,7 @@ def differential(seed: int, window, count: int, emit: Emit = Emit.FINAL) -> int:
 
 def main(seeds: int, first: int = 0) -> None:
     """Play the seeds; a difference ends it with the seed's number."""
-    logs.FAN_OUT, pieces._FEW = 3, 4  # compaction at every third part, logs written anew soon
+    logs.FAN_OUT, results._FEW = 3, 4  # compaction at every third part, logs written anew soon
     rows = 0
     for seed in range(first, first + seeds):
         try:

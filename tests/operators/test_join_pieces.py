@@ -8,9 +8,9 @@ import pytest
 
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages.join import matches, pairs, session_pairs
-from keyedwm.operators.messages.join.operator import join_operator
+from keyedwm.operators.messages.join import pairs, session_pairs
 from keyedwm.operators.messages.join.plan import Keep
+from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import tumbling_rows
 from keyedwm.operators.state.store import MemoryStore
@@ -50,7 +50,7 @@ CASES = [(window, how) for window in HOT for how in (How.INNER, How.FULL) if (wi
 def test_more_pairs_than_a_piece_holds_leave_in_several(window, how, monkeypatch):
     whole = played(*HOT[window], how)
     assert max(one.rows.num_rows for one in whole) > 2 * PIECE
-    for module in (matches, pairs, session_pairs):
+    for module in (pairs, pairs, session_pairs):
         monkeypatch.setattr(module, "MOST_PAIRS", PIECE)
     pieces = played(*HOT[window], how)
     most = 16 if window == "sessions" else PIECE  # at least the pairs of one left message
@@ -63,6 +63,6 @@ def test_more_pairs_than_a_piece_holds_leave_in_several(window, how, monkeypatch
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_joins_of_sessions_in_small_pieces_are_those_of_the_model(window, monkeypatch):
-    for module in (matches, session_pairs):
+    for module in (pairs, session_pairs):
         monkeypatch.setattr(module, "MOST_PAIRS", 2)
     assert sum(differential(seed, window, 20) for seed in range(WINDOWS.index(window) % 5, 24, 5)) > 20

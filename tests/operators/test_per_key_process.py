@@ -21,7 +21,7 @@ from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running import Running
-from keyedwm.operators.process.running_plan import RunningPlan
+from keyedwm.operators.process.running_state import RunningPlan
 from keyedwm.operators.protocol import operator_of, standing_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore

@@ -20,7 +20,7 @@ from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.running import Running
-from keyedwm.operators.process.running_plan import RunningPlan
+from keyedwm.operators.process.running_state import RunningPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state import store as logs

@@ -10,7 +10,7 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages import pieces
+from keyedwm.operators.messages import results
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, session_rows
@@ -50,7 +50,7 @@ def both_at(join: WindowJoin, time_ms: int) -> None:
 def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    monkeypatch.setattr(pieces, "_MOST_ROWS", 7)
+    monkeypatch.setattr(results, "_MOST_ROWS", 7)
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 from keyedwm.core.errors import OptionError
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages import pieces
+from keyedwm.operators.messages import results
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.read_only_store import MESSAGES
 from keyedwm.operators.messages.retention import Retention
@@ -36,7 +36,7 @@ operator_of = partial(stored.operator_of, TEN, retention=LONG)
 def compaction_at_every_turn(monkeypatch):
     monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    monkeypatch.setattr(pieces, "_MOST_ROWS", 7)
+    monkeypatch.setattr(results, "_MOST_ROWS", 7)
     monkeypatch.setattr(key_dictionary, "_FEW", 1)
 
 

@@ -11,8 +11,8 @@ from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.driver import message_operator
-from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow

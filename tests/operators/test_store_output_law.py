@@ -8,8 +8,8 @@ import pytest
 
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.driver import message_operator
-from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
+from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early, EveryBy

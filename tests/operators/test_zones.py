@@ -17,8 +17,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.frames.zone_rules import zone_rules
-from keyedwm.operators.frames.zoned import ZonedWindow
+from keyedwm.operators.frames.zoned import ZonedWindow, zone_rules
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore

@@ -19,7 +19,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import Committed
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.log import Clock
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka

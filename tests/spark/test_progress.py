@@ -8,8 +8,8 @@ import time
 
 from keyedwm.spark import log_progress, source_progress
 from keyedwm.spark.inspect.progress import LOG
+from keyedwm.spark.metrics.exporter import MetricsListener
 from keyedwm.spark.metrics.figures import Figures
-from keyedwm.spark.metrics.listener import MetricsListener
 from tests.tools import Record, produce, wait_until
 
 

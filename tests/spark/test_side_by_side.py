@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.tools import Record, make_topic, produce
 
 pytestmark = pytest.mark.starts

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from keyedwm.spark.inspect.status_line import StatusLines
+from keyedwm.spark.inspect.progress import StatusLines
 from tests.metrics.told import Told
 from tests.source.plans import Simulation
 

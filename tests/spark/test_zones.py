@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.frames.zone_rules import zone_rules
+from keyedwm.operators.frames.zoned import zone_rules
 from keyedwm.spark import Store, aggregate, count, sliding, tumbling, window_join
 from tests.spark.started import keyed
 from tests.tools import Record

@@ -11,8 +11,7 @@ import pytest
 
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.testing import ivy
-from keyedwm.testing.connector import spark_kafka_connector_jars
-from keyedwm.testing.ivy import cache_dir, fetch_jars
+from keyedwm.testing.ivy import cache_dir, fetch_jars, spark_kafka_connector_jars
 from keyedwm.testing.local import ARTIFACTS
 from keyedwm.testing.settings import KAFKA_VERSION
 

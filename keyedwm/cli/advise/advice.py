@@ -20,9 +20,9 @@ from keyedwm.cli.advise.losses import (
     highest_so_far,
     late_with_idleness,
     silences,
+    zone_sentences,
 )
 from keyedwm.cli.advise.read import Sample, TimeFate, in_arrival_order
-from keyedwm.cli.advise.zones import zone_sentences
 from keyedwm.core.errors import InputError
 
 ONE, PER_PARTITION, PER_KEY = "one watermark", "per partition", "per key"

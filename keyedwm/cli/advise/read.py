@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.places import EventTimeReader, FieldReader
 from keyedwm.arrow.schema import row_schema
-from keyedwm.cli.advise.losses import Numbers, arrivals
-from keyedwm.cli.advise.zones import zones_of
+from keyedwm.cli.advise.losses import Numbers, arrivals, zones_of
 from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import Field, Place

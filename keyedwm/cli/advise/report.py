@@ -11,9 +11,8 @@ from rich.table import Table
 
 from keyedwm.arrow.instants import iso_text
 from keyedwm.cli.advise.advice import ONE, PER_KEY, PER_PARTITION, Advice
-from keyedwm.cli.advise.losses import DAY_MS, HOUR_MS, LAGS_MS, MINUTE_MS, SECOND_MS
+from keyedwm.cli.advise.losses import DAY_MS, HOUR_MS, LAGS_MS, MINUTE_MS, SECOND_MS, zone_sentences
 from keyedwm.cli.advise.read import TimeFate
-from keyedwm.cli.advise.zones import zone_sentences
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.text import span_text
 

@@ -32,7 +32,7 @@ from keyedwm.cli.demo.report import EXACT, Figures, as_json, as_table, broken_pr
 from keyedwm.cli.demo.session import session
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.testing.broker import broker
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 
 _LINES = 10  # of progress, where stdout is no terminal
 

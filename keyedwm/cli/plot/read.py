@@ -12,8 +12,7 @@ from itertools import pairwise
 from keyedwm.cli.plot.history import Bars, Column, Histories, History, Track, Unit, bounds_of
 from keyedwm.cli.query.log import COMMITS, OFFSETS, is_checkpoint, planned_before, planned_numbers
 from keyedwm.cli.query.reader import planned_of
-from keyedwm.cli.query.records import in_order, lowest_of_channels
-from keyedwm.cli.query.target import ledger_of
+from keyedwm.cli.query.target import in_order, ledger_of, lowest_of_channels
 from keyedwm.core.errors import InputError
 from keyedwm.core.watermark import Status
 from keyedwm.savepoint_files import Files

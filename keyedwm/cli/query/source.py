@@ -12,19 +12,36 @@ from dataclasses import dataclass, replace
 
 from keyedwm.cli.query.log import PlannedBatch, unmoved_since
 from keyedwm.cli.query.picture import Holder, PartitionPicture, SourcePicture, WatermarkPicture, slowest_first
-from keyedwm.cli.query.record_times import record_times
 from keyedwm.core.coalescer import Change, ChannelWentIdle, Coalescer
 from keyedwm.core.encoding import CommittedState, try_decode
-from keyedwm.core.errors import OptionError, UnavailableError
+from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.kafka.records.read import Wanted
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.savepoint_files import Files
 from pyspark_wm_source.driver.plan import advances_of, coalescer_state
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTimeout, QueryOffset, state_place
+
+_STALL_MS = 2_000
+
+
+def record_times(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the timestamp (ms) of the record at each offset, as far as it can be read."""
+    ranges = [OffsetRange(tp.topic, tp.partition, offset, offset + 1) for tp, offset in offsets.items()]
+    wanted, found = Wanted(key=False, value=False), {}
+    try:
+        for chunk in read_ranges(cluster, ranges, wanted, Isolation.READ_UNCOMMITTED, stall_ms=_STALL_MS):
+            if chunk.records.count:
+                found[chunk.tp] = int(chunk.records.timestamp_ms[0])
+    except KeyedwmError:  # records that retention has deleted since, or a broker that went away: the picture stands
+        return found
+    return found
+
 
 _MOST_TIMED = 32  # of how many partitions a picture reads a record for its time, those with the lowest watermarks
 Channels = Mapping[TopicPartition, Channel]

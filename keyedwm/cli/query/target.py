@@ -14,6 +14,7 @@ from keyedwm.cli.query.picture import Publication
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.parsing import parse_json
 from keyedwm.savepoint_files import Files
+from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Ledger, entry_name
 from pyspark_wm_sink.places.paths import local_directory
@@ -115,3 +116,16 @@ def _query_id(files: Files) -> str:
         return str(parse_json(files.read(_METADATA) or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{files.place}/{_METADATA} names no query: it is not as Spark writes it") from error
+
+
+def in_order(channel: str) -> tuple[str, int, str]:
+    """Sort t-2 before t-10."""
+    topic, _, number = channel.rpartition("-")
+    return (topic, int(number), channel) if number.isascii() and number.isdecimal() else (channel, -1, channel)
+
+
+def lowest_of_channels(record: Record) -> Mapping[int, int]:
+    """Return the lowest watermark (ms) of the active channels for each key that all of them have."""
+    active = [channel.watermarks for channel in record.channels.values() if not channel.idle]
+    keys = set.intersection(*map(set, active)) if active else set()
+    return {key: min(of_key[key] for of_key in active) for key in keys}

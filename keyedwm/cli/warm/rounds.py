@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from keyedwm.cli.warm.joining import join_rows_once
 from keyedwm.cli.warm.reading import read_records_once, write_records_once
-from keyedwm.cli.warm.windowing import close_windows_once, leave_duplicates_out_once
+from keyedwm.cli.warm.windowing import close_windows_once, join_rows_once, leave_duplicates_out_once
 
 ROUNDS: Mapping[str, Callable[[], None]] = MappingProxyType({
     "reading: record batches, event times, watermarks, partials": read_records_once,

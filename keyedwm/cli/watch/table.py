@@ -12,13 +12,51 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from keyedwm.cli.query.picture import Holder, PartitionPicture, Picture, SourcePicture, WatermarkPicture
-from keyedwm.cli.watch.state_lines import state_lines
+from keyedwm.cli.query.picture import (
+    Holder,
+    OperatorPicture,
+    PartitionPicture,
+    Picture,
+    SourcePicture,
+    WatermarkPicture,
+)
 from keyedwm.cli.watch.view import FIRST_VIEW, View
-from keyedwm.cli.watch.words import UNKNOWN, against_clock, ago, line, name_of, or_unknown, second_text, span, time_text
+from keyedwm.cli.watch.words import (
+    UNKNOWN,
+    against_clock,
+    ago,
+    line,
+    name_of,
+    or_unknown,
+    second_text,
+    size,
+    span,
+    time_text,
+)
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.holding import Cause
+
+
+def state_lines(picture: Picture) -> list[Text]:
+    """Say what the operators hold, if it was asked for."""
+    state = picture.state
+    if state is None:
+        return []
+    when = ago(state.taken_ms, picture.taken_ms)
+    if state.trouble is not None:
+        return [line(f"state ({when}): it cannot be read: {state.trouble}")]
+    if not state.operators:
+        return [line(f"state ({when}): no aggregate, processor or join")]
+    return [line(_told(one, when)) for one in state.operators]
+
+
+def _told(one: OperatorPicture, when: str) -> str:
+    windows = "" if one.windows is None else f"{one.windows} windows open, "
+    oldest = "" if one.oldest_ms is None else f", oldest {second_text(one.oldest_ms)}"
+    largest = f"largest of {one.buckets} buckets {size(one.largest_bytes)} (number {one.largest})"
+    return f"{one.kind} {one.name} ({when}): {windows}{one.rows} rows, {size(one.state_bytes)}, {largest}{oldest}"
+
 
 _MOST_NAMED = 3
 _WIDE = 120  # columns, from which on a row has more than what tells why the watermark waits

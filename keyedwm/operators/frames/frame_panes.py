@@ -23,6 +23,8 @@ rows shows a pane, whatever batches brought the rows. With `key_watermark` each 
 
 The calls of a batch: `on_rows` and `on_merge` while rows are taken, `at_once` when they are held, `closed` when the
 watermark has moved, `beats` for early panes by time, `fired` for panes that leave, `state` when state is written.
+
+Neutral entries stand for no event: what a window holds before its first row, or once a pane showed all of it.
 """
 
 from __future__ import annotations
@@ -32,10 +34,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.aggregates.aggregate_function import RowOrder, Spans
+from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.kernels import add_by_group, highest_by_group
 from keyedwm.operators.panes import Early, EveryBy, Now, PanePolicy, Timing
+from keyedwm.operators.state.entries import Entries, over_spans
 
 ANY = (0,)  # some window has news
 
@@ -120,3 +126,21 @@ class FramePanes(PanePolicy):
     def state(self) -> dict[str, Any]:
         """Called when the state is written. Return what a later instance needs to know, ready for JSON."""
         return {"due_ms": self._times[Timing.EARLY].due_ms}
+
+
+def neutral(plan: WindowPlan, keys: Ints) -> Entries:
+    """Entries of these keys that stand for no event."""
+    rows = RowOrder(
+        np.zeros(len(keys), np.int64), tuple(pa.nulls(len(keys), inner.type) for inner in plan.order_fields)
+    )
+    accumulators = tuple(
+        tuple(function.lift(spec.no_values(plan.schema, len(keys)), rows))
+        for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
+    )
+    return Entries(keys, np.zeros(len(keys), np.int64), accumulators)
+
+
+def neutral_totals(plan: WindowPlan, keys: Ints) -> Entries:
+    """Totals of no event, as `over_spans` has totals: an aggregate may hold them otherwise than what is merged."""
+    places = np.arange(len(keys))
+    return over_spans(plan, neutral(plan, keys), Spans(places, places + 1))

@@ -16,12 +16,11 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
-from keyedwm.operators.frames.frame_panes import FramePanes
-from keyedwm.operators.frames.neutral import neutral
+from keyedwm.operators.frames.frame_panes import FramePanes, neutral
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.frames.session_merge import joined_runs
-from keyedwm.operators.frames.session_rules import closed_ms, expired, lowered_ms
+from keyedwm.operators.frames.session_parts import closed_ms, expired, lowered_ms
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of, new_sessions
 from keyedwm.operators.names import END, LAST, START
 from keyedwm.operators.panes import EveryBy, Timing

@@ -18,7 +18,7 @@ from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.owned_sessions import OwnedSessionTable
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_rules import closed_ms
+from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.operators.frames.session_table import PanedSessions
 from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks

@@ -25,8 +25,7 @@ from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.names import CHANNEL, END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
-from keyedwm.operators.panes import Early
-from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.panes import Early, PanesAgain
 from keyedwm.operators.plan_checks import (
     check_aggregation,
     check_gap_column,

@@ -20,11 +20,10 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.first_last import FirstOrLast
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.frame_log import BLOCK, FRAME
-from keyedwm.operators.frames.neutral import neutral
+from keyedwm.operators.frames.frame_panes import neutral
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
-from keyedwm.operators.frames.session_parts import SLICE
-from keyedwm.operators.frames.session_rules import NEVER
+from keyedwm.operators.frames.session_parts import NEVER, SLICE
 from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.keyed.own_log import is_own

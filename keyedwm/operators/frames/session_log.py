@@ -19,15 +19,17 @@ from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import (
+    NEVER,
     SLICE,
     Runs,
     SessionParts,
     all_parts,
+    closed_ms,
+    lowered_ms,
     no_parts,
     parts_table,
     read_parts,
 )
-from keyedwm.operators.frames.session_rules import NEVER, closed_ms, lowered_ms
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs

@@ -2,22 +2,28 @@
 
 Rule: parts of one session touch or overlap, so the interval of a session is the union of those of its parts, and its
 accumulators are theirs, merged. A part may be wider than its own events, never wider than its session.
+
+The rules of all sessions, with panes and without, stand here, too: when one closes, and what late rows become.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.core.errors import InputError
+from keyedwm.core.window_rules import LatePolicy, Touching
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.kernels import count_by_group
 from keyedwm.operators.names import END, START
+from keyedwm.operators.results import Output, late_sentence
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
@@ -104,3 +110,32 @@ class Runs:
             order[numbers[ids]] = np.arange(len(ids))
             entries = entries.take(order)
         return SessionParts(entries, self.starts[of_these], self.ends[of_these])
+
+
+# Before every end of a session.
+NEVER = -(2**62)
+
+
+def closed_ms(window: SessionWindow, watermark_ms: int | None, lateness_ms: int = 0) -> int:
+    """Return the last end of a session that takes nothing more: one that merges at its end takes an event there."""
+    if watermark_ms is None:
+        return NEVER
+    return watermark_ms - lateness_ms - (window.touching is Touching.MERGE)
+
+
+def lowered_ms(window: SessionWindow, ends: Ints, time_ms: int, most: int | None) -> int:
+    """Return the highest watermark up to this one that closes so many of these ends, and those equal to the last."""
+    closing = ends[ends <= closed_ms(window, time_ms)]
+    if most is None or len(closing) <= most:
+        return time_ms
+    return int(np.partition(closing, most - 1)[most - 1]) + (window.touching is Touching.MERGE)
+
+
+def expired(plan: WindowPlan, keys: KeyDictionary, late: Panes, watermark_ms: int | None) -> Iterator[Output]:
+    """Drop, emit or refuse late rows, as the plan says; late: how they are emitted."""
+    rows = int(late.entries.rows.sum())
+    if rows and plan.late is LatePolicy.FAIL:
+        per_key = plan.key_watermark is not None
+        raise InputError(late_sentence(rows, int(late.starts_ms.min()), watermark_ms, per_key=per_key))
+    if plan.late is LatePolicy.EMIT:
+        yield from outputs(plan, keys, late)

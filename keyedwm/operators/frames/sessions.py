@@ -16,8 +16,7 @@ from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.frames.session_log import SessionLog
-from keyedwm.operators.frames.session_parts import Runs, SessionParts, all_parts, read_parts
-from keyedwm.operators.frames.session_rules import closed_ms, expired
+from keyedwm.operators.frames.session_parts import Runs, SessionParts, all_parts, closed_ms, expired, read_parts
 from keyedwm.operators.names import LAST
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output

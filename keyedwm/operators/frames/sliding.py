@@ -18,8 +18,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_log import FrameLog, Limits
-from keyedwm.operators.frames.frame_panes import FramePanes, Shown
-from keyedwm.operators.frames.neutral import neutral_totals
+from keyedwm.operators.frames.frame_panes import FramePanes, Shown, neutral_totals
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
 from keyedwm.operators.grouping import pair_groups

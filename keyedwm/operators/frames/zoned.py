@@ -1,15 +1,177 @@
-"""Windows by the clock of a time zone: hours, days, weeks and months, as long as the clock makes them."""
+"""Windows by the clock of a time zone: hours, days, weeks and months, as long as the clock makes them.
+
+Rule: a frame begins when the clock of the zone first shows its beginning, or is put beyond it. Only where a clock that
+is put back repeats whole frames does each of them come twice: the day of 25 hours has 25 frames of an hour, and its
+frame of two hours that holds the change has three. Frames are numbered one after the other, and 0 holds the epoch.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+import numpy as np
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import OptionError
-from keyedwm.core.text import span_text
-from keyedwm.operators.frames.zone_rules import DAY_MS, Rules, ZoneFrames, zone_rules
+from keyedwm.core.text import nearest, span_text
+
+DAY_MS = 86_400_000
+# Rules of summer time are known for these years; the offset of the first and of the last moment holds beyond.
+_FIRST_YEAR, _LAST_YEAR = 1900, 2200
+_MONTH_MS = 31 * DAY_MS  # of months beyond the table
+
+Rules = tuple[tuple[int, int], ...]  # from which moment on, in ms, the clock is so many ms ahead of UTC
+
+
+@lru_cache(maxsize=16)
+def zone_rules(zone: str) -> Rules:
+    """Return the rules of a time zone, as this machine's data has them; raise OptionError for one that it lacks."""
+    try:
+        info = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        known = available_timezones()
+        hint = nearest(zone, known)
+        advice = f"did you mean {hint!r}?" if hint else "a name of the IANA data such as 'Europe/Berlin' is expected"
+        if not known:
+            advice = "this machine has no time zone data: pip install tzdata"
+        raise OptionError(f"the time zone {zone!r} is unknown: {advice}") from error
+
+    def offset(moment: datetime) -> timedelta | None:
+        return info.utcoffset(info.fromutc(moment))  # of UTC's date and time, under the name of the zone
+
+    low, last = (datetime(year, 1, 1, tzinfo=info) for year in (_FIRST_YEAR, _LAST_YEAR))
+    day, second = timedelta(days=1), timedelta(seconds=1)
+    rules = [(low, offset(low))]
+    while low < last:  # no clock is changed and changed back within a day
+        high = following = low + day
+        if (found := offset(high)) is rules[-1][1] or found == rules[-1][1]:
+            low = following
+            continue
+        while high - low > second:
+            middle = low + (high - low) // second // 2 * second
+            low, high = (middle, high) if offset(middle) == rules[-1][1] else (low, middle)
+        rules.append((high, offset(high)))
+        low = following
+    unit = timedelta(milliseconds=1)
+    epoch = datetime(1970, 1, 1, tzinfo=info)
+    return tuple(((moment - epoch) // unit, (ahead or timedelta()) // unit) for moment, ahead in rules)
+
+
+@dataclass(frozen=True)
+class ZoneFrames:
+    """Frames of `step_ms` on a zone's clock, or of `months` where that is not 0; offset_ms: how much later they begin.
+
+    rules: of the zone; they travel with the frames, so that all workers have the same.
+    """
+
+    rules: Rules
+    step_ms: int
+    months: int
+    offset_ms: int
+
+    def numbers(self, times: Ints) -> Ints:
+        """Return the frame of each time."""
+        starts, steps, firsts, counts = self._arrays
+        run = np.maximum(np.searchsorted(starts, times, side="right") - 1, 0)
+        return firsts[run] + np.minimum((times - starts[run]) // steps[run], counts[run] - 1)
+
+    def starts(self, numbers: Ints) -> Ints:
+        """Return when frames begin."""
+        starts, steps, firsts, _ = self._arrays
+        run = np.maximum(np.searchsorted(firsts, numbers, side="right") - 1, 0)
+        return starts[run] + (numbers - firsts[run]) * steps[run]
+
+    def number(self, time_ms: int) -> int:
+        """Return the frame of a time of any size."""
+        runs, firsts = self._runs
+        at = max(0, bisect_right(runs, (time_ms, 1 << 63)) - 1)
+        start, step, count = runs[at]
+        return firsts[at] + min((time_ms - start) // step, count - 1)
+
+    def start(self, number: int) -> int:
+        """Return when a frame begins."""
+        runs, firsts = self._runs
+        at = max(0, bisect_right(firsts, number) - 1)
+        start, step, _ = runs[at]
+        return start + (number - firsts[at]) * step
+
+    @cached_property
+    def _runs(self) -> tuple[list[tuple[int, int, int]], list[int]]:
+        """Runs of frames of equal length, as start, length and count, and the number of the first of each."""
+        runs = list(self._found())
+        start, step, _ = runs[-1]
+        runs[-1] = (start, step, 1 << 62)
+        firsts = [0]
+        for _, _, count in runs[:-1]:
+            firsts.append(firsts[-1] + count)
+        at = max(0, bisect_right(runs, (0, 1 << 63)) - 1)
+        epoch = firsts[at] + min(-runs[at][0] // runs[at][1], runs[at][2] - 1)
+        return runs, [first - epoch for first in firsts]
+
+    @cached_property
+    def _arrays(self) -> tuple[Ints, Ints, Ints, Ints]:
+        runs, firsts = self._runs
+        starts, steps, counts = (np.array(column, np.int64) for column in zip(*runs, strict=True))
+        return starts, steps, np.array(firsts, np.int64), counts
+
+    def _found(self) -> Iterator[tuple[int, int, int]]:
+        step = self.step_ms
+        ends = [*(ms for ms, _ in self.rules[1:]), _ms_of(_LAST_YEAR, 1)]
+        shown, before = -(1 << 62), 0  # the highest time that the clock has shown, or begins to show again
+        for number, ((begin, ahead), end) in enumerate(zip(self.rules, ends, strict=True)):
+            low = begin + ahead
+            if not number:
+                low -= max(step, self.months * _MONTH_MS)
+            elif ahead < before:
+                shown = max(shown, begin + before)
+                repeats = step and (before - ahead) % step == 0
+                low = shown = low if repeats else max(low, shown)
+            else:
+                shown = max(shown, begin + before)
+                low = max(low, shown)
+                if any(point < low for point, _ in self._points(shown, low + 1)) and not self._begins(low):
+                    yield begin, step or _MONTH_MS, 1
+            for point, count in self._points(low, end + ahead):
+                yield point - ahead, step or _MONTH_MS, count
+            before = ahead
+
+    def _begins(self, local_ms: int) -> bool:
+        """Return whether a frame begins when the clock shows this."""
+        return any(True for _ in self._points(local_ms, local_ms + 1))
+
+    def _points(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Yield beginnings in `[low, high)` on the clock, each with how many there are from it on, at equal steps."""
+        if self.months:
+            first, behind = (bisect_right(self._months, ms - 1) for ms in (low, high))
+            yield from ((point, 1) for point in self._months[first:behind])
+            return
+        # Weeks begin on Monday, everything else counts from the first of January 1970, a Thursday.
+        origin = self.offset_ms - (3 * DAY_MS if self.step_ms % (7 * DAY_MS) == 0 else 0)
+        first = low + (origin - low) % self.step_ms
+        if first < high:
+            yield first, -(-(high - first) // self.step_ms)
+
+    @cached_property
+    def _months(self) -> Sequence[int]:
+        """When the clock shows the beginnings of months, as if it were UTC's."""
+        years = range(_FIRST_YEAR - 2 - self.months // 12, _LAST_YEAR + 2 + self.months // 12)
+        return [
+            _ms_of(year, month) + self.offset_ms
+            for year in years
+            for month in range(1, 13)
+            if ((year - 1970) * 12 + month - 1) % self.months == 0
+        ]
+
+
+def _ms_of(year: int, month: int) -> int:
+    return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * 1_000
+
 
 _MOST_MONTHS = 1_200
 _SHORTEST_MONTH_MS = 28 * DAY_MS

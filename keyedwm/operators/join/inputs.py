@@ -1,23 +1,64 @@
-"""Steps of both kinds of join before rows are matched: late rows, and rows that nothing can match.
+"""Steps that both kinds of join share: rows that come (late ones, those without a match), rows that leave, manifests.
 
-Rule: a row is late if it stands below a watermark of its own side, whatever the other side has seen.
+Rule: a row is late if it stands below a watermark of its own side, whatever the other side has seen. Event times of
+pairs are those of their rows, in the result's columns, one for each axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Flags
+from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.keys import HASH
-from keyedwm.operators.join.plan import LEFT, JoinPlan
-from keyedwm.operators.join.results import alone
+from keyedwm.operators.join.plan import LATE, LEFT, TIMESTAMP, JoinPlan
 from keyedwm.operators.results import Output, late_sentence
+from keyedwm.operators.state.manifest import ManifestFormat
+from keyedwm.operators.state.store import BlobStore
+
+_US_PER_MS = 1000
+
+
+def pairs(plan: JoinPlan, left: pa.Table, right: pa.Table, at_left: Ints, at_right: Ints) -> Output:
+    """Return rows of both sides together: pair by pair the rows at these places."""
+    return _laid_out(plan, (left, right), (pa.array(at_left), pa.array(at_right)), len(at_left), late=False)
+
+
+def alone(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Output:
+    """Return rows of one side, padded."""
+    tables = (rows, None) if side == LEFT else (None, rows)
+    return _laid_out(plan, tables, (None, None), rows.num_rows, late=late)
+
+
+def _laid_out(
+    plan: JoinPlan, tables: tuple[pa.Table | None, pa.Table | None], places: tuple[Any, Any], count: int, *, late: bool
+) -> Output:
+    def column(side: int, name: str) -> pa.Array:
+        table = tables[side]
+        values = contiguous(table[name])  # type: ignore[index]  # only asked for where there is one
+        return values if places[side] is None else values.take(places[side])
+
+    arrays = []
+    for one, *names in plan.columns:
+        present = [(side, name) for side, name in enumerate(names) if name is not None and tables[side] is not None]
+        arrays.append(column(*present[0]) if present else pa.nulls(count, one.type))
+    if LATE in plan.result_schema.names[len(plan.columns) : len(plan.columns) + 1]:
+        arrays.append(pa.repeat(late, count))
+    for axis in plan.result_axes:
+        side = int(axis >= len(plan.left.axes))
+        if tables[side] is None:
+            arrays.append(pa.nulls(count, TIMESTAMP))
+        else:
+            ms = column(side, plan.sides[side].times[axis - plan.first_axis(side)])
+            arrays.append(pc.multiply(ms, _US_PER_MS).cast(TIMESTAMP))
+    return Output(pa.Table.from_arrays(arrays, schema=plan.result_schema), None)
+
 
 PIECE_ROWS = 200_000
 # So much of one side is looked up at once.
@@ -104,3 +145,20 @@ def alone_in_pieces(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = F
 
 def _flags(column: pa.ChunkedArray) -> Flags:
     return pc.fill_null(column, fill_value=False).to_numpy()
+
+
+VERSION = 1
+FORMAT = ManifestFormat(
+    state="state of the join", version=VERSION, readable=(VERSION,),
+    unchanged="on, how, time bounds, condition, columns, names of the sides and late",
+)  # fmt: skip
+
+
+def manifest_of(plan: JoinPlan, state: Mapping[str, Any]) -> bytes:
+    """Return the manifest of an operator."""
+    return FORMAT.write(plan.digest(), state)
+
+
+def read_manifest(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
+    """Return the content of a state's manifest; see `ManifestFormat.read`."""
+    return FORMAT.read(plan.digest(), store)

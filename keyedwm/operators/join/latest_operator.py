@@ -14,10 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.operators.join.change_table import ChangeTable
-from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
-from keyedwm.operators.join.join_manifest import manifest_of, read_manifest
+from keyedwm.operators.join.inputs import (
+    PIECE_ROWS,
+    Inputs,
+    alone_in_pieces,
+    in_groups,
+    manifest_of,
+    pairs,
+    read_manifest,
+)
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.operators.join.results import pairs
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST

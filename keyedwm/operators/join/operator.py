@@ -18,12 +18,18 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, JoinHorizons
-from keyedwm.operators.join.inputs import PIECE_ROWS, Inputs, alone_in_pieces, in_groups
-from keyedwm.operators.join.join_manifest import manifest_of, read_manifest
+from keyedwm.operators.join.inputs import (
+    PIECE_ROWS,
+    Inputs,
+    alone_in_pieces,
+    in_groups,
+    manifest_of,
+    pairs,
+    read_manifest,
+)
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.join.keys import same_keys
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.operators.join.results import pairs
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST

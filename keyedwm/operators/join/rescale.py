@@ -17,7 +17,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import JoinHorizons
 from keyedwm.operators.join.change_table import CHANGES
-from keyedwm.operators.join.join_manifest import FORMAT, manifest_of
+from keyedwm.operators.join.inputs import FORMAT, manifest_of
 from keyedwm.operators.join.keys import HASH, bucket_numbers
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows

@@ -1,8 +1,11 @@
-"""The panes of one window, computed anew from its messages: groups by key, their functions, and the result columns."""
+"""The panes of one window, computed anew from its messages: groups by key, their functions, and the result columns.
+
+Rule: so many panes leave at a time that they hold about a million messages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,3 +101,14 @@ def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:
         return pa.StructArray.from_arrays([pa.array(starts), pa.array(ends - 1)], fields=list(ROWS_WINDOW_TYPE))
     times = [instants(edges) for edges in (starts, ends)]
     return pa.StructArray.from_arrays(times, fields=list(WINDOW_TYPE))
+
+
+_MOST_ROWS = 1 << 20
+
+
+def pieces(in_order: Ints, sizes: Ints) -> Iterator[Ints]:
+    """Yield windows, in an order, so many at a time that they hold about a million messages; sizes: of each."""
+    behind = np.cumsum(sizes[in_order])
+    for cut in np.split(in_order, np.searchsorted(behind, np.arange(_MOST_ROWS, behind[-1:].sum(), _MOST_ROWS))):
+        if len(cut):
+            yield cut

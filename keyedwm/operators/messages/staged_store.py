@@ -15,11 +15,10 @@ import pyarrow as pa
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.rejected_rows import RejectedRows
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.messages.staged_operator import StagedOperator
+from keyedwm.operators.messages.staged_operator import RejectedRows, StagedOperator
 from keyedwm.operators.messages.store_description import describe
-from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.panes import PanesAgain
 from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore

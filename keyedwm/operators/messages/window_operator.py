@@ -14,11 +14,10 @@ import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.operators.messages.arguments import Edge, checked_edges, checked_range, checked_values
+from keyedwm.operators.messages.arguments import Edge, checked_edges, checked_range, checked_values, whole_ms
 from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.validate_messages import whole_ms
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import MemoryStore, checked_store
 

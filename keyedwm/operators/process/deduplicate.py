@@ -23,7 +23,7 @@ from keyedwm.operators.kernels import pass_within
 from keyedwm.operators.plan_checks import check_key_columns, check_length
 from keyedwm.operators.process.passed_keys import HELD, NEVER, Passed, PassedKeys
 from keyedwm.operators.process.processor import Processor
-from keyedwm.operators.process.running_plan import RECORD
+from keyedwm.operators.process.running_state import RECORD
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 

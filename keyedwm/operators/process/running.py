@@ -21,8 +21,7 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.aggregate_function import RowOrder
 from keyedwm.operators.grouping import row_groups
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
-from keyedwm.operators.process.running_plan import RECORD, WITHIN, RunningPlan
-from keyedwm.operators.process.running_state import Elements, RunningKeys
+from keyedwm.operators.process.running_state import RECORD, WITHIN, Elements, RunningKeys, RunningPlan
 from keyedwm.operators.results import late_sentence
 from keyedwm.operators.state.entries import Entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns

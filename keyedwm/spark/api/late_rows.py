@@ -1,7 +1,9 @@
-"""`late_rows` and `on_time_rows`: what the coalesced watermark makes late, for Spark's own operators and by itself.
+"""Rows of a frame apart: `events`, `late_rows` and `on_time_rows`, `rejected` and `with_rejected`.
 
-Rule: each event row with a readable time is in exactly one of both. Spark drops late rows by the watermark of two
-batches before, so none of those that are on time by the one stamped on their own batch.
+Rule: each event row with a readable time is late or on time, by the coalesced watermark that its own batch is stamped
+with. Spark drops late rows by the watermark of two batches before, so none of those that are on time. Rejected are
+messages that no window took, of an aggregation with a store and `late="emit"`, and records that came back unread, of a
+source with `onBadEventTime=reject`.
 """
 
 from __future__ import annotations
@@ -11,16 +13,29 @@ from typing import TYPE_CHECKING
 
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.rows import REASON
+from keyedwm.core.rows import CONTROL, REASON, REJECTED
 from keyedwm.core.text import span_text
 from keyedwm.operators.frames.plan import RowGapWindow, SessionWindow, SlidingWindow
-from keyedwm.operators.frames.session_rules import closed_ms
-from keyedwm.spark.api.events import events
+from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.spark.api.watermark import axis_columns, followed
-from keyedwm.spark.arguments import named
+from keyedwm.spark.arguments import named, require_frame
+from keyedwm.spark.hosting.staged_rows import rejected_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+def events(df: DataFrame) -> DataFrame:
+    """Return one row for each record, as `format("kafka")` does: no control rows and no column `control`, and none of
+    the records that came back unread, which `rejected` returns.
+
+    For counts, `foreachBatch` and sinks of others. `aggregate` and the keyedwm sink follow the control rows: give them
+    the source's own rows. Raises OptionError if `df` is no frame.
+    """
+    require_frame(df, "events")
+    for column in (*([CONTROL] if CONTROL in df.columns else []), *([REJECTED] if rejected_type(df) else [])):
+        df = df.where(df[column].isNull()).drop(column)
+    return df
 
 
 def late_rows(
@@ -105,3 +120,47 @@ def _rule(df: DataFrame, window: object, lateness: str | None, axis: str, caller
             "expected, without a time zone, as Spark's own window and session_window have none; or leave it out"
         )
     return _Rule(event_time, watermark, window, 0 if lateness is None else duration_ms("lateness", lateness))
+
+
+def rejected(df: DataFrame) -> DataFrame:
+    """Return the messages that were given back, as they came, with the `reason`; of a stream, or of a table of results.
+
+    The other rows are the results: `df.where("rejected IS NULL")`.
+    """
+    from pyspark.sql.types import StructType
+
+    require_frame(df, "rejected")
+    if REJECTED not in df.columns:
+        raise InputError(
+            f"rejected: the frame has no column {REJECTED!r}: it is that of a source with onBadEventTime=reject, or of "
+            "aggregate(..., store=Store(...), late='emit'); keep it when columns are chosen"
+        )
+    found = df.schema[REJECTED].dataType
+    if not isinstance(found, StructType):
+        raise InputError(
+            f"rejected: the column {REJECTED!r} is of type {found.simpleString()}: that of an aggregate with a store "
+            "is a struct, the whole message; take it before it is changed"
+        )
+    return df.where(df[REJECTED].isNotNull()).select(f"{REJECTED}.*")
+
+
+def with_rejected(results: DataFrame, *records: DataFrame) -> DataFrame:
+    """Return results, and in a column `rejected` of further rows what `late_rows` or `rejected` returned.
+
+    One query then writes both, to two places with the sink's option `errorsTo`: what was made of one source is of the
+    same batch, so that counts add up. Raises OptionError and InputError, in one sentence.
+    """
+    from pyspark.sql import functions as F
+
+    require_frame(results, "with_rejected")
+    for one in records:
+        require_frame(one, "with_rejected")
+        if REASON not in one.columns:
+            raise InputError(
+                f"with_rejected: a frame of records has no column {REASON!r} (it has {', '.join(one.columns)}): frames "
+                "that late_rows or rejected returned are expected, behind the results"
+            )
+    for one in records:
+        rows = one.select(F.struct("*").alias(REJECTED))
+        results = results.unionByName(rows, allowMissingColumns=True)
+    return results

@@ -18,9 +18,8 @@ from keyedwm.config.validation import is_host_name, number
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 from keyedwm.spark.arguments import named, require_session
-from keyedwm.spark.metrics.exporter import Exporter, ExporterName, require_library
+from keyedwm.spark.metrics.exporter import Exporter, ExporterName, MetricsListener, require_library
 from keyedwm.spark.metrics.figures import Figures
-from keyedwm.spark.metrics.listener import MetricsListener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

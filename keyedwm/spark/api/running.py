@@ -17,7 +17,7 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.running import VERSION, Running
-from keyedwm.operators.process.running_plan import RECORD, RunningPlan
+from keyedwm.operators.process.running_state import RECORD, RunningPlan
 from keyedwm.spark.api.key_watermark import checked_key_watermark
 from keyedwm.spark.api.process import OperatorPlacement, ProcessorSpec, processed
 from keyedwm.spark.arguments import check_own_aggregates

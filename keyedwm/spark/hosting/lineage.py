@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.panes import PanesAgain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

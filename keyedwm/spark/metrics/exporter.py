@@ -1,12 +1,26 @@
-"""The exporters by name, and their common contract."""
+"""The exporters by name and their common contract, and the listener that tells them of a session's queries.
+
+Rule: the listener works on Spark's listener thread and waits for nobody.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from keyedwm.core.errors import OptionError
+from keyedwm.spark.metrics.figures import Figures
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
 
 
 class Exporter(Protocol):
@@ -50,3 +64,31 @@ def require_library(name: ExporterName) -> None:
             f"metrics: exporter={name.value!r} needs {package}, which is not installed: "
             f"pip install 'keyedwm[{name.extra}]'"
         ) from error
+
+
+class MetricsListener(StreamingQueryListener):
+    """Hands events to the figures, and says to the exporter that there are new ones."""
+
+    def __init__(self, figures: Figures, exporter: Exporter) -> None:
+        self._figures = figures
+        self._exporter = exporter
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Take note of a run that begins."""
+        self._figures.started(str(event.id), str(event.runId), event.name, id(self))
+        self._exporter.changed()
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Take the figures of a batch."""
+        self._figures.progressed(event.progress, id(self))
+        self._exporter.changed()
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Take note that there was nothing to read."""
+        self._figures.idle(str(event.id), str(event.runId))
+        self._exporter.changed()
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Take note of the end of a run."""
+        self._figures.terminated(str(event.id), str(event.runId), failed=event.exception is not None)
+        self._exporter.changed()

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from keyedwm.spark.metrics import catalogue as of
+from keyedwm.spark.metrics.batch_figures import SourceFigures, operator_figures
 from keyedwm.spark.metrics.catalogue import Metric
-from keyedwm.spark.metrics.operator_figures import operator_figures
-from keyedwm.spark.metrics.source_figures import SourceFigures
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

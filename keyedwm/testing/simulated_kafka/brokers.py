@@ -16,9 +16,8 @@ from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.producer import ProduceResponse
 
 from keyedwm.kafka.client.errors import Code
-from keyedwm.testing.simulated_kafka.clock import Clock
 from keyedwm.testing.simulated_kafka.coordinators import ADDRESSES, Coordinators
-from keyedwm.testing.simulated_kafka.log import HEADER, Header, Log
+from keyedwm.testing.simulated_kafka.log import HEADER, Clock, Header, Log
 
 
 class Brokers(Coordinators):

@@ -18,8 +18,7 @@ from kafka.protocol.producer import (
 )
 
 from keyedwm.kafka.client.errors import Code
-from keyedwm.testing.simulated_kafka.clock import Clock
-from keyedwm.testing.simulated_kafka.log import Log
+from keyedwm.testing.simulated_kafka.log import Clock, Log
 
 NODES = (1, 2, 3)
 ADDRESSES = {node: ("b", node) for node in NODES}

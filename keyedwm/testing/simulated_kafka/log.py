@@ -2,11 +2,14 @@
 
 Rule: batches are never decoded beyond their header; what a reader sees is what was written, with the base offset and
 the leader epoch of the log.
+
+Virtual time stands still until it is moved, and what is due happens as it passes.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -159,3 +162,20 @@ def marker(producer_id: int, epoch: int, *, commit: bool, now_ms: float) -> byte
     struct.pack_into(">h", data, _ATTRIBUTES_AT, attributes | _CONTROL)
     struct.pack_into(">I", data, 17, crc32c.crc32c(bytes(data[_CHECKED_FROM:])))
     return bytes(data)
+
+
+START_MS = 1_700_000_000_000
+
+
+class Clock:
+    """Milliseconds since 1970 that only `pass_ms` moves."""
+
+    def __init__(self, now_ms: float = START_MS) -> None:
+        self.now_ms = float(now_ms)
+        self.on_pass: list[Callable[[], None]] = []
+
+    def pass_ms(self, span_ms: float) -> None:
+        """Move on by so many milliseconds."""
+        self.now_ms += span_ms
+        for due in self.on_pass:
+            due()

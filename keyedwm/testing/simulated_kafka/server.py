@@ -21,7 +21,7 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from keyedwm.kafka.records.encode import encode
 from keyedwm.kafka.records.record_columns import RecordColumns
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.log import Clock
 
 _LOOPBACK, _NODE = "127.0.0.1", 1
 # The newest version that is offered, by API key: as of Kafka 4.1.

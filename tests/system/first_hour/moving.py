@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from keyedwm.cli.main import main as command
-from keyedwm.testing.connector import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.spark.other_session import session, stream, to_the_end
 from tests.tools import Record, produce
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from keyedwm.kafka.client.connection import TransientError
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import START_MS
 from keyedwm.testing.simulated_kafka.coordinators import NODES
+from keyedwm.testing.simulated_kafka.log import START_MS
 
 # The highest rate of each fault, per opportunity; a seed takes a part of the faults at a part of the rates.
 HIGHEST = {

@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyedwm.kafka.records.encode import Producer, encode
 from keyedwm.kafka.records.record_columns import RecordColumns
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import START_MS
+from keyedwm.testing.simulated_kafka.log import START_MS
 
 TOPIC, PARTITIONS, LAG_MS = "in", 3, 1_000
 _FIRST_PRODUCER = 500_000

@@ -31,7 +31,7 @@ from keyedwm.kafka.requests.transactions import (
 )
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.log import Clock
 from tests.system.world.wire import SimulatedConnection
 from tests.tools import remake, wait_until
 

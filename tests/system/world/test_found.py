@@ -25,7 +25,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.transactions import Fate, end
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import START_MS, Clock
+from keyedwm.testing.simulated_kafka.log import START_MS, Clock
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options.sink_options import SnapshotMode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.log import Clock
 from tests.system.world.faults import Faults, Strike
 from tests.system.world.shrink import shrink
 from tests.system.world.world import Outcome

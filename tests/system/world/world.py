@@ -17,7 +17,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.simulated_kafka.brokers import Brokers
-from keyedwm.testing.simulated_kafka.clock import Clock
+from keyedwm.testing.simulated_kafka.log import Clock
 from pyspark_wm_sink.kafka.publish import LostTransactionError
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_source.values.limits import LIMITS

@@ -17,13 +17,17 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.join.join_timeline import JoinTimeline
-from keyedwm.operators.messages.join.matches import matches
-from keyedwm.operators.messages.join.pairs import chosen, laid_out, laid_out_alone, laid_out_window
+from keyedwm.operators.messages.join.join_timeline import EVERYTHING, FULL, JoinTimeline, Waiting, reaching_back
+from keyedwm.operators.messages.join.pairs import (
+    SideMessages,
+    chosen,
+    laid_out,
+    laid_out_alone,
+    laid_out_window,
+    matches,
+)
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.side import HeldSide, SideState, Taken
-from keyedwm.operators.messages.join.side_messages import SideMessages
-from keyedwm.operators.messages.join.waiting import EVERYTHING, FULL, Waiting, reaching_back
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import contiguous
 from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.join.join_description import plan_of
-from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.session_shape import PAYLOAD, topic_prefix
+from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.read_only_store import ALL, Listed, ListedInput
 from keyedwm.operators.state.store import BlobStore
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.messages.join.matches import MOST_PAIRS
-from keyedwm.operators.messages.join.pairs import NONE
+from keyedwm.operators.messages.join.pairs import MOST_PAIRS, NONE
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep
 
 

@@ -20,17 +20,16 @@ from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.core.rows import REASON
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.join.pairs import NONE, laid_out_rows
+from keyedwm.operators.messages.arguments import validate_messages, validate_times
+from keyedwm.operators.messages.join.pairs import NONE, SideMessages, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
-from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
 from keyedwm.operators.messages.shape import Offsets, ShapeContext
 from keyedwm.operators.messages.shapes.session import SessionShape
 from keyedwm.operators.messages.timeline import LOWEST
-from keyedwm.operators.messages.validate_messages import validate_messages, validate_times
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.results import Output
 

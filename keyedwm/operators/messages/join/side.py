@@ -18,8 +18,8 @@ from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.account import Input, Messages
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.join_timeline import JoinTimeline
+from keyedwm.operators.messages.join.pairs import SideMessages
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
-from keyedwm.operators.messages.join.side_messages import SideMessages
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore, places
 from keyedwm.operators.messages.plan import Reason

@@ -13,12 +13,11 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REASON
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.join.join_description import describe
-from keyedwm.operators.messages.join.operator import join_operator
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
-from keyedwm.operators.messages.rejected_rows import RejectedRows
+from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.messages.staged_operator import StagedOperator
-from keyedwm.operators.panes_again import PanesAgain
+from keyedwm.operators.messages.staged_operator import RejectedRows, StagedOperator
+from keyedwm.operators.panes import PanesAgain
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore

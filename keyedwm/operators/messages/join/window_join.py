@@ -1,4 +1,4 @@
-"""A join of windows for a program of one's own; see `WindowOperator` for one side alone.
+"""A join of windows: its operator, and one for a program of one's own (`WindowOperator` for one side alone).
 
 Rule: pairs and rejected messages are kept until `flush`, which writes the state first.
 """
@@ -6,17 +6,32 @@ Rule: pairs and rejected messages are kept until `flush`, which writes the state
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.messages.join.operator import join_operator
+from keyedwm.operators.messages.arguments import whole_ms
+from keyedwm.operators.messages.driver import MessageOperator, Parts
+from keyedwm.operators.messages.join.grid_shape import JoinedGrids
+from keyedwm.operators.messages.join.join_description import manifest_of, read_manifest
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
+from keyedwm.operators.messages.join.session_shape import JoinedSessions, plan_of_both
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.validate_messages import whole_ms
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.store import MemoryStore, checked_store
+from keyedwm.operators.state.store import BlobStore, MemoryStore, checked_store
+
+
+def join_operator(plan: WindowJoinPlan, store: BlobStore) -> MessageOperator:
+    """Return the operator of a plan; `store` is the state that it goes on from."""
+    parts = Parts(
+        shape=partial(JoinedSessions if plan.is_sessions else JoinedGrids, plan),
+        columns=[plan_of_both(plan)] if plan.is_sessions else plan.columns_of_sides,
+        retention=plan.retention, read=partial(read_manifest, plan), write=partial(manifest_of, plan),
+        inputs=len(plan.sides),
+    )  # fmt: skip
+    return MessageOperator(parts, store)
 
 
 class WindowJoin:

@@ -20,11 +20,18 @@ from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
 from keyedwm.operators.messages.on_demand import OnDemandWindow
-from keyedwm.operators.messages.opened_members import OrderedMessages, in_key_order, listed, ranges
-from keyedwm.operators.messages.opened_windows import OPENED, Opened, OpenedWindows, spans
-from keyedwm.operators.messages.pieces import pieces
+from keyedwm.operators.messages.opened_windows import (
+    OPENED,
+    Opened,
+    OpenedWindows,
+    OrderedMessages,
+    in_key_order,
+    listed,
+    ranges,
+    spans,
+)
 from keyedwm.operators.messages.plan import Reason, StorePlan
-from keyedwm.operators.messages.results import KeyedMessages, panes
+from keyedwm.operators.messages.results import KeyedMessages, panes, pieces
 from keyedwm.operators.messages.shape import ShapeContext, StoreShape
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.panes import Timing

@@ -16,16 +16,14 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.frames.session_merge import joined_runs
-from keyedwm.operators.frames.session_rules import NEVER, closed_ms
+from keyedwm.operators.frames.session_parts import NEVER, closed_ms
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import message_bytes, places
-from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import Reason, StorePlan
-from keyedwm.operators.messages.results import KeyedMessages, panes
-from keyedwm.operators.messages.session_messages import SessionMessages
-from keyedwm.operators.messages.sessions import INDEX, OpenSessions, Parts, Sessions, joined
+from keyedwm.operators.messages.results import KeyedMessages, panes, pieces
+from keyedwm.operators.messages.sessions import INDEX, OpenSessions, Parts, SessionMessages, Sessions, joined
 from keyedwm.operators.messages.shape import ShapeContext, StoreShape
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import SessionKind

@@ -18,8 +18,8 @@ from keyedwm.operators.kernels import add_by_group
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.messages import message_bytes
-from keyedwm.operators.messages.pieces import pieces
 from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.results import pieces
 from keyedwm.operators.messages.shape import ShapeContext
 from keyedwm.operators.messages.shapes.of_keys import MESSAGES, KeyedRowsShape
 from keyedwm.operators.messages.windows import SessionRowWindow
