@@ -1,7 +1,8 @@
-"""Output of any operator: rows and their event times, and the sentence about late rows."""
+"""Output of any operator: rows and their event times; the sentence about late rows; calls that most ignore."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,29 @@ class Output:
 
     rows: pa.Table
     event_ms: Ints | None
+
+
+class QuietOperator:
+    """The calls of an operator (`protocol.Operator`) that change nothing for most: its state is written after each
+    batch, by `drain`, watermarks alone let results leave, and no clock matters.
+    """
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """No clock matters."""
+        return None
+
+    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002
+        """Yield nothing: watermarks stay where they are."""
+        return iter(())
+
+    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002
+        """Yield nothing: what is held stays so over a barrier."""
+        return iter(())
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002
+        """Yield nothing: nothing leaves by the clock."""
+        return iter(())
 
 
 def no_times(count: int) -> Ints:

@@ -29,7 +29,8 @@ Neutral entries stand for no event: what a window holds before its first row, or
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +40,13 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.aggregates.aggregate_function import RowOrder, Spans
 from keyedwm.operators.frames.plan import WindowPlan
+from keyedwm.operators.frames.results import FrameOperator
 from keyedwm.operators.kernels import add_by_group, highest_by_group
 from keyedwm.operators.panes import Early, EveryBy, Now, PanePolicy, Timing
+from keyedwm.operators.results import Output
 from keyedwm.operators.state.entries import Entries, over_spans
+from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
+from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 ANY = (0,)  # some window has news
 
@@ -144,3 +149,40 @@ def neutral_totals(plan: WindowPlan, keys: Ints) -> Entries:
     """Totals of no event, as `over_spans` has totals: an aggregate may hold them otherwise than what is merged."""
     places = np.arange(len(keys))
     return over_spans(plan, neutral(plan, keys), Spans(places, places + 1))
+
+
+class PanedOperator(FrameOperator, ABC):
+    """The base of operators whose windows or sessions may show early and late panes."""
+
+    def __init__(self, plan: WindowPlan, store: BlobStore) -> None:
+        state = read_manifest(plan, store)
+        super().__init__(plan, state)
+        self._policy = FramePanes(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
+        self._logs = TableLogs(store, manifest=MANIFEST, state=state)
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When early panes by the clock are due."""
+        return self._policy.next_timer_ms
+
+    def on_timer(self, now_ms: int) -> Iterator[Output]:
+        """Yield early panes by the clock, if they are due."""
+        if self._policy.beats(EveryBy.CLOCK, now_ms):
+            yield from self._show_early()
+
+    def drain(self) -> StateChanges:
+        """Return what changed in the state since the last call."""
+        changes = self._drained()
+        manifest = manifest_of(self._plan, self._manifest_state())
+        return StateChanges({**changes.written, MANIFEST: manifest}, changes.removed)
+
+    def _manifest_state(self) -> dict[str, Any]:
+        return {"watermark_ms": self.watermark_ms, **self._policy.state(), **self._logs.state()}
+
+    @abstractmethod
+    def _show_early(self) -> Iterator[Output]:
+        """Yield early panes of the open windows with unshown rows."""
+
+    @abstractmethod
+    def _drained(self) -> StateChanges:
+        """Return what changed in the logs."""

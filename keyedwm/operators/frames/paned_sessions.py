@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +15,9 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
-from keyedwm.operators.frames.frame_panes import FramePanes, neutral
+from keyedwm.operators.frames.frame_panes import PanedOperator, neutral
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
+from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.frames.session_merge import joined_runs
 from keyedwm.operators.frames.session_parts import closed_ms, expired, lowered_ms
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of, new_sessions
@@ -27,42 +26,25 @@ from keyedwm.operators.panes import EveryBy, Timing
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
-from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
+from keyedwm.operators.state.store import BlobStore, StateChanges
 
 # So many results leave at once when a watermark closes many sessions.
 _PIECE_ROWS = 200_000
 
 
-class PanedSessionOperator:
+class PanedSessionOperator(PanedOperator):
     """One instance of the operator; see `protocol.Operator`."""
 
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
-        self._plan = plan
+        super().__init__(plan, store)
         self._window = window
         self._keys = KeyDictionary(plan.key_fields)
-        state = read_manifest(plan, store)
-        self._policy = FramePanes(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
-        self.watermark_ms = state.get("watermark_ms")
-        logs = TableLogs(store, manifest=MANIFEST, state=state)
-        self._logs = logs
-        self._table = SessionTable(plan, window, self._keys, logs, self._gone_ms())
-        self.late_rows = 0
-        self._left = plan.most_rows
+        self._table = SessionTable(plan, window, self._keys, self._logs, self._gone_ms())
 
     @property
     def open_entries(self) -> int:
         """How many sessions are open; of those that were not read, how many rows of the state tell of them."""
         return self._table.entries
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """When early panes by the clock are due."""
-        return self._policy.next_timer_ms
-
-    def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark less the allowed lateness: a late pane comes up to that late."""
-        return passed_on_ms(self._plan, watermark_ms, self.watermark_ms)
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
@@ -103,19 +85,6 @@ class PanedSessionOperator:
         for at in range(0, len(closed), _PIECE_ROWS):  # before keys get other numbers
             yield from self._shown(closed.take(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), Timing.ON_TIME)
 
-    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
-        """Yield nothing: sessions close by the watermark alone."""
-        return iter(())
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
-        """Yield nothing: a session does not end at a barrier."""
-        return iter(())
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Yield early panes by the clock, if they are due."""
-        if self._policy.beats(EveryBy.CLOCK, now_ms):
-            yield from self._show_early()
-
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open sessions with unshown rows."""
         held = self._table.held
@@ -131,15 +100,8 @@ class PanedSessionOperator:
         self._table.replace(np.arange(len(held)), held.take(nothing), nothing)
         yield from self._shown(held.where(self._policy.closed(held.shown, np.ones(len(held), bool))), Timing.ON_TIME)
 
-    def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
-        changes = self._table.drain(self._gone_ms())
-        return StateChanges(
-            {**changes.written, MANIFEST: manifest_of(self._plan, self._manifest_state())}, changes.removed
-        )
-
-    def _manifest_state(self) -> dict[str, Any]:
-        return {"watermark_ms": self.watermark_ms, **self._policy.state(), **self._logs.state()}
+    def _drained(self) -> StateChanges:
+        return self._table.drain(self._gone_ms())
 
     def _numbered(self, rows: pa.Table) -> Ints:
         """Return the number of the key of each partial."""

@@ -1,9 +1,10 @@
-"""The outputs of frames' operators: key columns, window, aggregates and pane, ordered by end, start and key."""
+"""The base of frames' operators, and their outputs: keys, window, aggregates, pane, by end, start and key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.names import PANE_TYPE, WINDOW_TYPE
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.results import Output, instants
+from keyedwm.operators.results import Output, QuietOperator, instants
 from keyedwm.operators.state.entries import Entries, finished
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
@@ -30,6 +31,22 @@ class Panes:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+
+class FrameOperator(QuietOperator):
+    """The base of operators of windows and sessions. state: the content of its manifest."""
+
+    def __init__(self, plan: WindowPlan, state: Mapping[str, Any]) -> None:
+        self._plan = plan
+        self.watermark_ms: int | None = state.get("watermark_ms")
+        self.late_rows = 0
+        self._left = plan.most_rows
+
+    def output_watermark_ms(self, watermark_ms: int) -> int:
+        """Return the watermark that results keep: less the allowed lateness, and not above what has left so far."""
+        if self._plan.most_rows is not None and self.watermark_ms is not None:
+            watermark_ms = min(watermark_ms, self.watermark_ms)
+        return watermark_ms - self._plan.lateness_ms
 
 
 def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Output]:
@@ -62,13 +79,6 @@ def event_times(plan: WindowPlan, ends_ms: Ints) -> Ints:
     that merges with an event exactly at its end closes at W > end (rule 11).
     """
     return ends_ms if plan.merges_touching else ends_ms - 1
-
-
-def passed_on_ms(plan: WindowPlan, watermark_ms: int, reached_ms: int | None) -> int:
-    """Return the watermark that results keep: less the allowed lateness, and not above what has left so far."""
-    if plan.most_rows is not None and reached_ms is not None:
-        watermark_ms = min(watermark_ms, reached_ms)
-    return watermark_ms - plan.lateness_ms
 
 
 def _order(ranks: Ints, starts_ms: Ints, ends_ms: Ints) -> Ints:

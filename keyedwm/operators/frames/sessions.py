@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
+from keyedwm.operators.frames.results import FrameOperator, Panes, outputs
 from keyedwm.operators.frames.session_log import SessionLog
 from keyedwm.operators.frames.session_parts import Runs, SessionParts, all_parts, closed_ms, expired, read_parts
 from keyedwm.operators.names import LAST
@@ -28,31 +28,19 @@ _PIECE_ROWS = 200_000
 _ALL_MS = 2**62
 
 
-class SessionOperator:
+class SessionOperator(FrameOperator):
     """One instance of the operator; see `protocol.Operator`."""
 
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
-        self._plan = plan
-        self._window = window
         state = read_manifest(plan, store)
+        super().__init__(plan, state)
+        self._window = window
         self._log = SessionLog(plan, window, store, state)
-        self.watermark_ms = state.get("watermark_ms")
-        self.late_rows = 0
-        self._left = plan.most_rows
 
     @property
     def open_entries(self) -> int:
         """How many parts of sessions the state holds, before they are merged."""
         return self._log.entries
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """No clock matters."""
-        return None
-
-    def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark, or how far sessions have left: results are not late behind it."""
-        return passed_on_ms(self._plan, watermark_ms, self.watermark_ms)
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input, no clock
         """Hold partials; yield expired rows."""
@@ -76,18 +64,6 @@ class SessionOperator:
         if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         yield from self._close(time_ms)
-
-    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
-        """Yield nothing: sessions close by the watermark alone."""
-        return iter(())
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
-        """Yield nothing: a session does not end at a barrier."""
-        return iter(())
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002  no clock
-        """Yield nothing: no pane goes by the clock."""
-        return iter(())
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and keep nothing."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +17,9 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_log import FrameLog, Limits
-from keyedwm.operators.frames.frame_panes import FramePanes, Shown, neutral_totals
+from keyedwm.operators.frames.frame_panes import PanedOperator, Shown, neutral_totals
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
-from keyedwm.operators.frames.results import Panes, outputs, passed_on_ms
+from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.names import LAST, ROWS, START
 from keyedwm.operators.panes import EveryBy, Timing
@@ -28,9 +27,8 @@ from keyedwm.operators.results import Output, late_sentence
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
-from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.pane_log import PaneLog
-from keyedwm.operators.state.store import BlobStore, LogHolder, StateChanges, TableLogs
+from keyedwm.operators.state.store import BlobStore, LogHolder, StateChanges
 
 _NEVER = -(2**62)
 _CHANGED = "touched"  # the log of the frames that changed since the last early panes by time
@@ -57,38 +55,23 @@ class Windows:
         return Windows(self.totals.take(places), self.ends[places], self.shown.take(places))
 
 
-class SlidingOperator:
+class SlidingOperator(PanedOperator):
     """One instance of the operator; see `protocol.Operator`."""
 
     def __init__(self, plan: WindowPlan, window: FrameWindow, store: BlobStore) -> None:
-        self._plan = plan
+        super().__init__(plan, store)
         self._window = window
         self._frames_each = window.frames_each
-        state = read_manifest(plan, store)
-        self._policy = FramePanes(plan.early, plan.lateness_ms, accumulating=plan.accumulating, state=state)
         self._overlap = self._frames_each if self._policy.accumulating else 1
-        self._logs = TableLogs(store, manifest=MANIFEST, state=state)
         self._frames = FrameLog(plan, window, self._overlap, self._logs)
         self._panes = PaneLog(plan, window, self._logs)
         self._changed = PairLog(plan.key_fields, START, _CHANGED, self._logs)
         self._holders: list[LogHolder] = [self._frames, self._panes, self._changed]
-        self.watermark_ms = state.get("watermark_ms")
-        self.late_rows = 0
-        self._left = plan.most_rows
 
     @property
     def open_entries(self) -> int:
         """How many (key, frame) the state holds, before parts of a frame are merged."""
         return self._frames.entries
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """When early panes by the clock are due."""
-        return self._policy.next_timer_ms
-
-    def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark less the allowed lateness: a late pane comes up to that late."""
-        return passed_on_ms(self._plan, watermark_ms, self.watermark_ms)
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
         """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
@@ -117,19 +100,6 @@ class SlidingOperator:
         if self._policy.beats(EveryBy.EVENT, time_ms):
             yield from self._show_early()
 
-    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  one input
-        """Yield nothing: windows close by the watermark alone."""
-        return iter(())
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
-        """Yield nothing: a window does not end at a barrier."""
-        return iter(())
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Yield early panes by the clock, if they are due."""
-        if self._policy.beats(EveryBy.CLOCK, now_ms):
-            yield from self._show_early()
-
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open windows with unshown rows, which changed since the last ones."""
         keys = self._dictionary()
@@ -148,15 +118,8 @@ class SlidingOperator:
         yield from self._close(self._end_ms(last) + self._plan.lateness_ms)
         self._changed.clear()
 
-    def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
-        changes = self._logs.drain(self._merge)
-        return StateChanges(
-            {**changes.written, MANIFEST: manifest_of(self._plan, self._manifest_state())}, changes.removed
-        )
-
-    def _manifest_state(self) -> dict[str, Any]:
-        return {"watermark_ms": self.watermark_ms, **self._policy.state(), **self._logs.state()}
+    def _drained(self) -> StateChanges:
+        return self._logs.drain(self._merge)
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         owner = next(one for one in self._holders if one.owns(log))

@@ -6,6 +6,7 @@ pairs are those of their rows, in the result's columns, one for each axis.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.keys import HASH
 from keyedwm.operators.join.plan import LATE, LEFT, TIMESTAMP, JoinPlan
-from keyedwm.operators.results import Output, late_sentence
+from keyedwm.operators.results import Output, QuietOperator, late_sentence
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
@@ -145,6 +146,28 @@ def alone_in_pieces(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = F
 
 def _flags(column: pa.ChunkedArray) -> Flags:
     return pc.fill_null(column, fill_value=False).to_numpy()
+
+
+class JoinBase(QuietOperator, ABC):
+    """The base of both operators. received: the last watermark by axis, which the operator changes."""
+
+    def __init__(self, plan: JoinPlan, received: Mapping[int, int]) -> None:
+        self._plan = plan
+        self._inputs = Inputs(plan, received)
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows were late since this instance was built."""
+        return self._inputs.late_rows
+
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
+        """Take rows of a side, in its `staged` schema; yield the rows that they complete, piece by piece."""
+        for some in in_groups(rows):
+            yield from self._taken(input_number, some)
+
+    @abstractmethod
+    def _taken(self, side: int, rows: pa.Table) -> Iterator[Output]:
+        """Take some rows."""
 
 
 VERSION = 1

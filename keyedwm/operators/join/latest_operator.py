@@ -16,9 +16,8 @@ import pyarrow as pa
 from keyedwm.operators.join.change_table import ChangeTable
 from keyedwm.operators.join.inputs import (
     PIECE_ROWS,
-    Inputs,
+    JoinBase,
     alone_in_pieces,
-    in_groups,
     manifest_of,
     pairs,
     read_manifest,
@@ -30,23 +29,16 @@ from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 
-class LatestOperator:
+class LatestOperator(JoinBase):
     """One instance of the operator."""
 
     def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
-        self._plan = plan
         state = read_manifest(plan, store)
         self._received: dict[int, int] = {int(axis): ms for axis, ms in state.get("received", {}).items()}
+        super().__init__(plan, self._received)
         waiting = state.get("waiting", ())
         self._waiting = SideBuffer(plan.left, "waiting", store, waiting, main=0, gap_ms=0, keeps_matched=True)
         self._changes = ChangeTable(plan.right, store, state.get("changes", ()))
-        self._inputs = Inputs(plan, self._received)
-        self.next_timer_ms = None
-
-    @property
-    def late_rows(self) -> int:
-        """How many rows and changes were late since this instance was built."""
-        return self._inputs.late_rows
 
     @property
     def open_entries(self) -> int:
@@ -57,11 +49,6 @@ class LatestOperator:
     def watermarks_ms(self) -> dict[int, int]:
         """The output watermark of the rows' axis: a row that waits is not below the changes' watermark."""
         return {} if self._limit_ms is None else {LEFT: self._limit_ms}
-
-    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
-        """Take rows or changes, in their side's `staged` schema; yield rows whose change is known."""
-        for some in in_groups(rows):
-            yield from self._taken(input_number, some)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark of an input; yield the rows that waited for it.
@@ -76,18 +63,6 @@ class LatestOperator:
         if input_number == RIGHT:
             for piece in self._waiting.forget([before], [time_ms], pads=True):
                 yield from self._answered(piece)
-
-    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  watermarks alone answer
-        """Yield nothing: an idle side's watermark stays where it is."""
-        return iter(())
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
-        """Yield nothing: a row waits over a barrier."""
-        return iter(())
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002  no clock
-        """Yield nothing: nothing goes by the clock."""
-        return iter(())
 
     def on_end(self) -> Iterator[Output]:
         """Yield the rows that wait: no further change comes."""

@@ -20,9 +20,8 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, JoinHorizons
 from keyedwm.operators.join.inputs import (
     PIECE_ROWS,
-    Inputs,
+    JoinBase,
     alone_in_pieces,
-    in_groups,
     manifest_of,
     pairs,
     read_manifest,
@@ -39,13 +38,13 @@ _PIECE_BYTES = 64 << 20
 _PREFIXES = ("left", "right")
 
 
-class JoinOperator:
+class JoinOperator(JoinBase):
     """One instance of the operator."""
 
     def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
-        self._plan = plan
         state = read_manifest(plan, store)
         self._limits = JoinHorizons(plan.time, {int(axis): ms for axis, ms in state.get("received", {}).items()})
+        super().__init__(plan, self._limits.received)
         self._main = plan.time.main
         low, high = _ends(self._main)
         mains = (self._main.left, self._main.right)
@@ -61,13 +60,6 @@ class JoinOperator:
             )
             for side in (LEFT, RIGHT)
         )
-        self._inputs = Inputs(plan, self._limits.received)
-        self.next_timer_ms = None
-
-    @property
-    def late_rows(self) -> int:
-        """How many rows were late since this instance was built."""
-        return self._inputs.late_rows
 
     @property
     def open_entries(self) -> int:
@@ -89,11 +81,6 @@ class JoinOperator:
         found = self._buffers[side].live_pieces(self._limits_of(side))
         return [row for piece in found for row in piece.table.select(self._plan.sides[side].schema.names).to_pylist()]
 
-    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
-        """Take rows of a side, in its `staged` schema; yield the rows that they complete, piece by piece."""
-        for some in in_groups(rows):
-            yield from self._taken(input_number, some)
-
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark of a side and its key; yield the padded rows that it forgets.
 
@@ -106,18 +93,6 @@ class JoinOperator:
             return
         for piece in self._buffers[other].forget(before, self._limits_of(other), pads=self._plan.pads(other)):
             yield from self._alone(other, piece.table)
-
-    def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002  watermarks alone forget
-        """Yield nothing: an idle side's watermarks stay where they are."""
-        return iter(())
-
-    def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002  state is written after every batch
-        """Yield nothing: a row is held over a barrier."""
-        return iter(())
-
-    def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002  no clock
-        """Yield nothing: nothing goes by the clock."""
-        return iter(())
 
     def on_end(self) -> Iterator[Output]:
         """Yield what is unmatched, and hold nothing."""
