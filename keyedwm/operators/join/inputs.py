@@ -21,7 +21,6 @@ from keyedwm.operators.join.keys import HASH
 from keyedwm.operators.join.plan import LATE, LEFT, TIMESTAMP, JoinPlan
 from keyedwm.operators.results import Output, QuietOperator, late_sentence
 from keyedwm.operators.state.manifest import ManifestFormat
-from keyedwm.operators.state.store import BlobStore
 
 _US_PER_MS = 1000
 
@@ -175,13 +174,3 @@ FORMAT = ManifestFormat(
     state="state of the join", version=VERSION, readable=(VERSION,),
     unchanged="on, how, time bounds, condition, columns, names of the sides and late",
 )  # fmt: skip
-
-
-def manifest_of(plan: JoinPlan, state: Mapping[str, Any]) -> bytes:
-    """Return the manifest of an operator."""
-    return FORMAT.write(plan.digest(), state)
-
-
-def read_manifest(plan: JoinPlan, store: BlobStore) -> dict[str, Any]:
-    """Return the content of a state's manifest; see `ManifestFormat.read`."""
-    return FORMAT.read(plan.digest(), store)

@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from keyedwm.operators.join.change_table import ChangeTable
 from keyedwm.operators.join.inputs import (
+    FORMAT,
     PIECE_ROWS,
     JoinBase,
     alone_in_pieces,
-    manifest_of,
     pairs,
-    read_manifest,
 )
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
@@ -33,7 +32,7 @@ class LatestOperator(JoinBase):
     """One instance of the operator."""
 
     def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
-        state = read_manifest(plan, store)
+        state = FORMAT.read(plan.digest(), store)
         self._received: dict[int, int] = {int(axis): ms for axis, ms in state.get("received", {}).items()}
         super().__init__(plan, self._received)
         waiting = state.get("waiting", ())
@@ -74,7 +73,7 @@ class LatestOperator(JoinBase):
         waiting = self._waiting.drain([self._received.get(RIGHT)])
         changes = self._changes.drain(self._limit_ms)
         state = {"received": self._received, "waiting": self._waiting.state(), "changes": self._changes.state()}
-        written = {**waiting.written, **changes.written, MANIFEST: manifest_of(self._plan, state)}
+        written = {**waiting.written, **changes.written, MANIFEST: FORMAT.write(self._plan.digest(), state)}
         return StateChanges(written, waiting.removed | changes.removed)
 
     @property

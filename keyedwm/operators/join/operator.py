@@ -19,12 +19,11 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, JoinHorizons
 from keyedwm.operators.join.inputs import (
+    FORMAT,
     PIECE_ROWS,
     JoinBase,
     alone_in_pieces,
-    manifest_of,
     pairs,
-    read_manifest,
 )
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.join.keys import same_keys
@@ -42,7 +41,7 @@ class JoinOperator(JoinBase):
     """One instance of the operator."""
 
     def __init__(self, plan: JoinPlan, store: BlobStore) -> None:
-        state = read_manifest(plan, store)
+        state = FORMAT.read(plan.digest(), store)
         self._limits = JoinHorizons(plan.time, {int(axis): ms for axis, ms in state.get("received", {}).items()})
         super().__init__(plan, self._limits.received)
         self._main = plan.time.main
@@ -106,7 +105,7 @@ class JoinOperator(JoinBase):
         """Return what changed in the state since the last call."""
         changes = [buffer.drain(self._limits_of(side)) for side, buffer in enumerate(self._buffers)]
         state = {prefix: buffer.state() for prefix, buffer in zip(_PREFIXES, self._buffers, strict=True)}
-        written = {MANIFEST: manifest_of(self._plan, {"received": self._limits.received, **state})}
+        written = {MANIFEST: FORMAT.write(self._plan.digest(), {"received": self._limits.received, **state})}
         for change in changes:
             written.update(change.written)
         return StateChanges(written, changes[LEFT].removed | changes[RIGHT].removed)

@@ -17,7 +17,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import JoinHorizons
 from keyedwm.operators.join.change_table import CHANGES
-from keyedwm.operators.join.inputs import FORMAT, manifest_of
+from keyedwm.operators.join.inputs import FORMAT
 from keyedwm.operators.join.keys import HASH, bucket_numbers
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
@@ -85,7 +85,7 @@ class JoinRescale:
             blobs = sorted(entries.get(CHANGES, ()))
             arrived = max(held[CHANGES][2] for held in self.states)
             state[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
-        return manifest_of(self.plan, state)
+        return FORMAT.write(self.plan.digest(), state)
 
     def _limits(self, prefix: str) -> LimitsOf:
         """The times below which rows have left, by axis of the side."""

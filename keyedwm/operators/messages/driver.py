@@ -25,9 +25,10 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention, StoreCounts
 from keyedwm.operators.messages.shape import MessageShape, Offsets, ShapeContext
 from keyedwm.operators.messages.shapes import shape_of
-from keyedwm.operators.messages.store_description import manifest_of, read_manifest
+from keyedwm.operators.messages.store_description import FORMAT, describe
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.manifest import MANIFEST
+from keyedwm.operators.state.description import digest_of
+from keyedwm.operators.state.manifest import MANIFEST, ManifestFormat
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
@@ -36,14 +37,14 @@ class Parts:
     """The parts of an operator. shape: builds its windows, of what it shares with the driver and of the state.
 
     columns: of the messages of each input, or of all inputs together, which then share their channels. inputs: how
-    many there are. read, write: the manifest of its state.
+    many there are. manifest, digest: of its state, and of the plan.
     """
 
     shape: Callable[[ShapeContext, Mapping[str, Any]], MessageShape]
     columns: Sequence[MessageLayout]
     retention: Retention
-    read: Callable[[BlobStore], dict[str, Any]]
-    write: Callable[[Mapping[str, Any]], bytes]
+    manifest: ManifestFormat
+    digest: str
     inputs: int = 1
 
 
@@ -51,7 +52,7 @@ def message_operator(plan: StorePlan, store: BlobStore) -> MessageOperator:
     """Return the operator of a plan; `store` is the state that it goes on from."""
     parts = Parts(
         shape=partial(shape_of(plan), plan), columns=[plan], retention=plan.retention,
-        read=partial(read_manifest, plan), write=partial(manifest_of, plan),
+        manifest=FORMAT, digest=digest_of(describe(plan)),
     )  # fmt: skip
     return MessageOperator(parts, store)
 
@@ -61,7 +62,7 @@ class MessageOperator:
 
     def __init__(self, parts: Parts, store: BlobStore) -> None:
         self._parts = parts
-        state = parts.read(store)
+        state = parts.manifest.read(parts.digest, store)
         self._logs = TableLogs(store, manifest=MANIFEST, state=state)
         channels = state.get("channels", [()] * len(parts.columns))
         self.channels = [Channels(one.record, known) for one, known in zip(parts.columns, channels, strict=True)]
@@ -138,7 +139,9 @@ class MessageOperator:
             **self._logs.state(), "channels": [one.state() for one in self.channels], **self.shape.state(),
             "accounts": [one.account.state() for one in self.inputs],
         }  # fmt: skip
-        return StateChanges({**changes.written, MANIFEST: self._parts.write(state)}, changes.removed)
+        return StateChanges(
+            {**changes.written, MANIFEST: self._parts.manifest.write(self._parts.digest, state)}, changes.removed
+        )
 
     def windows(self, start: int, end: int, *, by_key: bool, input_number: int = 0) -> pa.Table:
         """Return the windows that overlap `[start, end]` and hold a message, one row for each topic and partition.

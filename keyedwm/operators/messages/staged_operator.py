@@ -10,6 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,9 +20,60 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.panes import PanesAgain
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, no_times
+from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import StateChanges
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedPlan(ABC):
+    """A plan as stage one and the buckets need it. late: what becomes of messages that no window takes."""
+
+    plan: Any
+    late: LatePolicy = LatePolicy.DROP
+
+    def __post_init__(self) -> None:
+        _ = self.rejected_rows
+
+    @property
+    def clock_ms(self) -> tuple[int, ...]:
+        """The intervals of outputs by wall-clock time."""
+        return self.plan.clock_ms
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether some outputs are due by wall-clock time."""
+        return self.plan.by_clock
+
+    @cached_property
+    def rejected_rows(self) -> RejectedRows:
+        """What becomes of messages that no window takes."""
+        return RejectedRows(self.late, self.plan.result_schema, self._rejected_schema)
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of what the operator emits."""
+        return self.rejected_rows.schema
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        return digest_of(self.description())
+
+    @property
+    @abstractmethod
+    def panes_again(self) -> PanesAgain | None:
+        """Why results cannot be added up, None if they can."""
+
+    @property
+    @abstractmethod
+    def _rejected_schema(self) -> pa.Schema:
+        """Of messages that no window takes."""
+
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """Return the plan's description: what decides whose state it is."""
 
 
 class StagedOperator(ABC):

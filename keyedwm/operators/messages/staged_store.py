@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -16,28 +15,19 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.messages.staged_operator import RejectedRows, StagedOperator
+from keyedwm.operators.messages.staged_operator import StagedOperator, StagedPlan
 from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.panes import PanesAgain
 from keyedwm.operators.results import Output, no_times
-from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagedStore:
-    """A plan as stage one and the buckets need it.
-
-    late: what becomes of messages that no window takes. read_from: where keys are read, where their columns' names do
-    not say it.
-    """
+class StagedStore(StagedPlan):
+    """See `StagedPlan`. read_from: where keys are read, where their columns' names do not say it."""
 
     plan: StorePlan
-    late: LatePolicy = LatePolicy.DROP
     read_from: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        _ = self.rejected_rows
 
     @property
     def messages(self) -> ShippedMessages:
@@ -47,16 +37,6 @@ class StagedStore:
         return ShippedMessages(schema=plan.schema, by=by, time=plan.time)
 
     @property
-    def clock_ms(self) -> tuple[int, ...]:
-        """The intervals of panes by wall-clock time."""
-        return self.plan.clock_ms
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether some panes are due by wall-clock time."""
-        return self.plan.by_clock
-
-    @property
     def panes_again(self) -> PanesAgain | None:
         """Why results cannot be added up, None if they can: messages come late wherever windows are of time."""
         plan = self.plan
@@ -64,23 +44,13 @@ class StagedStore:
             return None
         return PanesAgain.STORE if plan.kind.can_discard else PanesAgain.WHOLE
 
-    @cached_property
-    def rejected_rows(self) -> RejectedRows:
-        """The policy for messages that no window takes."""
-        return RejectedRows(self.late, self.plan.result_schema, self.plan.rejected_schema)
-
     @property
-    def result_schema(self) -> pa.Schema:
-        """Of what the operator emits."""
-        return self.rejected_rows.schema
+    def _rejected_schema(self) -> pa.Schema:
+        return self.plan.rejected_schema
 
     def description(self) -> dict[str, Any]:
         """Return the plan's description, which decides whose state it is."""
         return {**describe(self.plan), "read_from": list(self.read_from)}
-
-    def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest_of(self.description())
 
 
 class StagedStoreOperator(StagedOperator):

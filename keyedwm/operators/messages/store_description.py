@@ -21,13 +21,12 @@ from keyedwm.operators.messages.shapes import KINDS
 from keyedwm.operators.messages.windows import AnyWindow, CompletedBy, WindowKind, kind_of
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import FARTHEST_MS
-from keyedwm.operators.state.description import KIND, columns, described, digest_of, schema_of
+from keyedwm.operators.state.description import KIND, columns, described, schema_of
 from keyedwm.operators.state.manifest import ManifestFormat
-from keyedwm.operators.state.store import BlobStore
 
 STORE = "store"
 VERSION = 3
-_FORMAT = ManifestFormat(
+FORMAT = ManifestFormat(
     state="window store", version=VERSION, readable=(VERSION,),
     unchanged="windows, by columns, aggregates, the messages' columns, what completes a window, early panes, what late "
     "panes wait for and accumulating",
@@ -45,16 +44,6 @@ def describe(plan: StorePlan) -> dict[str, Any]:
         "record": list(plan.record), "aggregates": [[name, spec.describe()] for name, spec in plan.aggregates],
         **columns(plan.schema),
     }  # fmt: skip
-
-
-def manifest_of(plan: StorePlan, state: Mapping[str, Any]) -> bytes:
-    """Return the manifest of an operator; see `state.manifest`."""
-    return _FORMAT.write(digest_of(describe(plan)), state)
-
-
-def read_manifest(plan: StorePlan, store: BlobStore) -> dict[str, Any]:
-    """Return the content of a store's manifest; see `ManifestFormat.read`."""
-    return _FORMAT.read(digest_of(describe(plan)), store)
 
 
 def plan_of(description: Mapping[str, Any]) -> StorePlan:

@@ -9,13 +9,12 @@ from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.store_description import any_retention, describe_window, read_window
 from keyedwm.operators.messages.windows import CompletedBy, kind_of
-from keyedwm.operators.state.description import columns, digest_of, schema_of
+from keyedwm.operators.state.description import columns, schema_of
 from keyedwm.operators.state.manifest import ManifestFormat
-from keyedwm.operators.state.store import BlobStore
 
 WINDOW_JOIN = "window_join"
 VERSION = 3
-_FORMAT = ManifestFormat(
+FORMAT = ManifestFormat(
     state="window join", version=VERSION, readable=(VERSION,),
     unchanged="windows, sides, their columns, the columns joined on, how, keep, emit, what completes a window, and "
     "whether pairs come early or late ones together",
@@ -29,16 +28,6 @@ def describe(plan: WindowJoinPlan) -> dict[str, Any]:
         "early": plan.early_every_ms is not None, "late": plan.late_every_ms is not None, "keep": plan.keep.value,
         "how": plan.how.value, "emit": plan.emit.value, "sides": [_described(side) for side in plan.sides],
     }  # fmt: skip
-
-
-def manifest_of(plan: WindowJoinPlan, state: Mapping[str, Any]) -> bytes:
-    """Return the note of an operator; see `state.manifest_of`."""
-    return _FORMAT.write(digest_of(describe(plan)), state)
-
-
-def read_manifest(plan: WindowJoinPlan, store: BlobStore) -> dict[str, Any]:
-    """Return the state of a store's note; see `ManifestFormat.read`."""
-    return _FORMAT.read(digest_of(describe(plan)), store)
 
 
 def plan_of(description: Mapping[str, Any]) -> WindowJoinPlan:

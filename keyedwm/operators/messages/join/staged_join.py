@@ -16,21 +16,19 @@ from keyedwm.operators.messages.join.join_description import describe
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.messages.staged_operator import RejectedRows, StagedOperator
+from keyedwm.operators.messages.staged_operator import StagedOperator, StagedPlan
 from keyedwm.operators.panes import PanesAgain
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore
 
 SIDE = "side"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagedWindowJoin:
-    """A plan as the buckets need it. late: what becomes of messages that no window takes."""
+class StagedWindowJoin(StagedPlan):
+    """See `StagedPlan`."""
 
     plan: WindowJoinPlan
-    late: LatePolicy = LatePolicy.DROP
 
     def __post_init__(self) -> None:
         taken = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
@@ -39,7 +37,7 @@ class StagedWindowJoin:
                 f"a column of the messages cannot be called {min(taken)!r}: rejected messages have a column of that "
                 "name; rename it"
             )
-        _ = self.rejected_rows
+        super().__post_init__()
 
     @property
     def inputs(self) -> list[ShippedMessages]:
@@ -48,16 +46,6 @@ class StagedWindowJoin:
             ShippedMessages(schema=side.schema, by=(side.partition,) if self.plan.is_rows else side.on, time=side.time)
             for side in self.plan.sides
         ]
-
-    @property
-    def clock_ms(self) -> tuple[int, ...]:
-        """The intervals of pairs by wall-clock time."""
-        return self.plan.clock_ms
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether some pairs are due by wall-clock time."""
-        return self.plan.by_clock
 
     @cached_property
     def _merged(self) -> dict[str, tuple[pa.DataType, dict[int, str]]]:
@@ -84,17 +72,10 @@ class StagedWindowJoin:
         again = self.plan.keep is not Keep.ALL or self.plan.emit is Emit.RUNNING
         return PanesAgain.WHOLE if again else None
 
-    @cached_property
-    def rejected_rows(self) -> RejectedRows:
-        """What becomes of messages that no window takes."""
-        merged = [pa.field(name, kind) for name, (kind, _) in self._merged.items()]
-        rejected = pa.schema([*merged, pa.field(SIDE, pa.string()), pa.field(REASON, pa.string())])
-        return RejectedRows(self.late, self.plan.result_schema, rejected)
-
     @property
-    def result_schema(self) -> pa.Schema:
-        """Of what the operator emits."""
-        return self.rejected_rows.schema
+    def _rejected_schema(self) -> pa.Schema:
+        merged = [pa.field(name, kind) for name, (kind, _) in self._merged.items()]
+        return pa.schema([*merged, pa.field(SIDE, pa.string()), pa.field(REASON, pa.string())])
 
     def rejected(self, number: int, rows: pa.Table) -> pa.Table:
         """Return messages of a side that are given back, in the columns of both."""
@@ -108,10 +89,6 @@ class StagedWindowJoin:
     def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
         return describe(self.plan)
-
-    def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest_of(self.description())
 
 
 class StagedWindowJoinOperator(StagedOperator):

@@ -15,11 +15,12 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.messages.arguments import whole_ms
 from keyedwm.operators.messages.driver import MessageOperator, Parts
 from keyedwm.operators.messages.join.grid_shape import JoinedGrids
-from keyedwm.operators.messages.join.join_description import manifest_of, read_manifest
+from keyedwm.operators.messages.join.join_description import FORMAT, describe
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.session_shape import JoinedSessions, plan_of_both
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore, MemoryStore, checked_store
 
 
@@ -28,8 +29,8 @@ def join_operator(plan: WindowJoinPlan, store: BlobStore) -> MessageOperator:
     parts = Parts(
         shape=partial(JoinedSessions if plan.is_sessions else JoinedGrids, plan),
         columns=[plan_of_both(plan)] if plan.is_sessions else plan.columns_of_sides,
-        retention=plan.retention, read=partial(read_manifest, plan), write=partial(manifest_of, plan),
-        inputs=len(plan.sides),
+        retention=plan.retention, inputs=len(plan.sides), manifest=FORMAT,
+        digest=digest_of(describe(plan)),
     )  # fmt: skip
     return MessageOperator(parts, store)
 
