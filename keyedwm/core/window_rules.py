@@ -1,4 +1,4 @@
-"""Rules of windows (rule 11 and docs/glossary.md): when an event is late, and whether sessions that touch are one.
+"""Rules of windows (rule 11, docs/reference/glossary.md): when an event is late, and whether touching sessions are one.
 
 Rule: an event at t covers `[t, t + gap)`. With MERGE intervals that touch are one, so a session closes only at
 W > end, and it makes no difference whether an event at its end or that watermark came first. With SEPARATE only
